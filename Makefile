@@ -1,0 +1,66 @@
+# Parley's targets. Everything runs in .venv, installed from the hash-pinned lock files.
+PY ?= python3
+V := .venv
+# uv does not read pip's configuration: hand it the index that pip would use, if one is set.
+PIP_INDEX := $(shell $(PY) -m pip config get global.index-url 2>/dev/null)
+ifneq ($(PIP_INDEX),)
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
+endif
+export PYTHONSAFEPATH := 1
+
+.PHONY: run install test lint format bench lock clean
+
+# Installs one lock file: through uv (seconds), or through pip where uv has no wheel.
+define install_lock
+	@test -x $(V)/bin/python || $(PY) -m venv $(V) || { \
+		echo "python3 -m venv failed: install venv first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@$(V)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed; name it: make PY=python3.12"; exit 1; }
+	@if $(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-bootstrap.lock; then \
+		$(V)/bin/uv pip install -q --python $(V)/bin/python --require-hashes --no-deps -r $(1) \
+		|| $(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
+	else \
+		$(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
+	fi
+	@echo "$(CURDIR)" > "$$($(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/parley.pth"
+	@printf '#!/bin/sh\nexec "%s" -P -m gateway "$$@"\n' "$(CURDIR)/$(V)/bin/python" > $(V)/bin/parley
+	@chmod +x $(V)/bin/parley
+	@touch $(2)
+endef
+
+$(V)/.run: requirements.lock requirements-bootstrap.lock
+	@echo "Installing Parley into $(V) ..."
+	$(call install_lock,requirements.lock,$@)
+
+$(V)/.dev: requirements-dev.lock $(V)/.run
+	$(call install_lock,requirements-dev.lock,$@)
+
+install: $(V)/.run
+
+run: $(V)/.run
+	@$(V)/bin/parley serve
+
+test: $(V)/.dev
+	$(V)/bin/python -m pytest
+
+lint: $(V)/.dev
+	$(V)/bin/ruff check .
+	$(V)/bin/ruff format --check .
+	$(V)/bin/mypy
+
+format: $(V)/.dev
+	$(V)/bin/ruff check --fix .
+	$(V)/bin/ruff format .
+
+bench: $(V)/.dev
+	$(V)/bin/python -m tests.benchmarks
+
+# Writes the lock files anew from pyproject.toml; they hold hashes and no host names.
+UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+lock: $(V)/.run
+	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
+	$(UV_LOCK) pyproject.toml -o requirements.lock
+	$(UV_LOCK) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf $(V) .mypy_cache .pytest_cache .ruff_cache .hypothesis

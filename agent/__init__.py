@@ -1,0 +1,1 @@
+"""The super-agent: graph, middleware, tools, sandbox, models, runs."""

@@ -1,0 +1,59 @@
+"""The platforms' sections of `channels`. Secrets are strings here; the gateway resolves `$NAME` before."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bus.config import ChannelPolicy, DmPolicy
+
+
+class SlackConfig(ChannelPolicy):
+    """`channels.slack`. Whoever writes is a member of the workspace, so direct messages are open."""
+
+    bot_token: str = ""
+    app_token: str = ""
+    signing_secret: str | None = None
+    mode: Literal["socket", "http"] = "socket"
+    base_url: str = "https://slack.com/api/"
+    streaming: bool = False
+    dm_policy: DmPolicy | None = "open"
+
+
+class TelegramConfig(ChannelPolicy):
+    """`channels.telegram`. Anyone in the world can write to a bot, so strangers are paired first."""
+
+    bot_token: str = ""
+    mode: Literal["polling", "webhook"] = "polling"
+    base_url: str = "https://api.telegram.org/bot"
+    base_file_url: str = "https://api.telegram.org/file/bot"
+    streaming: bool = False
+    dm_policy: DmPolicy | None = "pairing"
+
+
+class FeishuConfig(ChannelPolicy):
+    """`channels.feishu`. `domain` is https://open.feishu.cn or https://open.larksuite.com."""
+
+    app_id: str = ""
+    app_secret: str = ""
+    mode: Literal["websocket", "webhook"] = "websocket"
+    domain: str = "https://open.feishu.cn"
+    streaming: bool | Literal["auto"] = "auto"
+    dm_policy: DmPolicy | None = "open"
+
+
+class TerminalConfig(ChannelPolicy):
+    """`channels.terminal`: the chat in this machine's terminals, guarded by the admin token."""
+
+    enabled: bool = True
+    dm_policy: DmPolicy | None = "open"
+
+
+class BotsConfig(BaseModel):
+    """The platform sections of `channels`, all optional."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    slack: SlackConfig = Field(default_factory=SlackConfig)
+    telegram: TelegramConfig = Field(default_factory=TelegramConfig)
+    feishu: FeishuConfig = Field(default_factory=FeishuConfig)
+    terminal: TerminalConfig = Field(default_factory=TerminalConfig)

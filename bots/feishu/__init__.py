@@ -1,0 +1,1 @@
+"""Feishu and Lark: long connection, one growing card per turn."""

@@ -1,0 +1,1 @@
+"""Slack: Bolt over Socket Mode."""

@@ -1,0 +1,1 @@
+"""Telegram: python-telegram-bot on the one event loop."""

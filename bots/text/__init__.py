@@ -1,0 +1,1 @@
+"""Markdown, platform-neutral: one AST, one splitter."""

@@ -1,0 +1,1 @@
+"""The command table: name, help, handler; /help is generated from it."""

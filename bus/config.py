@@ -1,0 +1,55 @@
+"""How messages become runs: sessions, limits, drain times. Channel sections repeat `session` as overrides."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
+GroupPolicy = Literal["mention", "open", "allowlist", "disabled"]
+Busy = Literal["queue", "interrupt", "steer"]
+
+
+class SessionConfig(BaseModel):
+    """What a run is started with. Merged user > channel > defaults, `config` and `context` key by key."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    assistant_id: str | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    context: dict[str, Any] = Field(default_factory=dict)
+    busy: Busy | None = None
+    users: dict[str, "SessionConfig"] = Field(default_factory=dict)
+
+
+DEFAULT_SESSION = SessionConfig(
+    assistant_id="lead_agent",
+    config={"recursion_limit": 100},
+    context={"thinking_enabled": True, "is_plan_mode": False, "subagent_enabled": False},
+    busy="queue",
+)
+
+
+class ChannelPolicy(BaseModel):
+    """Who may talk to the bot on one channel, and with which session. Every channel section has these keys."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    enabled: bool = False
+    allowed_users: list[str] = Field(default_factory=list)
+    dm_policy: DmPolicy | None = None
+    group_policy: GroupPolicy = "mention"
+    session: SessionConfig = Field(default_factory=SessionConfig)
+
+
+class BusConfig(BaseModel):
+    """The part of the `channels` section that is not a platform."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    langgraph_url: str | None = None
+    gateway_url: str | None = None
+    max_concurrent_runs: int = Field(default=16, ge=1)
+    session: SessionConfig = Field(default_factory=SessionConfig)
+    max_queue: int = Field(default=20, ge=1, description="waiting messages a conversation")
+    max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
+    drain_s: float = Field(default=8.0, ge=0, description="bound of a graceful stop, seconds")

@@ -1,0 +1,152 @@
+"""What travels on the bus: frozen, typed, encoded in one place."""
+
+from dataclasses import dataclass
+from typing import Literal, NewType
+
+from pydantic import TypeAdapter
+
+from store.conversations import ConversationKey
+
+__all__ = [
+    "Attachment",
+    "ConversationKey",
+    "Delivery",
+    "FileDelivery",
+    "Inbound",
+    "MessageId",
+    "Place",
+    "Sender",
+    "TextDelivery",
+    "decode_delivery",
+    "decode_inbound",
+    "encode_delivery",
+    "encode_inbound",
+]
+
+MessageId = NewType("MessageId", str)
+"""A platform's id of a message, opaque outside its adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an answer goes, in the platform's own ids; only its adapter reads them.
+
+    Attributes:
+        chat: Slack channel, Telegram chat, Feishu chat, terminal session.
+        thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
+        reply_to: The message that is answered (replied to, reacted on); "" for none.
+        callback: A one-off answer address (Slack's response_url); "" for none.
+    """
+
+    chat: str
+    thread: str = ""
+    reply_to: str = ""
+    callback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who wrote. `user_id` is the platform's stable id."""
+
+    user_id: str
+    name: str = ""
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that came with a message. `ref` is what the adapter needs to download it; opaque elsewhere."""
+
+    name: str
+    mime: str = "application/octet-stream"
+    size_bytes: int | None = None
+    kind: Literal["file", "image", "audio", "video"] = "file"
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbound:
+    """One platform message, as the adapters' pure `inbound` modules make it.
+
+    Attributes:
+        event_id: The platform's id of the delivery, stable over redeliveries.
+        message_id: The platform's id of the message, unique within its chat; "" where there is none.
+        key: The conversation it belongs to.
+        place: Where its answers go.
+        text: What was said: mentions of the bot and `@bot` suffixes of commands removed, platform escapes undone.
+        private: Whether only the sender and the bot are in the chat.
+        addressed: Whether the bot was meant: private chat, mention, command to it, reply to its message.
+        replies_to: Messages that this one answers, nearest first; a known one decides the topic.
+        remember: Whether replies to this message must find this conversation (reply-chain platforms).
+        sent_at: When it was sent by the platform's clock (Unix seconds), if told.
+    """
+
+    event_id: str
+    message_id: str
+    key: ConversationKey
+    place: Place
+    sender: Sender
+    text: str
+    private: bool
+    addressed: bool
+    replies_to: tuple[str, ...] = ()
+    remember: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    sent_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelivery:
+    """One platform message of Markdown, already within the platform's limit.
+
+    Attributes:
+        markdown: The model's Markdown; the adapter renders it.
+        edits: The outbox key of the card or message that this text replaces; "" = a new message.
+            If that message is gone, the text is sent as a new one.
+        provisional: A working sign ("thinking…"), sent so that it can be edited; not an answer.
+    """
+
+    kind: Literal["text"] = "text"
+    channel: str
+    place: Place
+    markdown: str
+    edits: str = ""
+    provisional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDelivery:
+    """A file the agent presented: `path` is virtual (/mnt/user-data/outputs/...), fetched from the gateway when sent."""
+
+    kind: Literal["file"] = "file"
+    channel: str
+    place: Place
+    thread_id: str
+    path: str
+    name: str
+
+
+Delivery = TextDelivery | FileDelivery
+
+_INBOUND: TypeAdapter[Inbound] = TypeAdapter(Inbound)
+_DELIVERY: TypeAdapter[Delivery] = TypeAdapter(Delivery)
+
+
+def encode_inbound(inbound: Inbound) -> str:
+    """Return the JSON that the inbox keeps."""
+    return _INBOUND.dump_json(inbound).decode()
+
+
+def decode_inbound(body: str) -> Inbound:
+    """Return the message of an inbox row."""
+    return _INBOUND.validate_json(body)
+
+
+def encode_delivery(delivery: Delivery) -> str:
+    """Return the JSON that the outbox keeps."""
+    return _DELIVERY.dump_json(delivery).decode()
+
+
+def decode_delivery(body: str) -> Delivery:
+    """Return the delivery of an outbox row."""
+    return _DELIVERY.validate_json(body)

@@ -1,0 +1,202 @@
+"""What the bus asks of a platform: a tiny required protocol, optional ones one method wide, a record of numbers."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from anyio.abc import TaskStatus
+
+from bus.messages import Attachment, Inbound, MessageId, Place
+
+
+class Reason(StrEnum):
+    """Why a message was accepted or not; logged, counted, shown to admins. Silence is never unexplained."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    NOT_ADDRESSED = "not_addressed"
+    NOT_ALLOWED = "not_allowed"
+    PAIRING = "pairing"
+    DISABLED = "disabled"
+    FROM_BOT = "from_bot"
+    EMPTY = "empty"
+    STALE = "stale"
+    QUEUE_FULL = "queue_full"
+    UNSUPPORTED = "unsupported"
+
+
+class Intake(Protocol):
+    """Where adapters hand messages over."""
+
+    async def receive(self, inbound: Inbound) -> Reason:
+        """Decide on and commit one message. When this returns, the platform may be acknowledged.
+
+        Raises:
+            IntakeFull, IntakeClosed: nothing was kept: do not acknowledge, so that the platform redelivers.
+            StoreError: nothing was kept: likewise.
+        """
+        ...
+
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        """Count and log an event that the adapter itself found not to be a message for us."""
+        ...
+
+
+class Link(StrEnum):
+    """The true state of a platform connection."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What an adapter knows of its connection.
+
+    Attributes:
+        link: `connected` only while events can really arrive.
+        detail: One line for the admin: what is wrong and what to do; "" when all is well.
+        since: When `link` last changed (Unix seconds).
+        last_event_at: When the platform last sent anything (Unix seconds), or None.
+    """
+
+    link: Link
+    detail: str = ""
+    since: float = 0.0
+    last_event_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a platform can do, with its numbers. Each adapter's `capabilities.py` names their sources.
+
+    Attributes:
+        patches: Whether one message can grow in place while the agent works (then the adapter is a `Patches`).
+        patch_interval_s: Least time between two patches of one message.
+        send_interval_s: Least time between two sends to one chat.
+        idempotent_send_s: For how long the platform drops a repeated send with the same key; 0 = never.
+        sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
+        max_file_bytes: Largest file that can be sent.
+        max_queue: Chat messages that may wait in one conversation.
+    """
+
+    patches: bool
+    patch_interval_s: float = 1.0
+    send_interval_s: float = 1.0
+    idempotent_send_s: float = 0.0
+    sign_refresh_s: float = 0.0
+    max_file_bytes: int = 50_000_000
+    max_queue: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingFile:
+    """A file on this machine's disk, about to be sent."""
+
+    path: Path
+    name: str
+    mime: str
+    size_bytes: int
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """A chat platform. Everything else is optional (`Patches`, `Finds`, `Signs`, `Downloads`)."""
+
+    @property
+    def name(self) -> str:
+        """The channel's name in configuration and store."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The platform's numbers."""
+        ...
+
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        """Connect, receive and reconnect until cancelled.
+
+        Calls `task_status.started()` at once; the connection's progress shows in `health`. Returns only
+        for a reason that will not mend itself (revoked token), with `health().link` FAILED and a detail.
+        """
+        ...
+
+    def health(self) -> Health:
+        """Return the true state of the connection."""
+        ...
+
+    def split(self, markdown: str) -> Sequence[str]:
+        """Cut a reply into messages within the platform's limit, each renderable by itself. Pure; at least one."""
+        ...
+
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        """Send one message. `key` is the idempotency key where the platform has one. Raises DeliveryError."""
+        ...
+
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        """Send one file. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Patches(Protocol):
+    """A platform whose messages can grow in place."""
+
+    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        """Send a message that `patch` can change, showing that work began. Raises DeliveryError."""
+        ...
+
+    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+        """Replace a card's text; not final = still working, possibly unclosed Markdown. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Finds(Protocol):
+    """A platform where a sent message can be looked up by the key it was sent with."""
+
+    async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
+        """Return the message sent with `key` after `since` (Unix seconds), if there is one. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Signs(Protocol):
+    """A platform that can show that work goes on (reaction, status, typing). Failures are logged, never fatal."""
+
+    async def working(self, place: Place) -> None:
+        """Show, or refresh, the sign. Raises DeliveryError."""
+        ...
+
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        """Take the sign away, or turn it into a done sign. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Downloads(Protocol):
+    """A platform whose attachments can be fetched."""
+
+    def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Stream an attachment's bytes. Raises DeliveryError with a reason the user may read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandInfo:
+    """A command as platforms list it: `name` without slash, [a-z0-9_], one line of help."""
+
+    name: str
+    help: str
+
+
+Now = Callable[[], float]
+"""The wall clock: Unix seconds. Steerable in tests."""

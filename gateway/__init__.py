@@ -1,0 +1,1 @@
+"""Composition root, command line, configuration, HTTP, LangGraph-compatible API."""

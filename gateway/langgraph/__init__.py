@@ -1,0 +1,1 @@
+"""The LangGraph-compatible API."""

@@ -1,0 +1,1 @@
+"""The three fixtures that everybody needs come here."""
