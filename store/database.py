@@ -1,24 +1,26 @@
 """The one door to SQLite: grouped writes on one thread, reads through aiosqlite."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+
+import aiosqlite
+import anyio
+import anyio.to_thread
 
 from store.config import StoreConfig
+from store.errors import Unavailable
+from store.journal import connect, locked, reading_pragmas
+from store.writer import Params, Row, T, Transaction, Value, Writer
 
-T = TypeVar("T")
-Value = str | int | float | bytes | None
-Params = Mapping[str, Value]
-Row = Mapping[str, Any]
+__all__ = ["Database", "Params", "Row", "Transaction", "Value"]
 
+CLOSE_S = 5.0
+"""Bound of a clean close, seconds: the last commit is made within milliseconds, or the disk hangs."""
 
-class Transaction(Protocol):
-    """What a unit of work may do. Lives only inside `Database.transaction`."""
-
-    def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
-        """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
-        ...
+_log = logging.getLogger(__name__)
 
 
 class Database:
@@ -28,6 +30,11 @@ class Database:
     savepoint of its own: a unit that raises undoes only itself. `transaction` returns after the commit is
     on disk (WAL, synchronous=FULL).
     """
+
+    def __init__(self, writer: Writer, readers: list[aiosqlite.Connection]) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._free = anyio.Semaphore(len(readers))
 
     @classmethod
     @asynccontextmanager
@@ -40,13 +47,69 @@ class Database:
             SchemaTooNew: a newer Parley wrote it.
             Unavailable: the folder cannot be made or written.
         """
-        raise NotImplementedError
-        yield
+        if not config.url.startswith("sqlite:///"):
+            raise Unavailable(
+                "database.url must be sqlite:///FILE; other engines are not supported yet."
+            )
+        file = config.file(home)
+        async with AsyncExitStack() as stack:
+            held = stack.enter_context(ExitStack())
+            await anyio.to_thread.run_sync(held.enter_context, locked(home))
+            connection = await anyio.to_thread.run_sync(
+                lambda: connect(file, busy_timeout_ms=config.busy_timeout_ms)
+            )
+            writer = Writer(connection)
+            stack.push_async_callback(_close_writer, writer)
+            readers = [
+                await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
+                for _ in range(config.readers)
+            ]
+            yield cls(writer, readers)
 
     async def transaction(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on the writer thread and return its result once it is committed."""
-        raise NotImplementedError
+        """Run `work` on the writer thread and return its result once it is committed.
+
+        `work` must not block and must not keep the transaction. If the caller is cancelled while it waits,
+        the unit may nevertheless be committed.
+
+        Raises:
+            Unavailable: the file cannot be written (disk full), or the database was closed.
+        """
+        return await self._writer.submit(work)
 
     async def read(self, sql: str, params: Params | None = None) -> list[Row]:
-        """Return the rows of one SELECT, as committed now."""
-        raise NotImplementedError
+        """Return the rows of one SELECT, as committed now.
+
+        Raises:
+            Unavailable: the file cannot be read, or the database was closed.
+        """
+        async with self._free:
+            connection = self._readers.pop()
+            try:
+                rows = await connection.execute_fetchall(sql, params or {})
+            except sqlite3.OperationalError as error:
+                raise Unavailable(f"The journal could not be read ({error}).") from error
+            except ValueError as error:
+                raise Unavailable("The journal is closed.") from error
+            finally:
+                self._readers.append(connection)
+        return [dict(row) for row in rows]
+
+
+@asynccontextmanager
+async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.Connection]:
+    connection = await aiosqlite.connect(file, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        for pragma in reading_pragmas(busy_timeout_ms):
+            await connection.execute_fetchall(pragma)
+        yield connection
+    finally:
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await connection.close()
+
+
+async def _close_writer(writer: Writer) -> None:
+    with anyio.CancelScope(shield=True):
+        if not await writer.close(timeout_s=CLOSE_S):
+            _log.error("The journal's writer did not end within %s s; its disk hangs.", CLOSE_S)

@@ -1,0 +1,144 @@
+"""The journal's file: lock the folder, judge the file, open it. Blocking calls; nothing here is async."""
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from store.errors import Corrupt, Locked, Unavailable
+from store.migrations import migrate
+
+LOCK_FILE = "parley.lock"
+WAL_PAGES = 1000
+"""Pages (4 KB each) in the write-ahead log before it is folded into the file: SQLite's own default."""
+
+_DAMAGED = ("file is not a database", "malformed", "file is encrypted")
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Make the data folder and hold it against every other process.
+
+    The lock is the kernel's: it goes with the process, also after kill -9.
+
+    Raises:
+        Locked: another process holds it.
+        Unavailable: the folder cannot be made or written.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _unusable(home, error) from error
+    try:
+        _lock(descriptor, home)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, home: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        raise Locked(
+            f"Another Parley process (pid {holder}) uses the data folder {home}. "
+            "Stop it, or set PARLEY_HOME to another folder."
+        ) from None
+    except OSError as error:
+        raise _unusable(home, error) from error
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+
+
+def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
+    """Check, open and migrate the journal; return the connection for the writer.
+
+    Raises:
+        Corrupt: the file is damaged; a copy was kept and the file itself left as it is.
+        SchemaTooNew: a newer Parley wrote it.
+        Unavailable: it cannot be opened.
+    """
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+    except OSError as error:
+        raise _unusable(file.parent, error) from error
+    _check(file)
+    connection = sqlite3.connect(
+        file, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        for pragma in _pragmas(busy_timeout_ms):
+            connection.execute(pragma)
+        migrate(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise Unavailable(f"The journal {file} cannot be opened: {error}.") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def reading_pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
+    """Return the settings of a connection that only reads."""
+    return (f"PRAGMA busy_timeout = {busy_timeout_ms:d}", "PRAGMA query_only = ON")
+
+
+def _pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
+    return (
+        f"PRAGMA busy_timeout = {busy_timeout_ms:d}",
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA foreign_keys = ON",
+        f"PRAGMA wal_autocheckpoint = {WAL_PAGES:d}",
+    )
+
+
+def _check(file: Path) -> None:
+    """Read the whole file once (about 60 ms per 100 MB), without writing to it."""
+    try:
+        with closing(
+            sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
+            verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        verdict = str(error)
+        if not any(sign in verdict for sign in _DAMAGED):
+            raise Unavailable(f"The journal {file} cannot be read: {verdict}.") from error
+    if verdict != "ok":
+        raise Corrupt(
+            f"The journal {file} is damaged ({verdict}). It was not changed; {_keep(file)}. "
+            "Put a backup in its place and start again, or move it away to start with an empty journal."
+        )
+
+
+def _keep(file: Path) -> str:
+    """Copy a damaged file (and its write-ahead log) aside, once; say where it lies."""
+    stat = file.stat()
+    for earlier in sorted(file.parent.glob(f"{file.name}.corrupt-*")):
+        kept = earlier.stat()
+        if (kept.st_size, kept.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns):
+            return f"a copy was kept before as {earlier}"
+    copy = file.with_name(f"{file.name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    wal = file.with_name(f"{file.name}-wal")
+    try:
+        shutil.copy2(file, copy)
+        if wal.exists() and wal.stat().st_size:
+            shutil.copy2(wal, copy.with_name(f"{copy.name}-wal"))
+    except OSError as error:
+        return f"a copy could not be made ({error.strerror})"
+    return f"a copy was kept as {copy}"
+
+
+def _unusable(folder: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"The data folder {folder} cannot be made or written ({error.strerror}). "
+        "Make it writable for this user, or set PARLEY_HOME to another folder."
+    )

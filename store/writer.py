@@ -1,0 +1,167 @@
+"""One thread that writes: many callers' units of work in one commit."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+import anyio.to_thread
+from typing_extensions import override
+
+from store.errors import StoreError, Unavailable
+
+T = TypeVar("T")
+Value = str | int | float | bytes | None
+Params = Mapping[str, Value]
+Row = Mapping[str, Any]
+
+MAX_BATCH = 512
+"""Units in one commit. With 100 callers a commit holds about 100; more only delays the first of them."""
+
+
+class Transaction(Protocol):
+    """What a unit of work may do. Lives only inside `Database.transaction`."""
+
+    def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
+        """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
+        ...
+
+
+class _SqliteTransaction(Transaction):
+    """The writer's connection, as units of work see it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @override
+    def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
+        cursor = self._connection.execute(sql, params or {})
+        if cursor.description is None:
+            return ()
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """A unit of work, who waits for it, and what became of it."""
+
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    value: Any = None
+    error: Exception | None = None
+
+
+class Writer:
+    """The writing connection and its thread.
+
+    Units that wait when the thread is free go into one transaction, each in a savepoint of its own. The
+    waiting callers are woken with one call into the event loop for the whole batch, after the commit.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._transaction = _SqliteTransaction(connection)
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
+        self._closed = False
+        self._thread = Thread(target=self._serve, name="journal-writer", daemon=True)
+        self._thread.start()
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on the thread; return its result once it is on disk.
+
+        A caller that is cancelled while it waits leaves the batch alone: its unit may still be committed.
+
+        Raises:
+            Unavailable: the file cannot be written, or the writer was closed.
+        """
+        if self._closed:
+            raise Unavailable("The journal is closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Unit(work, future))
+        return await future
+
+    async def close(self, *, timeout_s: float) -> bool:
+        """Commit what waits, then end the thread. False if it did not end within `timeout_s`."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await anyio.to_thread.run_sync(self._thread.join, timeout_s)
+        return not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        running = True
+        while running:
+            batch = self._next_batch()
+            running = batch[-1] is not None
+            units = [unit for unit in batch if unit is not None]
+            if units:
+                self._commit(units)
+                self._report(units)
+        self._connection.close()
+
+    def _next_batch(self) -> list[_Unit | None]:
+        """Wait for a unit; take what else is there. None, which ends the thread, is always the last."""
+        batch = [self._queue.get()]
+        try:
+            while batch[-1] is not None and len(batch) < MAX_BATCH:
+                batch.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _commit(self, units: Sequence[_Unit]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for unit in units:
+                self._run(unit)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+            for unit in units:
+                unit.error = unit.error or _unavailable(error)
+
+    def _run(self, unit: _Unit) -> None:
+        """Run one unit in its savepoint. Raises sqlite3.Error when the whole transaction is lost."""
+        self._connection.execute("SAVEPOINT unit")
+        try:
+            unit.value = unit.work(self._transaction)
+        except Exception as error:  # the caller's: it is handed to whoever sent the unit
+            unit.error = (
+                _unavailable(error) if isinstance(error, sqlite3.OperationalError) else error
+            )
+            if not self._connection.in_transaction:
+                raise sqlite3.OperationalError(str(error)) from error
+            self._connection.execute("ROLLBACK TO unit")
+        self._connection.execute("RELEASE unit")
+
+    def _report(self, units: Sequence[_Unit]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_settle, units)
+        except RuntimeError:
+            # The event loop is closed: nobody waits any more. What was committed stays committed.
+            return
+
+
+def _settle(units: Sequence[_Unit]) -> None:
+    for unit in units:
+        if unit.future.done():
+            continue
+        if unit.error is None:
+            unit.future.set_result(unit.value)
+        else:
+            unit.future.set_exception(unit.error)
+
+
+def _unavailable(error: Exception) -> StoreError:
+    problem = Unavailable(
+        f"The journal could not be written ({error}). Nothing was lost; free disk space?"
+    )
+    problem.__cause__ = error
+    return problem

@@ -1,0 +1,272 @@
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from store.config import StoreConfig
+from store.database import Database, Transaction
+from store.errors import Corrupt, Locked, SchemaTooNew, Unavailable
+from store.migrations import migrate, scripts
+
+CONFIG = StoreConfig()
+
+
+def make_table(tx: Transaction) -> None:
+    tx.run("CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT")
+
+
+def write(text: str, tx: Transaction) -> int:
+    return int(
+        tx.run("INSERT INTO note (text) VALUES (:text) RETURNING id", {"text": text})[0]["id"]
+    )
+
+
+def copies_in(home: Path) -> list[Path]:
+    return list(home.glob("parley.db.corrupt-*"))
+
+
+async def texts(database: Database) -> list[str]:
+    return [row["text"] for row in await database.read("SELECT text FROM note ORDER BY id")]
+
+
+async def test_what_is_written_can_be_read_and_survives_a_restart(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        assert await database.transaction(lambda tx: write("hello", tx)) == 1
+        assert await texts(database) == ["hello"]
+    async with Database.open(CONFIG, tmp_path) as database:
+        assert await texts(database) == ["hello"]
+
+
+async def test_the_file_is_a_wal_journal_with_full_sync_and_foreign_keys(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        pragmas = await database.transaction(
+            lambda tx: {
+                name: next(iter(tx.run(f"PRAGMA {name}")[0].values()))
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            }
+        )
+    assert pragmas == {
+        "journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000,
+    }  # fmt: skip
+
+
+async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path / "home"):
+        assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "home" / "parley.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_readers_cannot_write(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        with pytest.raises(Unavailable, match="readonly"):
+            await database.read("CREATE TABLE x (a INTEGER)")
+
+
+async def test_a_unit_that_raises_undoes_only_itself(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        caught: list[Exception] = []
+
+        def spoil(tx: Transaction) -> None:
+            write("spoiled", tx)
+            raise KeyError("mine")
+
+        async def attempt(index: int) -> None:
+            try:
+                await database.transaction(
+                    spoil if index % 3 == 0 else lambda tx: write(f"{index:03}", tx)
+                )
+            except KeyError as error:
+                caught.append(error)
+
+        async with anyio.create_task_group() as group:
+            for index in range(90):
+                group.start_soon(attempt, index)
+        assert len(caught) == 30
+        assert sorted(await texts(database)) == [f"{i:03}" for i in range(90) if i % 3]
+
+
+async def test_errors_of_sql_reach_the_caller_and_the_next_unit_works(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        await database.transaction(lambda tx: write("once", tx))
+        with pytest.raises(sqlite3.IntegrityError):
+            await database.transaction(lambda tx: write("once", tx))
+        with pytest.raises(Unavailable, match="no such table"):
+            await database.transaction(lambda tx: tx.run("INSERT INTO nowhere VALUES (1)"))
+        await database.transaction(lambda tx: write("again", tx))
+        assert await texts(database) == ["once", "again"]
+
+
+async def test_a_unit_that_loses_the_whole_transaction_fails_every_caller_of_the_batch(
+    tmp_path: Path,
+) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        outcomes: list[str] = []
+
+        async def attempt(index: int) -> None:
+            try:
+                await database.transaction(
+                    (lambda tx: tx.run("INSERT OR ROLLBACK INTO note VALUES (1, NULL)"))
+                    if index == 5
+                    else (lambda tx: write(str(index), tx))
+                )
+            except (Unavailable, sqlite3.IntegrityError):
+                outcomes.append("failed")
+            else:
+                outcomes.append("kept")
+
+        async with anyio.create_task_group() as group:
+            for index in range(10):
+                group.start_soon(attempt, index)
+        assert len(await texts(database)) == outcomes.count("kept")
+        assert len(outcomes) == 10
+        await database.transaction(lambda tx: write("later", tx))
+        assert (await texts(database))[-1] == "later"
+
+
+async def test_a_cancelled_caller_does_not_break_the_batch(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        kept: list[int] = []
+
+        async def keep(index: int) -> None:
+            kept.append(await database.transaction(lambda tx: write(f"kept {index}", tx)))
+
+        async with anyio.create_task_group() as group:
+            for index in range(50):
+                group.start_soon(keep, index)
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await database.transaction(lambda tx: write("cancelled", tx))
+        assert len(kept) == 50
+        assert len([text for text in await texts(database) if text.startswith("kept")]) == 50
+
+
+async def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    code = (
+        "import fcntl, os, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n"
+        "fcntl.flock(fd, fcntl.LOCK_EX)\n"
+        "os.write(fd, str(os.getpid()).encode())\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    async with await anyio.open_process(
+        [sys.executable, "-c", code, str(tmp_path / "parley.lock")]
+    ) as child:
+        assert child.stdout is not None
+        assert await child.stdout.receive() == b"held\n"
+        with pytest.raises(Locked, match=f"pid {child.pid}.*PARLEY_HOME"):
+            async with Database.open(CONFIG, tmp_path):
+                pass
+        child.kill()
+    async with Database.open(CONFIG, tmp_path) as database:
+        assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+
+
+async def test_a_second_opening_in_this_process_is_refused_too(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path):
+        with pytest.raises(Locked):
+            async with Database.open(CONFIG, tmp_path):
+                pass
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / "parley.db")) as connection, connection:
+        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
+    with pytest.raises(SchemaTooNew, match="9999"):
+        async with Database.open(CONFIG, tmp_path):
+            pass
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE seen (a INTEGER)")
+        with pytest.raises(sqlite3.OperationalError, match="already exists"):
+            migrate(connection)
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    assert "conversation" not in tables
+
+
+def test_migrations_are_numbered_without_gaps_and_apply_once(tmp_path: Path) -> None:
+    assert list(scripts()) == list(range(1, len(scripts()) + 1))
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
+        assert migrate(connection) == migrate(connection) == len(scripts())
+
+
+@pytest.mark.parametrize("damage", ["not a database", "a damaged page"])
+async def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "parley.db"
+    if damage == "not a database":
+        file.write_bytes(b"this is not SQLite" * 1000)
+    else:
+        async with Database.open(CONFIG, tmp_path) as database:
+            await database.transaction(make_table)
+            for index in range(50):
+                await database.transaction(lambda tx, index=index: write(f"{index}" * 400, tx))  # type: ignore[misc]
+        content = bytearray(file.read_bytes())
+        content[-40_000:-20_000] = b"\xa5" * 20_000
+        file.write_bytes(content)
+    before = file.read_bytes()
+    with pytest.raises(Corrupt) as caught:
+        async with Database.open(CONFIG, tmp_path):
+            pass
+    copies = copies_in(tmp_path)
+    assert [copy.read_bytes() for copy in copies] == [before]
+    assert file.read_bytes() == before
+    assert str(file) in str(caught.value)
+    assert str(copies[0]) in str(caught.value)
+    assert "backup" in str(caught.value)
+
+
+async def test_a_restart_loop_keeps_one_copy_of_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "parley.db").write_bytes(b"junk" * 500)
+    for _ in range(3):
+        with pytest.raises(Corrupt):
+            async with Database.open(CONFIG, tmp_path):
+                pass
+    assert len(copies_in(tmp_path)) == 1
+
+
+async def test_a_folder_that_cannot_be_made_says_what_where_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    home = tmp_path / "file" / "home"
+    with pytest.raises(Unavailable, match="PARLEY_HOME") as caught:
+        async with Database.open(CONFIG, home):
+            pass
+    assert str(home) in str(caught.value)
+
+
+async def test_another_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="sqlite"):
+        async with Database.open(StoreConfig(url="postgresql://localhost/parley"), tmp_path):
+            pass
+
+
+async def test_a_closed_database_says_so(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+    with pytest.raises(Unavailable, match="closed"):
+        await database.transaction(lambda tx: write("late", tx))
+    with pytest.raises(Unavailable, match="closed"):
+        await texts(database)
+
+
+async def test_what_was_submitted_before_the_close_is_committed(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as group, Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        for index in range(200):
+            group.start_soon(database.transaction, lambda tx, i=index: write(str(i), tx))
+        await anyio.lowlevel.checkpoint()
+    async with Database.open(CONFIG, tmp_path) as database:
+        assert len(await texts(database)) == 200
