@@ -103,7 +103,9 @@ class TextDelivery:
         markdown: The model's Markdown; the adapter renders it.
         edits: The outbox key of the card or message that this text replaces; "" = a new message.
             If that message is gone, the text is sent as a new one.
-        provisional: A working sign ("thinking…"), sent so that it can be edited; not an answer.
+        provisional: A working card, sent so that it can be edited; not an answer.
+        closes: Set on the last message of a turn: when it is out, the working sign becomes a done sign
+            ("ok") or a failure sign ("failed").
     """
 
     kind: Literal["text"] = "text"
@@ -112,11 +114,17 @@ class TextDelivery:
     markdown: str
     edits: str = ""
     provisional: bool = False
+    closes: Literal["", "ok", "failed"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelivery:
-    """A file the agent presented: `path` is virtual (/mnt/user-data/outputs/...), fetched from the gateway when sent."""
+    """A file the agent presented, fetched from the gateway when it is sent.
+
+    Attributes:
+        path: Virtual, below /mnt/user-data/outputs.
+        closes: As on `TextDelivery`.
+    """
 
     kind: Literal["file"] = "file"
     channel: str
@@ -124,6 +132,7 @@ class FileDelivery:
     thread_id: str
     path: str
     name: str
+    closes: Literal["", "ok", "failed"] = ""
 
 
 Delivery = TextDelivery | FileDelivery

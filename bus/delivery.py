@@ -1,0 +1,363 @@
+"""The outbox pump: a row before every send, a state after every attempt, in order within a conversation."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import anyio
+import anyio.lowlevel
+import httpx
+from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
+
+from bus.artifacts import Artifacts
+from bus.errors import DeliveryError
+from bus.messages import (
+    Delivery as Body,
+)
+from bus.messages import (
+    FileDelivery,
+    Inbound,
+    MessageId,
+    TextDelivery,
+    decode_delivery,
+    encode_delivery,
+)
+from bus.pacing import Pacer
+from bus.ports import Adapter, Finds, Now, Patches
+from bus.presence import Presence
+from bus.replies import Reply
+from bus.retry import Again, Backoff, GiveUp, InDoubt, judge
+from store.conversations import ConversationKey
+from store.inbox import InboxRow
+from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
+
+log = logging.getLogger(__name__)
+
+SEND_DEADLINE_S = 60.0
+"""One attempt may take this long; what takes longer is in doubt."""
+
+LOOKUP_AFTER_S = 2.0
+"""How long a send in doubt is left alone before it is looked up: it may still be on its way."""
+
+REPEAT_AFTER_S = 10.0
+"""How long a send in doubt waits before it is repeated where nothing can be looked up (SPEC 2.8)."""
+
+MAX_INTERNAL_ERRORS = 3
+"""Attempts at a delivery that fails for a reason of our own."""
+
+GIVE_UP_AFTER_S = 24 * 3600.0
+"""A delivery that a platform kept refusing for a day is left to the admin."""
+
+REPEATED = "in doubt: repeated once"
+"""Marks, in `error`, a row whose second send is the last."""
+
+
+class Delivery:
+    """Everything owed to the platforms.
+
+    Args:
+        adapters: The platforms by channel name.
+        gateway: The gateway's REST API, for the files that the agent presents.
+        now: The wall clock.
+        backoff: The waits between attempts where the platform names none.
+    """
+
+    def __init__(
+        self,
+        *,
+        adapters: Mapping[str, Adapter],
+        outbox: Outbox,
+        origins: Origins,
+        gateway: httpx.AsyncClient,
+        now: Now = time.time,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.adapters = adapters
+        self.outbox = outbox
+        self.pacer = Pacer()
+        self.presence = Presence()
+        self._origins = origins
+        self._artifacts = Artifacts(gateway)
+        self._now = now
+        self._backoff = backoff or Backoff()
+        self._lanes: dict[ConversationKey, anyio.Event] = {}
+        self._settled: dict[str, anyio.Event] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Send what is owed, first what an earlier process left, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                for row in await self.outbox.open_rows():
+                    self.notify(row.conversation)
+                task_status.started()
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
+
+    def notify(self, key: ConversationKey) -> None:
+        """Say that rows of this conversation may be due. Cheap; call it after every commit of deliveries."""
+        if self._tasks is None:
+            return
+        lane = self._lanes.get(key)
+        if lane is not None:
+            lane.set()
+            return
+        self._lanes[key] = anyio.Event()
+        self._tasks.start_soon(self._drain_lane, key)
+
+    async def idle(self) -> None:
+        """Wait until no lane has anything due (used when stopping; bounded by the caller)."""
+        while self._lanes:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
+            await anyio.sleep(0.02)
+
+    async def owe(self, key: ConversationKey, deliveries: Sequence[NewDelivery]) -> None:
+        """Commit deliveries that do not belong to an inbox row's end, and start on them."""
+        await self.outbox.add(deliveries)
+        self.notify(key)
+
+    async def settled(self, delivery_key: str) -> DeliveryRow | None:
+        """Wait until a row is no longer pending or being sent, and return it."""
+        event = self._settled.setdefault(delivery_key, anyio.Event())
+        try:
+            row = await self.outbox.find(delivery_key)
+            if row is not None and row.state in ("pending", "sending"):
+                await event.wait()
+                row = await self.outbox.find(delivery_key)
+            return row
+        finally:
+            self._settled.pop(delivery_key, None)
+
+    def compose_text(self, row: InboxRow, inbound: Inbound, markdown: str) -> list[NewDelivery]:
+        """Return the rows of a plain answer (a command's): no card, no files."""
+        return self._texts(row, inbound, markdown, cards=0)
+
+    async def compose(
+        self, row: InboxRow, inbound: Inbound, reply: Reply, *, cards: int
+    ) -> list[NewDelivery]:
+        """Return the rows of a turn's answer: its text on the turn's `cards` and beyond, then its files."""
+        # In a worker thread: cutting a very long answer takes a while.
+        texts = await to_thread.run_sync(
+            lambda: self._texts(row, inbound, reply.markdown, cards=cards)
+        )
+        files = [
+            self._file(row, inbound, path, index) for index, path in enumerate(reply.artifacts)
+        ]
+        return _closing([*texts, *files], ok=not reply.failed)
+
+    def _texts(
+        self, row: InboxRow, inbound: Inbound, markdown: str, *, cards: int
+    ) -> list[NewDelivery]:
+        parts = list(self.adapters[row.key.channel].split(markdown)) or [markdown]
+        parts += ["…"] * (cards - len(parts))
+        return [
+            NewDelivery(
+                key=f"{row.id}:reply:{index}",
+                conversation=row.key,
+                body=encode_delivery(
+                    TextDelivery(
+                        channel=row.key.channel,
+                        place=inbound.place,
+                        markdown=part,
+                        edits=card_key(row, index) if index < cards else "",
+                    )
+                ),
+            )
+            for index, part in enumerate(parts)
+        ]
+
+    def _file(self, row: InboxRow, inbound: Inbound, path: str, index: int) -> NewDelivery:
+        body = FileDelivery(
+            channel=row.key.channel,
+            place=inbound.place,
+            thread_id=row.thread_id or "",
+            path=path,
+            name=path.rpartition("/")[2] or "file",
+        )
+        return NewDelivery(
+            key=f"{row.id}:file:{index}", conversation=row.key, body=encode_delivery(body)
+        )
+
+    async def _drain_lane(self, key: ConversationKey) -> None:
+        """Send one conversation's rows in order; end when nothing is owed there."""
+        more = self._lanes[key]
+        try:
+            while True:
+                rows = await self.outbox.open_rows(key)
+                if not rows:
+                    if not more.is_set():
+                        return
+                    more = self._lanes[key] = anyio.Event()
+                    continue
+                await self._advance(rows[0])
+        finally:
+            self._lanes.pop(key, None)
+
+    async def _advance(self, row: DeliveryRow) -> None:
+        """Bring the first open row of a lane one step further."""
+        body = decode_delivery(row.body)
+        adapter = self.adapters.get(body.channel)
+        if adapter is None:
+            await self._fail(row, body, f"The channel {body.channel} is not configured.")
+            return
+        if (wait := row.not_before - self._now()) > 0:
+            await anyio.sleep(wait)
+        try:
+            if row.state == "sending" and not await self._settle_doubt(row, body, adapter):
+                return
+            await self._attempt(row, body, adapter)
+        except DeliveryError as error:
+            await self._judge(row, body, error)
+        except Exception:
+            log.exception("delivery %s failed unexpectedly", row.key)
+            again = row.attempts < MAX_INTERNAL_ERRORS
+            await self._judge(row, body, DeliveryError("internal error", retryable=again))
+
+    async def _attempt(self, row: DeliveryRow, body: Body, adapter: Adapter) -> None:
+        chat = (body.channel, body.place.chat)
+        await self.pacer.turn(chat, adapter.capabilities.send_interval_s)
+        if not await self.outbox.begin(row.id, now=self._now()):
+            return
+        try:
+            with anyio.fail_after(SEND_DEADLINE_S):
+                message = await self._send(row, body, adapter)
+        except TimeoutError:
+            raise DeliveryError("no answer in time", retryable=True, ambiguous=True) from None
+        await self._delivered(row, body, message, uncertain=row.error == REPEATED)
+
+    async def _send(self, row: DeliveryRow, body: Body, adapter: Adapter) -> MessageId:
+        match body:
+            case TextDelivery():
+                return await self._send_text(row, body, adapter)
+            case FileDelivery():
+                return await self._send_file(row, body, adapter)
+            case _:
+                assert_never(body)
+
+    async def _send_text(self, row: DeliveryRow, body: TextDelivery, adapter: Adapter) -> MessageId:
+        if body.provisional and isinstance(adapter, Patches):
+            return await adapter.open_card(body.place, body.markdown, key=row.key)
+        if body.edits and isinstance(adapter, Patches):
+            card = await self.outbox.find(body.edits)
+            if card is not None and card.platform_id:
+                try:
+                    message = MessageId(card.platform_id)
+                    await adapter.patch(body.place, message, body.markdown, final=True)
+                except DeliveryError as error:
+                    if not error.target_gone:
+                        raise
+                else:
+                    return message
+        return await adapter.send(body.place, body.markdown, key=row.key)
+
+    async def _send_file(self, row: DeliveryRow, body: FileDelivery, adapter: Adapter) -> MessageId:
+        limit = adapter.capabilities.max_file_bytes
+        async with self._artifacts.fetched(body, max_bytes=limit) as file:
+            if isinstance(file, str):
+                return await adapter.send(body.place, file, key=row.key)
+            return await adapter.send_file(body.place, file, key=row.key)
+
+    async def _settle_doubt(self, row: DeliveryRow, body: Body, adapter: Adapter) -> bool:
+        """Settle a send whose outcome is unknown; return whether it must be made (again).
+
+        By the platform's own key where it has one, by looking it up where it can, else repeated once
+        after `REPEAT_AFTER_S` and marked uncertain.
+        """
+        age = self._now() - row.updated_at
+        is_edit = (
+            isinstance(body, TextDelivery) and bool(body.edits) and isinstance(adapter, Patches)
+        )
+        if is_edit or 0 <= age < adapter.capabilities.idempotent_send_s:
+            return True
+        if isinstance(adapter, Finds):
+            return await self._look_up(row, body, adapter)
+        if row.error == REPEATED:
+            await self._delivered(row, body, None, uncertain=True)
+        else:
+            await self._repeat_once(row)
+        return False
+
+    async def _look_up(self, row: DeliveryRow, body: Body, adapter: Finds) -> bool:
+        """Look for the message at the platform; return whether it is not there."""
+        await anyio.sleep(max(0.0, LOOKUP_AFTER_S - (self._now() - row.updated_at)))
+        try:
+            with anyio.fail_after(SEND_DEADLINE_S):
+                found = await adapter.find(body.place, key=row.key, since=row.created_at - 60)
+        except DeliveryError as error:
+            log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)
+            if error.retryable:  # the row stays in doubt
+                await anyio.sleep(error.retry_after_s or self._backoff.cap_s)
+            else:
+                await self._repeat_once(row)
+            return False
+        except TimeoutError:
+            return False
+        if found is not None:
+            await self._delivered(row, body, found)
+        return found is None
+
+    async def _repeat_once(self, row: DeliveryRow) -> None:
+        moment = row.updated_at + REPEAT_AFTER_S
+        await self.outbox.postpone(row.id, not_before=moment, error=REPEATED, now=self._now())
+
+    async def _judge(self, row: DeliveryRow, body: Body, error: DeliveryError) -> None:
+        """Act on a failed attempt."""
+        now = self._now()
+        verdict = judge(
+            error,
+            attempt=row.attempts + 1,
+            age_s=now - row.created_at,
+            backoff=self._backoff,
+            limit_s=GIVE_UP_AFTER_S,
+        )
+        log.warning(
+            "delivery %s to %s: %s (%s)", row.key, body.channel, error.user_message, verdict
+        )
+        match verdict:
+            case InDoubt():
+                # The row stays `sending`: the lane's next look settles it.
+                await anyio.lowlevel.checkpoint()
+            case Again(wait_s=wait_s):
+                if error.retry_after_s is not None:
+                    self.pacer.pause((body.channel, body.place.chat), wait_s)
+                note = REPEATED if row.error == REPEATED else error.user_message
+                await self.outbox.postpone(row.id, not_before=now + wait_s, error=note, now=now)
+            case GiveUp():
+                await self._fail(row, body, error.user_message)
+            case _:
+                assert_never(verdict)
+
+    async def _delivered(
+        self, row: DeliveryRow, body: Body, message: MessageId | None, *, uncertain: bool = False
+    ) -> None:
+        await self.outbox.delivered(row.id, message, now=self._now(), uncertain=uncertain)
+        if message and row.conversation.topic:
+            await self._origins.remember(row.conversation, message)
+        await self._close(row, body)
+
+    async def _fail(self, row: DeliveryRow, body: Body, error: str) -> None:
+        await self.outbox.fail(row.id, error=error, now=self._now())
+        await self._close(row, body)
+
+    async def _close(self, row: DeliveryRow, body: Body) -> None:
+        if (event := self._settled.get(row.key)) is not None:
+            event.set()
+        adapter = self.adapters.get(body.channel)
+        if body.closes and adapter is not None:
+            await self.presence.finished(adapter, body.place, ok=body.closes == "ok")
+
+
+def card_key(row: InboxRow, index: int) -> str:
+    """Return the outbox key of a turn's n-th card."""
+    return f"{row.id}:card:{index}"
+
+
+def _closing(deliveries: list[NewDelivery], *, ok: bool) -> list[NewDelivery]:
+    """Return the deliveries, the last one marked as the end of its turn."""
+    *before, last = deliveries
+    ending = encode_delivery(replace(decode_delivery(last.body), closes="ok" if ok else "failed"))
+    return [*before, replace(last, body=ending)]

@@ -1,0 +1,160 @@
+"""Folds a run's parts into what the person reads. Pure and linear in the length of the reply."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bus.runs import Message, MessageChunk, RunEnded, RunFailed, RunPart, Snapshot, text_of
+
+NO_ANSWER = "(No response from agent)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A finished answer.
+
+    Attributes:
+        markdown: The text; never empty.
+        artifacts: Virtual paths of the files that the agent presented in this turn, in order.
+        failed: Whether the run failed; `markdown` then says so and what to do.
+    """
+
+    markdown: str
+    artifacts: tuple[str, ...] = ()
+    failed: bool = False
+
+
+class Fold:
+    """The parts of one run, added up.
+
+    Args:
+        message_id: The id of the human message that the run answers: only what follows it in the state counts.
+    """
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+        self._speaking = ""
+        self._pieces: list[str] = []
+        self._values: Mapping[str, Any] | None = None
+        self.failure: RunFailed | None = None
+        self.ended = ""
+
+    def add(self, part: RunPart) -> bool:
+        """Take one part in; return whether the text to show has changed."""
+        match part:
+            case MessageChunk(kind="ai"):
+                return self._speak(part)
+            case Snapshot():
+                self._values = part.values
+                return self._ask()
+            case RunFailed():
+                self.failure = part
+            case RunEnded():
+                self.ended = part.status or "success"
+            case _:
+                pass
+        return False
+
+    @property
+    def text(self) -> str:
+        """What is to be shown now: the message being spoken."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    @property
+    def values(self) -> Mapping[str, Any] | None:
+        """The last state that was seen."""
+        return self._values
+
+    def settle(self, values: Mapping[str, Any]) -> None:
+        """Take the thread's state for the last word (the stream ended without one)."""
+        self._values = values
+
+    def reply(self) -> Reply:
+        """Return the answer of a run that succeeded."""
+        said = turn_messages(self._values, self._message_id)
+        return Reply(
+            markdown=answer_text(said) or self.text or NO_ANSWER, artifacts=presented_files(said)
+        )
+
+    def _speak(self, chunk: MessageChunk) -> bool:
+        if not chunk.text:
+            return False
+        if chunk.message_id != self._speaking or chunk.whole:
+            self._speaking = chunk.message_id
+            self._pieces = []
+        self._pieces.append(chunk.text)
+        return True
+
+    def _ask(self) -> bool:
+        """Show a clarification question as soon as it stands in the state: it is never spoken in chunks."""
+        said = turn_messages(self._values, self._message_id)
+        if not said or not _is_question(said[-1]):
+            return False
+        self._speaking, self._pieces = str(said[-1].get("id")), [text_of(said[-1])]
+        return True
+
+
+def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
+    """Return the messages that follow the human message `message_id`; without it, the last visible human one.
+
+    >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
+    ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
+    >>> [m["id"] for m in turn_messages(state, "h1")], [m["id"] for m in turn_messages(state, "?")]
+    (['a1'], ['a2'])
+    """
+    messages: list[Message] = [
+        m for m in (values or {}).get("messages") or [] if isinstance(m, dict)
+    ]
+    start = _last(messages, lambda m: m.get("id") == message_id)
+    if start is None:
+        start = _last(messages, lambda m: m.get("type") == "human" and not _hidden(m))
+    if start is None:
+        return []
+    following = messages[start + 1 :]
+    end = next(
+        (i for i, m in enumerate(following) if m.get("type") == "human" and not _hidden(m)), None
+    )
+    return following[:end]
+
+
+def answer_text(said: Sequence[Message]) -> str:
+    """Return the last words of a turn: a clarification question, or the last AI message that has text."""
+    for message in reversed(said):
+        is_ai = str(message.get("type")).lower().startswith("ai") and not _hidden(message)
+        if (is_ai or _is_question(message)) and (text := text_of(message).strip()):
+            return text
+    return ""
+
+
+def presented_files(said: Sequence[Message]) -> tuple[str, ...]:
+    """Return the paths of this turn's successful `present_files` calls, in order, each once."""
+    failed = {
+        m.get("tool_call_id")
+        for m in said
+        if m.get("type") == "tool" and m.get("status") == "error"
+    }
+    answered = {m.get("tool_call_id") for m in said if m.get("type") == "tool"}
+    paths: dict[str, None] = {}
+    for message in said:
+        for call in message.get("tool_calls") or []:
+            if call.get("name") != "present_files" or call.get("id") in failed:
+                continue
+            if call.get("id") in answered:
+                wanted = (call.get("args") or {}).get("filepaths") or []
+                paths.update(dict.fromkeys(str(path) for path in wanted))
+    return tuple(paths)
+
+
+def _last(messages: Sequence[Message], wanted: Any) -> int | None:  # noqa: ANN401 - a predicate
+    return next((i for i in range(len(messages) - 1, -1, -1) if wanted(messages[i])), None)
+
+
+def _hidden(message: Message) -> bool:
+    extra = message.get("additional_kwargs") or {}
+    return extra.get("hide_from_ui") is True or message.get("name") in ("summary", "todo_reminder")
+
+
+def _is_question(message: Message) -> bool:
+    return message.get("type") == "tool" and message.get("name") == "ask_clarification"

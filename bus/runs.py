@@ -1,0 +1,288 @@
+"""The agent's side as the bus sees it: threads and runs over the LangGraph wire API.
+
+The one place that knows langgraph_sdk's stream parts and errors. The same code drives the embedded
+runtime, a LangGraph Server, and gateways that refuse the newer options.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx
+from langgraph_sdk.client import LangGraphClient
+from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
+from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
+
+from bus.errors import RunError, RunsUnavailable, ThreadBusy, ThreadGone
+
+Message = Mapping[str, Any]
+
+STREAM_MODES: tuple[StreamMode, ...] = ("messages-tuple", "values")
+
+NEWER_OPTIONS: Mapping[str, Any] = {
+    "durability": "sync",  # a turn cut off by a crash goes on from its last step (tools are not run again)
+    "stream_resumable": True,
+    "multitask_strategy": "enqueue",
+}
+"""Options that not every server takes; the first 422 drops them for good."""
+
+PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A run to start.
+
+    Attributes:
+        text: What the person said; None = go on from the thread's last checkpoint.
+        message_id: The id that the human message gets, so that a restart finds it in the state.
+    """
+
+    thread_id: str
+    assistant_id: str
+    message_id: str
+    text: str | None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The server accepted the run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChunk:
+    """Text of one message: a delta, or (`whole`) all of it. `kind` is ai, tool, human ..."""
+
+    message_id: str
+    kind: str
+    text: str
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The thread's state after a step."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run ended with an error. `error` is its class, `message` may name internals: log it, don't say it."""
+
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The server said that the run is over: success, interrupted, error or timeout."""
+
+    status: str
+
+
+RunPart = RunStarted | MessageChunk | Snapshot | RunFailed | RunEnded
+
+
+class Runs:
+    """Threads and runs of one LangGraph-compatible server."""
+
+    def __init__(self, client: LangGraphClient) -> None:
+        self._client = client
+        self._options = NEWER_OPTIONS
+
+    async def make_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
+        """Make a thread; an existing one is left as it is. Raises RunError."""
+        try:
+            await self._client.threads.create(
+                thread_id=thread_id, metadata=dict(metadata), if_exists="do_nothing"
+            )
+        except ConflictError:
+            return
+        except httpx.HTTPError as error:
+            raise _wrapped(error) from error
+
+    async def state(self, thread_id: str) -> Mapping[str, Any]:
+        """Return the thread's present values; empty for a new thread. Raises RunError."""
+        try:
+            state = await self._client.threads.get_state(thread_id)
+        except httpx.HTTPError as error:
+            raise _wrapped(error) from error
+        values = state.get("values") or {}
+        return cast(Mapping[str, Any], values) if isinstance(values, dict) else {}
+
+    async def find_run(
+        self, thread_id: str, run_id: str | None, message_id: str
+    ) -> tuple[str, str] | None:
+        """Return (run id, status) of the run that answers `message_id`, newest first. Raises RunError."""
+        try:
+            for run in await self._client.runs.list(thread_id, limit=20):
+                metadata = run.get("metadata") or {}
+                if run["run_id"] == run_id or metadata.get("message_id") == message_id:
+                    return run["run_id"], str(run["status"])
+        except httpx.HTTPError as error:
+            raise _wrapped(error) from error
+        return None
+
+    async def status(self, thread_id: str, run_id: str) -> str:
+        """Return a run's status. Raises RunError."""
+        try:
+            return str((await self._client.runs.get(thread_id, run_id))["status"])
+        except httpx.HTTPError as error:
+            raise _wrapped(error) from error
+
+    async def stream(self, request: RunRequest) -> AsyncIterator[RunPart]:
+        """Start a run and yield its parts until it is over. Raises RunError.
+
+        The run goes on at the server when the reader goes away: whoever stops reading cancels it.
+        """
+        try:
+            async for part in self._start(request):
+                yield part
+        except UnprocessableEntityError:
+            if self._options is PLAIN_OPTIONS:
+                raise RunError("The agent's server refused the run's options.") from None
+            self._options = PLAIN_OPTIONS
+            async for part in self._start(request):
+                yield part
+
+    async def join(self, thread_id: str, run_id: str) -> AsyncIterator[RunPart]:
+        """Yield the parts of a run that is under way, from its start. Raises RunError."""
+        stream = self._client.runs.join_stream(
+            thread_id, run_id, stream_mode=list(STREAM_MODES), last_event_id="-1"
+        )
+        yield RunStarted(run_id)
+        async for part in _parts(stream):
+            yield part
+
+    async def cancel(self, thread_id: str, run_id: str) -> None:
+        """End a run now; one that is over already is fine. Raises RunError."""
+        try:
+            await self._client.runs.cancel(thread_id, run_id, wait=False)
+        except (NotFoundError, ConflictError):
+            return
+        except httpx.HTTPError as error:
+            raise _wrapped(error) from error
+
+    async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
+        said = {"role": "human", "content": request.text, "id": request.message_id}
+        options: dict[str, Any] = dict(self._options)
+        stream: AsyncIterator[StreamPart] = self._client.runs.stream(
+            request.thread_id,
+            request.assistant_id,
+            input=cast("Mapping[str, Any]", None if request.text is None else {"messages": [said]}),
+            stream_mode=list(STREAM_MODES),
+            config=cast(Config, dict(request.config)),
+            context=cast(Context, dict(request.context)),
+            metadata={"message_id": request.message_id},
+            on_disconnect="continue",
+            **options,
+        )
+        async for part in _parts(stream):
+            yield part
+
+
+async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
+    """Translate the SDK's parts and errors."""
+    try:
+        async for raw in stream:
+            part = read_part(raw.event, raw.data)
+            if part is not None:
+                yield part
+    except UnprocessableEntityError:
+        raise
+    except httpx.HTTPError as error:
+        raise _wrapped(error) from error
+
+
+def read_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
+    """Return what one SSE event says, or None for one that the bus has no use for. Pure.
+
+    >>> read_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    MessageChunk(message_id='m', kind='ai', text='hi', whole=False)
+    >>> read_part("messages|child:1", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    >>> read_part("end", None)
+    RunEnded(status='')
+    """
+    reader = _READERS.get(event)
+    return reader(data) if reader else None
+
+
+def _values(data: Any) -> Snapshot | None:  # noqa: ANN401 - this is the wire
+    return Snapshot(data) if isinstance(data, dict) else None
+
+
+def _started(data: Any) -> RunStarted | None:  # noqa: ANN401 - this is the wire
+    return (
+        RunStarted(str(data["run_id"])) if isinstance(data, dict) and data.get("run_id") else None
+    )
+
+
+def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
+    return RunEnded(str(data.get("status") or "") if isinstance(data, dict) else "")
+
+
+def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
+    message = data[0] if isinstance(data, list) and data else data
+    if not isinstance(message, dict):
+        return None
+    kind = str(message.get("type") or "")
+    return MessageChunk(
+        message_id=str(message.get("id") or ""),
+        kind="ai" if kind.lower().startswith(("ai", "assistant")) else kind,
+        text=text_of(message),
+        whole=not kind.endswith("Chunk"),
+    )
+
+
+def _failure(data: Any) -> RunFailed:  # noqa: ANN401 - this is the wire
+    if not isinstance(data, dict):
+        return RunFailed("Error", str(data))
+    name = data.get("error") or data.get("name") or "Error"
+    return RunFailed(str(name), str(data.get("message") or ""))
+
+
+_READERS: Mapping[str, Callable[[Any], RunPart | None]] = {
+    "metadata": _started,
+    "messages": _chunk,
+    "messages-tuple": _chunk,
+    "values": _values,
+    "error": _failure,
+    "end": _ended,
+}
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message whose content is a string or a list of blocks.
+
+    >>> text_of({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}, "b"]})
+    'ab'
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(
+        block if isinstance(block, str) else str(block.get("text") or "")
+        for block in content
+        if isinstance(block, str)
+        or (isinstance(block, dict) and block.get("type") in ("text", "output_text"))
+    )
+
+
+def _wrapped(error: httpx.HTTPError) -> RunError:
+    if isinstance(error, ConflictError):
+        return ThreadBusy()
+    if isinstance(error, NotFoundError):
+        return ThreadGone()
+    if isinstance(error, httpx.HTTPStatusError) and error.response is not None:
+        code = error.response.status_code
+        if code < httpx.codes.INTERNAL_SERVER_ERROR and code != httpx.codes.TOO_MANY_REQUESTS:
+            return RunError(f"The agent's server refused the request ({code}).")
+        return RunsUnavailable(f"The agent's server answered {code}.")
+    return RunsUnavailable(f"The agent's server cannot be reached ({type(error).__name__}).")

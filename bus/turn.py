@@ -1,0 +1,310 @@
+"""One turn of a conversation: from an accepted message to the rows of its answer."""
+
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from bus.config import SessionConfig
+from bus.delivery import Delivery
+from bus.errors import RunError, ThreadBusy, ThreadGone
+from bus.live import Live, live
+from bus.messages import Inbound
+from bus.ports import Now
+from bus.replies import Fold, Reply, turn_messages
+from bus.retry import Backoff
+from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
+from store.conversations import Conversations
+from store.inbox import Inbox, InboxRow
+from store.outbox import NewDelivery
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+"""Starts of one turn, crashes included, before it is given up as poisonous."""
+
+CANCEL_DEADLINE_S = 4.0
+"""How long the end of a stopped run is waited for (SPEC 10: within 5 s)."""
+
+PATIENCE_S = 60.0
+"""How long a server that cannot be reached is waited for within one turn."""
+
+BUSY_PATIENCE_S = 900.0
+"""How long a thread that somebody else's run holds is waited for."""
+
+FAILED_TEXT = (
+    "⚠️ Something went wrong and I could not finish this answer. Please send your message again; "
+    "if it fails again, tell the person who runs this bot."
+)
+UNREACHABLE_TEXT = (
+    "⚠️ I could not reach the agent's server, so this message was not answered. Please send it again "
+    "in a few minutes."
+)
+BUSY_TEXT = (
+    "⚠️ Another request is still being worked on in this conversation. Please send your message again "
+    "when it is finished, or send /stop first."
+)
+STOPPED_TEXT = "⏹ Stopped."
+POISONED_TEXT = "⚠️ I was interrupted too often while answering this message. Please send it again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPlan:
+    """How a message is to be run.
+
+    Attributes:
+        text: What the agent is told.
+        session: The merged session of this sender, channel and conversation.
+        bootstrap: Whether this turn sets the agent up.
+        thread_id: The thread to use; None = the conversation's present one.
+    """
+
+    text: str
+    session: SessionConfig
+    bootstrap: bool = False
+    thread_id: str | None = None
+
+
+class TurnControl:
+    """The handle by which others end a running turn."""
+
+    def __init__(self) -> None:
+        self._stop = anyio.Event()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """End the turn's run now; safe to call at any time and twice."""
+        self._stop.set()
+
+    async def wait(self) -> None:
+        """Return when `stop` is called."""
+        await self._stop.wait()
+
+
+class Turns:
+    """Runs turns. Each finishes its inbox row; after a crash the same row is taken up where it was."""
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        conversations: Conversations,
+        runs: Runs,
+        delivery: Delivery,
+        now: Now = time.time,
+    ) -> None:
+        self._inbox = inbox
+        self._conversations = conversations
+        self._runs = runs
+        self._delivery = delivery
+        self._now = now
+        self._backoff = Backoff(first_s=0.25, cap_s=5.0)
+
+    async def run(
+        self, row: InboxRow, inbound: Inbound, plan: TurnPlan, control: TurnControl
+    ) -> None:
+        """Answer one message and finish its row. Raises nothing but cancellation and StoreError."""
+        row, is_new = await self._begin(row, plan)
+        if row.attempts > MAX_ATTEMPTS:
+            await self.fail(row, inbound, text=POISONED_TEXT)
+            return
+        async with live(self._delivery, row, inbound) as shown:
+            reply = await self._answer(_Attempt(row, plan, is_new=is_new), control, shown)
+        await self._settle(row, inbound, reply, cards=shown.cards)
+
+    async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = FAILED_TEXT) -> None:
+        """Finish a row as dead with a visible message."""
+        found = await self._delivery.outbox.find(f"{row.id}:card:0")
+        reply = Reply(markdown=text, failed=True)
+        await self._settle(row, inbound, reply, cards=1 if found else 0, dead=True)
+
+    async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool]:
+        """Note the start; return the row as it now is, and whether its thread has yet to be made."""
+        thread_id, is_new = row.thread_id or plan.thread_id, False
+        if thread_id is None:
+            thread_id, is_new = await self._thread(row)
+        await self._inbox.begin(row.id, thread_id=thread_id)
+        return replace(row, thread_id=thread_id, attempts=row.attempts + 1), is_new
+
+    async def _thread(self, row: InboxRow) -> tuple[str, bool]:
+        """Return the conversation's thread id; of two first messages one names it for both."""
+        found = await self._conversations.find(row.key)
+        if found is not None and found.thread_id:
+            return found.thread_id, False
+        return await self._conversations.bind(row.key, str(uuid.uuid4()), instead_of=None), True
+
+    async def _settle(
+        self,
+        row: InboxRow,
+        inbound: Inbound,
+        reply: Reply | None,
+        *,
+        cards: int,
+        dead: bool = False,
+    ) -> None:
+        deliveries: list[NewDelivery] = []
+        if reply is not None:
+            deliveries = await self._delivery.compose(row, inbound, reply, cards=cards)
+        await self._inbox.finish(row.id, deliveries, dead=dead)
+        self._delivery.notify(row.key)
+        if not deliveries:
+            adapter = self._delivery.adapters[row.key.channel]
+            await self._delivery.presence.finished(adapter, inbound.place, ok=False)
+
+    async def _answer(self, attempt: "_Attempt", control: TurnControl, shown: Live) -> Reply | None:
+        """Return what to say; None = nothing (stopped, and nothing of it was visible)."""
+        async with anyio.create_task_group() as tasks:
+
+            async def stopper() -> None:
+                await control.wait()
+                await self._cancel_run(attempt)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stopper)
+            await self._persist(attempt, shown)
+            tasks.cancel_scope.cancel()
+        if control.stopped:
+            said = attempt.fold.text
+            return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip()) if shown.cards else None
+        return attempt.reply
+
+    async def _cancel_run(self, attempt: "_Attempt") -> None:
+        if attempt.run_id is None:
+            return
+        try:
+            with anyio.fail_after(CANCEL_DEADLINE_S):
+                await self._runs.cancel(attempt.thread_id, attempt.run_id)
+        except (RunError, TimeoutError) as error:
+            log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
+
+    async def _persist(self, attempt: "_Attempt", shown: Live) -> None:
+        """Run the turn, again and again where that can help, until there is something to say."""
+        started, tries = anyio.current_time(), 0
+        while True:
+            tries += 1
+            try:
+                attempt.reply = await self._once(attempt, shown)
+            except RunError as error:
+                log.warning("turn %s: %s", attempt.message_id, error)
+                if isinstance(error, ThreadGone) and tries <= MAX_ATTEMPTS:
+                    attempt.known = False
+                    continue
+                patience = BUSY_PATIENCE_S if isinstance(error, ThreadBusy) else PATIENCE_S
+                if error.retryable and anyio.current_time() - started < patience:
+                    await anyio.sleep(self._backoff.wait_s(tries))
+                    continue
+                attempt.reply = Reply(markdown=_sorry(error), failed=True)
+            return
+
+    async def _once(self, attempt: "_Attempt", shown: Live) -> Reply:
+        if not attempt.known:
+            await self._make_thread(attempt)
+        fold = attempt.fold = Fold(attempt.message_id)
+        async for part in self._parts(attempt, fold):
+            if isinstance(part, RunStarted):
+                attempt.run_id = part.run_id
+                await self._inbox.note_run(attempt.row.id, part.run_id)
+            if fold.add(part):
+                shown.show(fold.text)
+        return await self._conclude(attempt, fold)
+
+    async def _parts(self, attempt: "_Attempt", fold: Fold) -> AsyncIterator[RunPart]:
+        """Start, join or resume the run that answers the message, whichever the thread needs."""
+        text: str | None = attempt.plan.text
+        if attempt.check:
+            found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
+            if found is not None and found[1] in ("pending", "running"):
+                async for part in self._runs.join(attempt.thread_id, found[0]):
+                    yield part
+                return
+            values = await self._runs.state(attempt.thread_id)
+            if _holds(values, attempt.message_id):
+                fold.settle(values)
+                if found is not None and found[1] == "success":
+                    return
+                text = None
+        attempt.check = True
+        request = RunRequest(
+            thread_id=attempt.thread_id,
+            assistant_id=attempt.plan.session.assistant_id or "lead_agent",
+            message_id=attempt.message_id,
+            text=text,
+            config=attempt.plan.session.config,
+            context=attempt.context(),
+        )
+        async for part in self._runs.stream(request):
+            yield part
+
+    async def _conclude(self, attempt: "_Attempt", fold: Fold) -> Reply:
+        """Return the answer when the stream is over; a stream that just stopped is asked after."""
+        if fold.failure is None and not fold.ended and attempt.run_id is not None:
+            status = await self._runs.status(attempt.thread_id, attempt.run_id)
+            if status in ("error", "timeout"):
+                fold.failure = RunFailed(status, "")
+        if fold.failure is not None or fold.ended in ("error", "timeout"):
+            failure = fold.failure or RunFailed(fold.ended, "")
+            log.error("run %s failed: %s: %s", attempt.run_id, failure.error, failure.message)
+            return Reply(markdown=f"{fold.text}\n\n{FAILED_TEXT}".strip(), failed=True)
+        if fold.ended == "interrupted":
+            return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
+        if not turn_messages(fold.values, attempt.message_id):
+            fold.settle(await self._runs.state(attempt.thread_id))
+        return fold.reply()
+
+    async def _make_thread(self, attempt: "_Attempt") -> None:
+        key = attempt.row.key
+        metadata = {
+            "channel": key.channel,
+            "workspace": key.workspace,
+            "chat": key.chat,
+            "topic": key.topic,
+        }
+        await self._runs.make_thread(attempt.thread_id, metadata)
+        attempt.known = True
+
+
+class _Attempt:
+    """What a turn in progress knows: which run answers which message."""
+
+    def __init__(self, row: InboxRow, plan: TurnPlan, *, is_new: bool) -> None:
+        self.row = row
+        self.plan = plan
+        self.thread_id = row.thread_id or ""
+        self.message_id = f"{row.key.channel}:{row.event_id}"
+        self.run_id = row.run_id
+        self.check = row.attempts > 1
+        # Only a new thread is made first; one that the server lost is made again when it says so.
+        self.known = not is_new
+        self.fold = Fold(self.message_id)
+        self.reply: Reply | None = None
+
+    def context(self) -> Mapping[str, Any]:
+        """Return the run's context: the session's, then what the platform knows."""
+        context: dict[str, Any] = {
+            **self.plan.session.context,
+            "thread_id": self.thread_id,
+            "channel_name": self.row.key.channel,
+        }
+        if self.plan.bootstrap:
+            context["is_bootstrap"] = True
+        return context
+
+
+def _holds(values: Mapping[str, Any], message_id: str) -> bool:
+    return any(
+        isinstance(m, dict) and m.get("id") == message_id for m in values.get("messages") or []
+    )
+
+
+def _sorry(error: RunError) -> str:
+    if isinstance(error, ThreadBusy):
+        return BUSY_TEXT
+    return UNREACHABLE_TEXT if error.retryable else FAILED_TEXT
