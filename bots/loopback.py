@@ -1,0 +1,185 @@
+"""The terminal: the smallest complete adapter, and the file to copy for a new platform.
+
+A session is a chat with one person. Terminals attach to it, in this process or over the gateway's REST API;
+what is said reaches the bus as an `Inbound`, what the bus sends reaches every attached terminal as an `Event`.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskStatus
+from anyio.streams.memory import MemoryObjectSendStream
+
+from bots.terminal import Event, FileShown, Session, Shown, Sign, check_session, keep
+from bus.errors import DeliveryError
+from bus.messages import ConversationKey, Inbound, MessageId, Place, Sender
+from bus.ports import Capabilities, Health, Intake, Link, Now, OutgoingFile, Reason
+
+NAME = "terminal"
+WORKSPACE = "local"
+CAPABILITIES = Capabilities(
+    patches=True,
+    patch_interval_s=0.05,
+    send_interval_s=0.0,
+    idempotent_send_s=3600.0,
+)
+"""A terminal has no limits; events carry their key, and a terminal shows a key once."""
+
+BUFFERED_EVENTS = 1000
+"""Events one slow terminal may be behind; unfinished patches beyond that are skipped, the next holds their text."""
+
+
+class Loopback:
+    """The adapter of the channel `terminal`.
+
+    Args:
+        files: Where files handed over are kept, one folder a session.
+        grace_s: How long after the last terminal left a session (or since the start) its messages are kept for it.
+        retry_s: How soon a message for an absent terminal is tried again.
+    """
+
+    def __init__(
+        self, *, files: Path, grace_s: float = 600.0, retry_s: float = 1.0, now: Now = time.time
+    ) -> None:
+        self._files = files
+        self._grace_s = grace_s
+        self._retry_s = retry_s
+        self._now = now
+        self._intake: Intake | None = None
+        self._health = Health(link=Link.CONNECTING, since=now())
+        self._started_at = now()
+        self._left_at: dict[str, float] = {}
+        self._attached: dict[str, list[MemoryObjectSendStream[Event]]] = {}
+
+    @property
+    def name(self) -> str:
+        """The channel's name."""
+        return NAME
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The terminal's numbers."""
+        return CAPABILITIES
+
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        """Be connected until cancelled."""
+        self._intake = intake
+        self._health = Health(link=Link.CONNECTED, since=self._now())
+        task_status.started()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._intake = None
+            self._health = Health(link=Link.STOPPED, since=self._now())
+
+    def health(self) -> Health:
+        """Return whether lines can be said."""
+        return self._health
+
+    @contextmanager
+    def attach(self, session: str) -> Iterator[Session]:
+        """Attach a terminal to a session. Raises ValueError if `session` is not a name."""
+        check_session(session)
+        send, receive = anyio.create_memory_object_stream[Event](BUFFERED_EVENTS)
+        self._attached.setdefault(session, []).append(send)
+        try:
+            with send, receive:
+                yield Session(partial(self.say, session), receive)
+        finally:
+            self._attached[session].remove(send)
+            if not self._attached[session]:
+                del self._attached[session]
+                self._leave(session)
+
+    async def say(self, session: str, text: str, *, event_id: str = "") -> Reason:
+        """Hand a line to the bus; a repeated `event_id` is taken once. Raises what `Intake.receive` raises."""
+        check_session(session)
+        if self._intake is None:
+            raise DeliveryError("The terminal channel is not running.", retryable=True)
+        event_id = event_id or uuid.uuid4().hex
+        inbound = Inbound(
+            event_id=event_id,
+            message_id=event_id,
+            key=ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session),
+            place=Place(chat=session),
+            sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
+            text=text,
+            private=True,
+            addressed=True,
+            sent_at=self._now(),
+        )
+        reason = await self._intake.receive(inbound)
+        self._health = Health(
+            link=Link.CONNECTED, since=self._health.since, last_event_at=self._now()
+        )
+        return reason
+
+    def split(self, markdown: str) -> Sequence[str]:
+        """Return the reply whole: a terminal has no limit."""
+        return [markdown]
+
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        """Show a finished message."""
+        self._show(place, Shown(id=key, text=markdown, final=True))
+        return MessageId(key)
+
+    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        """Show a message that will grow."""
+        self._show(place, Shown(id=key, text=markdown, final=False))
+        return MessageId(key)
+
+    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+        """Show a message's text so far."""
+        self._show(place, Shown(id=message, text=markdown, final=final))
+
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        """Keep a copy of the file and say where it is."""
+        self._require(place)
+        kept = await anyio.to_thread.run_sync(keep, file, self._files, place.chat)
+        self._show(place, FileShown(id=key, name=file.name, path=kept))
+        return MessageId(key)
+
+    async def working(self, place: Place) -> None:
+        """Show that work goes on."""
+        self._show(place, Sign(state="working"))
+
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        """Show that work ended."""
+        self._show(place, Sign(state="ok" if ok else "failed"))
+
+    def _require(self, place: Place) -> list[MemoryObjectSendStream[Event]]:
+        terminals = self._attached.get(place.chat, [])
+        if not terminals:
+            left = self._left_at.get(place.chat, self._started_at)
+            raise DeliveryError(
+                f"No terminal is attached to the session {place.chat}: run `parley chat`.",
+                retryable=self._now() - left < self._grace_s,
+                retry_after_s=self._retry_s,
+            )
+        return terminals
+
+    def _show(self, place: Place, event: Event) -> None:
+        behind = 0
+        terminals = self._require(place)
+        for terminal in terminals:
+            try:
+                terminal.send_nowait(event)
+            except anyio.WouldBlock:
+                behind += 1
+        must_arrive = not isinstance(event, Sign) and not (
+            isinstance(event, Shown) and not event.final
+        )
+        if must_arrive and behind == len(terminals):
+            raise DeliveryError(
+                "The terminal does not read.", retryable=True, retry_after_s=self._retry_s
+            )
+
+    def _leave(self, session: str) -> None:
+        now = self._now()
+        fresh = {name: at for name, at in self._left_at.items() if now - at < self._grace_s}
+        self._left_at = {**fresh, session: now}

@@ -1,0 +1,95 @@
+"""What a terminal sees of the loopback adapter: events, and the session through which it speaks."""
+
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from bus.errors import DeliveryError
+from bus.ports import OutgoingFile, Reason
+
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A message as it is to be seen now: all of its text so far. `final` = it will not change any more."""
+
+    kind: Literal["shown"] = "shown"
+    id: str
+    text: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileShown:
+    """A file was handed over; `path` is relative to the adapter's folder of files."""
+
+    kind: Literal["file"] = "file"
+    id: str
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """Work goes on, or ended (`ok` or `failed`)."""
+
+    kind: Literal["sign"] = "sign"
+    state: Literal["working", "ok", "failed"]
+
+
+Event = Shown | FileShown | Sign
+
+
+class Session:
+    """One terminal at one session. Made by `Loopback.attach`."""
+
+    def __init__(
+        self, say: Callable[[str], Awaitable[Reason]], events: MemoryObjectReceiveStream[Event]
+    ) -> None:
+        self._say = say
+        self._events = events
+
+    async def say(self, text: str) -> Reason:
+        """Send a line to the bot. Raises what `Intake.receive` raises."""
+        return await self._say(text)
+
+    def events(self) -> AsyncIterator[Event]:
+        """Iterate over what is shown, for ever."""
+        return aiter(self._events)
+
+
+def check_session(session: str) -> None:
+    """Raise ValueError unless `session` may name a session: letters, digits, `.`, `_`, `-`, at most 64."""
+    if not _SESSION.fullmatch(session):
+        raise ValueError(
+            "a session's name has 1 to 64 letters, digits, dots, dashes or underscores"
+        )
+
+
+def keep(file: OutgoingFile, folder: Path, session: str) -> str:
+    """Copy a file below `folder` under a free name; return its path relative to `folder`. Blocking.
+
+    Raises:
+        DeliveryError: the disk does not take it.
+    """
+    name = Path(file.name).name or "file"
+    try:
+        home = folder / session
+        home.mkdir(parents=True, exist_ok=True)
+        target = home / name
+        for number in range(1, 1000):
+            if not target.exists():
+                break
+            target = home / f"{Path(name).stem}-{number}{Path(name).suffix}"
+        shutil.copyfile(file.path, target)
+    except OSError as error:
+        raise DeliveryError(
+            f"The file could not be kept: {error.strerror}.", retryable=True
+        ) from error
+    return target.relative_to(folder).as_posix()

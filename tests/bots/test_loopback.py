@@ -1,0 +1,187 @@
+"""The terminal adapter."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bots.loopback import BUFFERED_EVENTS, Loopback
+from bots.terminal import FileShown, Shown, Sign
+from bus.errors import DeliveryError, IntakeClosed
+from bus.messages import Inbound, MessageId, Place
+from bus.ports import Adapter, Link, OutgoingFile, Patches, Reason, Signs
+
+PLACE = Place(chat="s1")
+
+
+class RecordingIntake:
+    """Takes everything, or refuses."""
+
+    def __init__(self) -> None:
+        self.taken: list[Inbound] = []
+        self.closed = False
+
+    async def receive(self, inbound: Inbound) -> Reason:
+        if self.closed:
+            raise IntakeClosed
+        self.taken.append(inbound)
+        return Reason.ACCEPTED
+
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        raise AssertionError(detail)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@asynccontextmanager
+async def running(adapter: Loopback) -> AsyncIterator[RecordingIntake]:
+    intake = RecordingIntake()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(adapter.run, intake)
+        yield intake
+        tasks.cancel_scope.cancel()
+
+
+def test_it_is_an_adapter_with_cards_and_signs(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    assert isinstance(adapter, Adapter)
+    assert isinstance(adapter, Patches)
+    assert isinstance(adapter, Signs)
+    assert adapter.name == "terminal"
+    assert adapter.split("x" * 100_000) == ["x" * 100_000]
+
+
+async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    async with running(adapter) as intake:
+        with adapter.attach("s1") as session:
+            assert await session.say("hello") is Reason.ACCEPTED
+            assert await session.say("again") is Reason.ACCEPTED
+    first, second = intake.taken
+    assert (first.text, first.private, first.addressed) == ("hello", True, True)
+    assert (first.key.channel, first.key.chat, first.key.topic) == ("terminal", "s1", "")
+    assert first.place == PLACE
+    assert first.event_id != second.event_id
+    assert first.event_id == first.message_id
+
+
+async def test_an_event_id_of_the_caller_is_kept(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    async with running(adapter) as intake:
+        await adapter.say("s1", "hello", event_id="e1")
+    assert intake.taken[0].event_id == "e1"
+
+
+async def test_a_refusal_reaches_the_speaker(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    async with running(adapter) as intake:
+        intake.closed = True
+        with adapter.attach("s1") as session, pytest.raises(IntakeClosed):
+            await session.say("hello")
+
+
+async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    with adapter.attach("s1") as one, adapter.attach("s1") as two, adapter.attach("s2") as other:
+        await adapter.working(PLACE)
+        card = await adapter.open_card(PLACE, "…", key="k1")
+        await adapter.patch(PLACE, card, "Hel", final=False)
+        await adapter.patch(PLACE, card, "Hello", final=True)
+        await adapter.send(PLACE, "More", key="k2")
+        await adapter.finished(PLACE, ok=True)
+        for session in (one, two):
+            events = session.events()
+            assert [await anext(events) for _ in range(6)] == [
+                Sign(state="working"),
+                Shown(id="k1", text="…", final=False),
+                Shown(id="k1", text="Hel", final=False),
+                Shown(id="k1", text="Hello", final=True),
+                Shown(id="k2", text="More", final=True),
+                Sign(state="ok"),
+            ]
+        with anyio.move_on_after(0.01) as waited:
+            await anext(other.events())
+        assert waited.cancelled_caught
+
+
+async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    adapter = Loopback(files=tmp_path, grace_s=60, retry_s=2, now=clock)
+    with pytest.raises(DeliveryError) as early:
+        await adapter.send(PLACE, "x", key="k")
+    assert (early.value.retryable, early.value.retry_after_s) == (True, 2)
+    clock.time += 61
+    with pytest.raises(DeliveryError) as late:
+        await adapter.send(PLACE, "x", key="k")
+    assert not late.value.retryable
+    with adapter.attach("s1"):
+        await adapter.send(PLACE, "x", key="k")
+    with pytest.raises(DeliveryError) as left:
+        await adapter.send(PLACE, "x", key="k")
+    assert left.value.retryable
+
+
+async def test_a_terminal_that_does_not_read_skips_patches_but_no_answer(tmp_path: Path) -> None:
+    adapter = Loopback(files=tmp_path)
+    with adapter.attach("s1"):
+        for number in range(BUFFERED_EVENTS + 10):
+            await adapter.patch(PLACE, MessageId("k"), str(number), final=False)
+        with pytest.raises(DeliveryError) as refused:
+            await adapter.send(PLACE, "answer", key="k")
+    assert refused.value.retryable
+
+
+async def test_files_are_kept_under_free_names(tmp_path: Path) -> None:
+    source = tmp_path / "download"
+    source.write_bytes(b"1,2")
+    adapter = Loopback(files=tmp_path / "terminal")
+    file = OutgoingFile(path=source, name="../../data.csv", mime="text/csv", size_bytes=3)
+    with adapter.attach("s1") as session:
+        await adapter.send_file(PLACE, file, key="f1")
+        await adapter.send_file(PLACE, file, key="f2")
+        events = session.events()
+        assert await anext(events) == FileShown(id="f1", name="../../data.csv", path="s1/data.csv")
+        assert (await anext(events)) == FileShown(
+            id="f2", name="../../data.csv", path="s1/data-1.csv"
+        )
+    assert (tmp_path / "terminal/s1/data-1.csv").read_bytes() == b"1,2"
+
+
+async def test_a_full_disk_is_a_delivery_error(tmp_path: Path) -> None:
+    source = tmp_path / "file"
+    source.write_text("x")
+    adapter = Loopback(files=source / "not-a-folder")
+    with adapter.attach("s1"), pytest.raises(DeliveryError):
+        await adapter.send_file(
+            PLACE, OutgoingFile(path=source, name="a", mime="text/plain", size_bytes=1), key="k"
+        )
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "a b", ".hidden", "x" * 65, "a\n"])
+def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
+    adapter = Loopback(files=tmp_path)
+    with pytest.raises(ValueError, match="session"), adapter.attach(name):
+        pass
+
+
+async def test_health_tells_the_truth(tmp_path: Path) -> None:
+    clock = Clock()
+    adapter = Loopback(files=tmp_path, now=clock)
+    assert adapter.health().link is Link.CONNECTING
+    with pytest.raises(DeliveryError):
+        await adapter.say("s1", "too early")
+    async with running(adapter):
+        assert adapter.health().link is Link.CONNECTED
+        clock.time += 5
+        await adapter.say("s1", "x")
+        assert adapter.health().last_event_at == clock.time
+        assert adapter.health().since == clock.time - 5
+    assert adapter.health().link is Link.STOPPED

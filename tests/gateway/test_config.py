@@ -1,0 +1,314 @@
+"""Where the configuration comes from, what it accepts, and how it complains."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from agent.config import AgentConfig, ModelConfig, MountConfig, ToolConfig, ToolGroupConfig
+from bots.config import BotsConfig
+from bus.config import BusConfig, SessionConfig
+from gateway.config import Config, ConfigError, GatewayConfig, load, read_token
+from store.config import StoreConfig
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+
+
+def loaded(folder: Path, text: str, **environ: str) -> Config:
+    file = folder / "config.yaml"
+    file.write_text(text, "utf-8")
+    return load(str(file), environ)
+
+
+def problems(folder: Path, text: str, **environ: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, text, **environ)
+    return caught.value.problems
+
+
+def test_nothing_configured_means_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tmp_path / "a" / "b"
+    empty.mkdir(parents=True)
+    monkeypatch.chdir(empty)
+    config = load(None, {})
+    assert config.source is None
+    assert config.home == empty / ".parley"
+    assert config.gateway == GatewayConfig()
+    assert config.base_url == "http://127.0.0.1:8001"
+    assert not config.bots.slack.enabled
+    assert config.bus.max_concurrent_runs == 16
+    assert config.agent.chat_models[0].name == "demo"
+    assert config.warnings == ()
+
+
+def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    files = {
+        "above": tmp_path / "config.yaml",
+        "here": inner / "config.yaml",
+        "variable": tmp_path / "variable.yaml",
+        "argument": tmp_path / "argument.yaml",
+    }
+    found = []
+    environ: dict[str, str] = {}
+    for port, (name, file) in enumerate(files.items(), start=1):
+        file.write_text(f"gateway: {{port: {port}}}")
+        if name == "variable":
+            environ["PARLEY_CONFIG"] = str(file)
+        argument = str(file) if name == "argument" else None
+        found.append(load(argument, environ).gateway.port)
+    assert found == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_a_named_file_must_exist(tmp_path: Path, by: str) -> None:
+    missing = str(tmp_path / "nowhere.yaml")
+    with pytest.raises(ConfigError, match="no such file"):
+        load(missing, {}) if by == "argument" else load(None, {"PARLEY_CONFIG": missing})
+
+
+def test_dotenv_beside_the_file_gives_way_to_the_environment(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        "A_TOKEN=from-the-file\nPARLEY_HOME=/data/parley\nB_TOKEN=only-file\n"
+    )
+    text = "gateway: {admin_token: $A_TOKEN}\nmodels: [{name: m, use: 'x:Y', model: m, api_key: $B_TOKEN}]"
+    environ = {"A_TOKEN": "from-outside"}
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    config = load(str(file), environ)
+    assert config.gateway.admin_token == "from-outside"
+    assert config.agent.models[0].extra_keys()["api_key"] == "only-file"
+    assert config.home == Path("/data/parley")
+    assert environ["B_TOKEN"] == "only-file"
+    assert config.secrets >= {"from-outside", "only-file"}
+
+
+def test_a_missing_variable_names_key_and_variable(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, "models: [{name: m, use: 'x:Y', model: m, api_key: $NO_KEY}]")
+    assert "models[0].api_key" in line
+    assert "NO_KEY" in line
+    assert "config.yaml" in line
+    assert "set it" in line
+
+
+def test_a_dollar_sign_inside_a_text_is_text(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path, "title: {enabled: true, prompt: '5 $X'}\ngateway: {admin_token: '$ecret-9'}"
+    )
+    assert config.gateway.admin_token == "$ecret-9"
+
+
+def test_variables_become_numbers_where_numbers_are_wanted(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "gateway: {port: $PORT}", PORT="9000").gateway.port == 9000
+
+
+def test_a_disabled_channel_needs_no_variables(tmp_path: Path) -> None:
+    text = "channels: {{slack: {{enabled: {}, bot_token: $NO_BOT, app_token: xapp-literal}}}}"
+    config = loaded(tmp_path, text.format("false"))
+    assert (config.bots.slack.bot_token, config.bots.slack.app_token) == ("", "xapp-literal")
+    assert loaded(tmp_path, "channels: {slack: {bot_token: $NO_BOT}}").bots.slack.bot_token == ""
+    (line,) = problems(tmp_path, text.format("true"))
+    assert "channels.slack.bot_token" in line
+    assert "NO_BOT" in line
+
+
+def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "channels: {telegram: {enabled: true, allowed_users: [42], session: {users: {42: {busy: interrupt}}}}}",
+    )
+    assert config.bots.telegram.allowed_users == ["42"]
+    assert config.bots.telegram.session.users["42"].busy == "interrupt"
+
+
+@pytest.mark.parametrize(
+    "section", ["title", "database", "gateway", "channels", "models", "memory", "sandbox", "tools"]
+)
+def test_a_null_section_means_defaults(tmp_path: Path, section: str) -> None:
+    assert loaded(tmp_path, f"{section}:\n") == loaded(tmp_path, "{}")
+
+
+def test_a_null_channel_and_a_null_key_mean_defaults(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "channels: {slack: null, max_concurrent_runs: null, session: null}")
+    assert config.bus == BusConfig()
+    assert config.bots == BotsConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "guess"),
+    [
+        ("log_levl: debug", "log_levl", "log_level"),
+        ("gateway: {prot: 1}", "gateway.prot", "port"),
+        ("channels: {slak: {enabled: true}}", "channels.slak", "slack"),
+        ("channels: {telegram: {bot_tokn: x}}", "channels.telegram.bot_tokn", "bot_token"),
+        ("models: [{name: a, use: 'x:Y', model: m, suports_vision: 1}]", "models[0].suports_vision", "supports_vision"),
+        ("channels: {feishu: {session: {buzy: queue}}}", "channels.feishu.session.buzy", "busy"),
+    ],
+)  # fmt: skip
+def test_unknown_keys_warn_with_the_nearest_name(
+    tmp_path: Path, text: str, path: str, guess: str
+) -> None:
+    (line,) = loaded(tmp_path, text).warnings
+    assert f"{path}: unknown key" in line
+    assert f"`{guess}`" in line
+    assert "config.yaml" in line
+
+
+def test_keys_for_a_class_and_session_contents_are_free(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        """
+models: [{name: a, use: "x:Y", model: m, temperature: 0.5, base_url: null}]
+tools: [{name: t, group: g, use: "x:y", max_results: 3}]
+channels: {session: {config: {anything: 1}, context: {whatever: {deep: null}}}}
+""",
+    )
+    assert config.warnings == ()
+    assert config.agent.models[0].extra_keys() == {"temperature": 0.5, "base_url": None}
+    assert config.bus.session.context == {"whatever": {"deep": None}}
+
+
+def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
+    (line,) = loaded(tmp_path, "log_level: info\nlog_level: debug\n").warnings
+    assert "line 2" in line
+    assert "log_level" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("gateway: {port: abc}", ["gateway.port", "whole number"]),
+        ("gateway: {port: 70000}", ["gateway.port", "65535"]),
+        ("gateway: []", ["gateway", "section"]),
+        ("channels: x", ["channels", "section"]),
+        ("channels: {slack: yes}", ["channels.slack", "section"]),
+        ("channels: {telegram: {dm_policy: everyone}}", ["channels.telegram.dm_policy", "pairing"]),
+        ("log_level: loud", ["log_level", "'debug'"]),
+        ("models: {name: x}", ["models", "list"]),
+        ("models: [{name: x, model: y}]", ["models[0].use", "missing"]),
+        ("models: [{name: x, use: 'a:b', model: y}, {name: x, use: 'a:b', model: y}]", ["models", "twice"]),
+        ("gateway: {auth: none, host: 0.0.0.0}", ["gateway.auth", "127.0.0.1"]),
+        ("gateway: {cors_origins: ['*']}", ["gateway.cors_origins", "origins"]),
+        ("gateway: {admin_token: short}", ["gateway.admin_token", "8"]),
+        ("database: {url: 'postgresql://db/parley'}", ["database.url", "not available yet"]),
+        ("database: {url: 'mysql://db'}", ["database.url", "sqlite:///parley.db"]),
+        ("channels: {langgraph_url: 'localhost:2024'}", ["channels.langgraph_url", "http://"]),
+        ("a: [1", ["line 1"]),
+        ("- a\n- b", ["top level"]),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_file_and_key_path(
+    tmp_path: Path, text: str, parts: list[str]
+) -> None:
+    lines = problems(tmp_path, text)
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+    for part in [str(tmp_path / "config.yaml"), *parts]:
+        assert part in lines[0]
+
+
+def test_all_mistakes_are_told_at_once_and_no_value(tmp_path: Path) -> None:
+    lines = problems(
+        tmp_path,
+        "gateway: {port: hush-hush}\nlog_format: hush-hush\n"
+        "channels: {max_queue: hush-hush, feishu: {mode: hush-hush}}",
+    )
+    assert len(lines) == 4
+    assert not any("hush-hush" in line for line in lines)
+
+
+def test_binary_rubbish_and_a_folder_are_told(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(str(tmp_path / "config.yaml"), {})
+    with pytest.raises(ConfigError, match="no such file"):
+        load(str(tmp_path), {})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
+def test_auth_none_is_possible_on_loopback(tmp_path: Path, host: str) -> None:
+    config = loaded(tmp_path, f"gateway: {{auth: none, host: '{host}'}}")
+    assert config.gateway.auth == "none"
+
+
+def test_the_token_comes_from_config_environment_or_file(tmp_path: Path) -> None:
+    environ = {"PARLEY_HOME": str(tmp_path)}
+    config = load(None, environ)
+    assert read_token(config, environ) is None
+    config.token_file.write_text("from-the-file\n")
+    assert read_token(config, environ) == "from-the-file"
+    environ["PARLEY_ADMIN_TOKEN"] = "from-the-environment"
+    assert read_token(config, environ) == "from-the-environment"
+    assert load(None, environ).gateway.admin_token == "from-the-environment"
+    configured = loaded(tmp_path, "gateway: {admin_token: from-config}", **environ)
+    assert read_token(configured, environ) == "from-config"
+
+
+def test_no_secret_in_the_text_form(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "gateway: {admin_token: $T}", T="hush-hush-token")
+    assert "hush-hush" not in repr(config)
+
+
+def test_the_example_is_valid_as_it_stands() -> None:
+    config = load(str(EXAMPLE), {"PARLEY_HOME": "/nonexistent"})
+    assert config.warnings == ()
+    assert not any(getattr(config.bots, name).enabled for name in ("slack", "telegram", "feishu"))
+
+
+def uncommented() -> dict[str, Any]:
+    """Return the example with every commented key switched on."""
+    lines = [re.sub(r"^(\s*)#-", r"\1", line) for line in EXAMPLE.read_text("utf-8").splitlines()]
+    tree = yaml.safe_load("\n".join(lines))
+    assert isinstance(tree, dict)
+    return tree
+
+
+def test_every_key_of_the_example_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(uncommented()))
+    names = set(re.findall(r"\$([A-Z_]+)", EXAMPLE.read_text("utf-8")))
+    config = load(str(file), dict.fromkeys(names, "a-long-value"))
+    assert config.warnings == ()
+    assert config.agent.models
+
+
+def missing(model: type[BaseModel], tree: object, path: str) -> list[str]:
+    """Return the paths of the fields of `model` that `tree` does not mention."""
+    if not isinstance(tree, dict):
+        return [path]
+    lines: list[str] = []
+    for name, field in model.model_fields.items():
+        if name not in tree:
+            lines.append(f"{path}.{name}")
+            continue
+        inner = [
+            kind
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        value = tree[name]
+        if inner and inner[0] not in (SessionConfig, *LISTED):
+            lines += missing(inner[0], value, f"{path}.{name}")
+    return lines
+
+
+LISTED = (ModelConfig, ToolConfig, ToolGroupConfig, MountConfig)
+
+
+def test_every_known_key_is_in_the_example() -> None:
+    tree = uncommented()
+    lines = missing(AgentConfig, tree, "")
+    for key in ("config_version", "log_level", "log_format"):
+        assert key in tree
+    lines += missing(ModelConfig, {key: 0 for entry in tree["models"] for key in entry}, "models")
+    lines += missing(StoreConfig, tree["database"], "database")
+    lines += missing(GatewayConfig, tree["gateway"], "gateway")
+    lines += missing(BusConfig, tree["channels"], "channels")
+    lines += missing(BotsConfig, tree["channels"], "channels")
+    lines += missing(SessionConfig, {**tree["channels"]["session"], "users": {}}, "session")
+    assert lines == []
