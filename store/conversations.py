@@ -1,8 +1,10 @@
 """Which thread a chat talks to, and which topic an earlier message belonged to."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from store.database import Database
+from store.database import Database, Row, Transaction, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +37,87 @@ class Conversation:
     updated_at: float
 
 
+_FIND = """
+SELECT * FROM conversation
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+"""
+_ENSURE = """
+INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
+VALUES (:channel, :workspace, :chat, :topic, :now, :now)
+ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
+RETURNING id
+"""
+_BIND = """
+UPDATE conversation SET thread_id = :thread_id, updated_at = :now
+WHERE id = :id AND (thread_id IS NULL OR thread_id = :instead_of)
+"""
+_THREAD = "SELECT thread_id FROM conversation WHERE id = :id"
+_LISTING = """
+SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
+"""
+
+
 class Conversations:
     """The map from chats to threads."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._now = now
 
     async def find(self, key: ConversationKey) -> Conversation | None:
         """Return the conversation of `key`, or None if nobody spoke there yet."""
-        raise NotImplementedError
+        rows = await self._database.read(_FIND, key_params(key))
+        return _conversation(rows[0]) if rows else None
 
     async def bind(self, key: ConversationKey, thread_id: str, *, instead_of: str | None) -> str:
         """Set the thread of `key` if it still is `instead_of` (None = unset); return the one that holds now.
 
         Compare-and-set: of two first messages one wins and both get its thread. Makes the row when missing.
         """
-        raise NotImplementedError
+        now = self._now()
+
+        def work(tx: Transaction) -> str:
+            mine = {"id": ensure(tx, key, now=now)}
+            tx.run(_BIND, {**mine, "thread_id": thread_id, "instead_of": instead_of, "now": now})
+            return str(tx.run(_THREAD, mine)[0]["thread_id"])
+
+        return await self._database.transaction(work)
 
     async def listing(self, *, limit: int = 100, offset: int = 0) -> list[Conversation]:
         """Return conversations, most recently used first."""
-        raise NotImplementedError
+        rows = await self._database.read(_LISTING, {"limit": limit, "offset": offset})
+        return [_conversation(row) for row in rows]
+
+
+def ensure(tx: Transaction, key: ConversationKey, *, now: float) -> int:
+    """Return the id of the row of `key`, made if it was missing. For the other tables' transactions."""
+    return int(tx.run(_ENSURE, {**key_params(key), "now": now})[0]["id"])
+
+
+def key_params(key: ConversationKey) -> dict[str, Value]:
+    """Return the statement parameters of a key."""
+    return {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "chat": key.chat,
+        "topic": key.topic,
+    }
+
+
+def key_of(row: Row) -> ConversationKey:
+    """Return the key in a row that was joined with its conversation."""
+    return ConversationKey(
+        channel=row["channel"], workspace=row["workspace"], chat=row["chat"], topic=row["topic"]
+    )
+
+
+def _conversation(row: Row) -> Conversation:
+    return Conversation(
+        id=row["id"],
+        key=key_of(row),
+        thread_id=row["thread_id"],
+        last_seq=row["last_seq"],
+        pending=row["pending"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )

@@ -1,12 +1,13 @@
 """What was accepted from the platforms: remembered before it is acknowledged, until it is answered."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from store.conversations import ConversationKey
-from store.database import Database
-from store.outbox import NewDelivery
+from store.conversations import ConversationKey, ensure, key_of, key_params
+from store.database import Database, Params, Row, Transaction
+from store.outbox import NewDelivery, note_origin, owe, topic_in
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
@@ -68,31 +69,117 @@ class Overfull:
     conversation_id: int
 
 
+DEDUPE_DAYS = 7
+"""How long ids are remembered. Feishu pushes an event again up to 7.1 hours later, Telegram after 24 hours."""
+PRUNE_ROWS = 500
+"""Rows deleted in one transaction, so that pruning never holds the writer for long."""
+
+_NOTE_SEEN = """
+INSERT INTO seen (channel, workspace, kind, chat, external_id, seen_at)
+VALUES (:channel, :workspace, :kind, :chat, :external_id, :seen_at)
+ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
+RETURNING seen_at
+"""
+_IS_SEEN = """
+SELECT 1 FROM seen
+WHERE channel = :channel AND workspace = :workspace AND kind = 'event' AND chat = '' AND external_id = :event_id
+UNION ALL
+SELECT 1 FROM seen
+WHERE channel = :channel AND workspace = :workspace AND kind = 'message' AND chat = :chat
+AND external_id = :message_id
+LIMIT 1
+"""
+_WAITING = """
+SELECT count(*) AS waiting FROM inbox
+WHERE conversation_id = :id AND state IN ('new', 'running') AND state = 'new' AND kind = 'chat'
+"""
+_NEXT = """
+UPDATE conversation SET last_seq = last_seq + 1, pending = pending + :chat, updated_at = :now
+WHERE id = :id
+RETURNING last_seq
+"""
+_INSERT = """
+INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at)
+VALUES (:conversation_id, :seq, :event_id, :kind, :body, :received_at)
+RETURNING id
+"""
+_SELECT = """
+SELECT inbox.*, channel, workspace, chat, topic
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+"""
+_UNFINISHED = f"""{_SELECT}
+WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
+"""
+_RECENT = f"{_SELECT} ORDER BY inbox.id DESC LIMIT :limit"
+_BEGIN = """
+UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
+    run_id = CASE WHEN thread_id = :thread_id THEN run_id END
+WHERE id = :id AND state IN ('new', 'running')
+RETURNING id
+"""
+_NOTE_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
+_PIN = """
+UPDATE inbox SET thread_id = :thread_id
+WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kind = 'chat'
+AND thread_id IS NULL
+"""
+_FINISH = """
+UPDATE inbox SET state = :state WHERE id = :id AND state IN ('new', 'running')
+RETURNING conversation_id, kind
+"""
+_COUNT_DOWN = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
+_PRUNE = """
+DELETE FROM inbox WHERE id IN (
+    SELECT id FROM inbox WHERE state IN ('done', 'dead') AND received_at < :before LIMIT :rows
+)
+RETURNING id
+"""
+_PRUNE_SEEN = """
+DELETE FROM seen WHERE (channel, workspace, kind, chat, external_id) IN (
+    SELECT channel, workspace, kind, chat, external_id FROM seen WHERE seen_at < :before LIMIT :rows
+)
+RETURNING seen_at
+"""
+
+
 class Inbox:
     """The accepted messages and the ids that were seen (kept for `DEDUPE_DAYS`)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._now = now
 
     async def accept(self, new: NewInbox, *, cap: int) -> InboxRow | Duplicate | Overfull:
         """Commit a message, once.
 
         One transaction: look the ids up, settle the topic, count the conversation's `last_seq` and
         `pending` up, insert. Returns after the commit: only then may the platform be acknowledged.
+        A message that is being answered does not wait: `cap` counts chat rows in state new.
         """
-        raise NotImplementedError
+        return await self._database.transaction(lambda tx: _accept(tx, new, cap))
 
     async def seen(self, key: ConversationKey, event_id: str, message_id: str) -> bool:
         """Return whether `accept` would say Duplicate."""
-        raise NotImplementedError
+        params = {**key_params(key), "event_id": event_id, "message_id": message_id}
+        return bool(await self._database.read(_IS_SEEN, params))
 
     async def begin(self, inbox_id: int, *, thread_id: str) -> bool:
-        """Note that a turn starts (state running, attempts + 1). False if the row is already done or dead."""
-        raise NotImplementedError
+        """Note that a turn starts (state running, attempts + 1). False if the row is already done or dead.
+
+        The run noted before is kept as long as the thread is the same.
+        """
+        params: Params = {"id": inbox_id, "thread_id": thread_id}
+        return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
 
     async def note_run(self, inbox_id: int, run_id: str) -> None:
         """Note the run that answers the row."""
-        raise NotImplementedError
+        params: Params = {"id": inbox_id, "run_id": run_id}
+        await self._database.transaction(lambda tx: tx.run(_NOTE_RUN, params))
+
+    async def pin(self, conversation_id: int, *, thread_id: str) -> None:
+        """Tie the chat rows that wait to the thread they were written for, before it is replaced."""
+        params: Params = {"conversation_id": conversation_id, "thread_id": thread_id}
+        await self._database.transaction(lambda tx: tx.run(_PIN, params))
 
     async def finish(
         self, inbox_id: int, deliveries: Sequence[NewDelivery], *, dead: bool = False
@@ -101,16 +188,126 @@ class Inbox:
 
         False, and nothing is written, if the row was finished before: the caller must then send nothing.
         """
-        raise NotImplementedError
+        now = self._now()
+
+        def work(tx: Transaction) -> bool:
+            rows = tx.run(_FINISH, {"id": inbox_id, "state": "dead" if dead else "done"})
+            if not rows:
+                return False
+            if rows[0]["kind"] == "chat":
+                tx.run(_COUNT_DOWN, {"id": rows[0]["conversation_id"]})
+            owe(tx, deliveries, now=now)
+            return True
+
+        return await self._database.transaction(work)
 
     async def unfinished(self) -> list[InboxRow]:
         """Return the rows in state new or running, by conversation and sequence."""
-        raise NotImplementedError
+        return [_row(row) for row in await self._database.read(_UNFINISHED)]
 
     async def recent(self, *, limit: int = 100) -> list[InboxRow]:
         """Return the newest rows, newest first."""
-        raise NotImplementedError
+        return [_row(row) for row in await self._database.read(_RECENT, {"limit": limit})]
 
     async def prune(self, *, now: float) -> int:
         """Forget finished rows and seen ids older than 7 days; return how many rows went."""
-        raise NotImplementedError
+        before = now - DEDUPE_DAYS * 86_400.0
+        return await self._drop(_PRUNE, before) + await self._drop(_PRUNE_SEEN, before)
+
+    async def _drop(self, sql: str, before: float) -> int:
+        params: Params = {"before": before, "rows": PRUNE_ROWS}
+        gone = 0
+        while True:
+            batch = len(await self._database.transaction(lambda tx: tx.run(sql, params)))
+            gone += batch
+            if batch < PRUNE_ROWS:
+                return gone
+
+
+def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | Overfull:
+    if not _first_time(tx, new):
+        return Duplicate()
+    key = _settled(tx, new)
+    conversation_id = ensure(tx, key, now=new.received_at)
+    if new.kind == "chat":
+        waiting = int(tx.run(_WAITING, {"id": conversation_id})[0]["waiting"])
+        if waiting >= cap:
+            return Overfull(pending=waiting, key=key, conversation_id=conversation_id)
+    if new.remember and new.message_id:
+        note_origin(tx, key, new.message_id)
+    return _insert(tx, new, key, conversation_id)
+
+
+def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_id: int) -> InboxRow:
+    counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
+    seq = int(tx.run(_NEXT, counted)[0]["last_seq"])
+    inserted = tx.run(
+        _INSERT,
+        {
+            "conversation_id": conversation_id,
+            "seq": seq,
+            "event_id": new.event_id,
+            "kind": new.kind,
+            "body": new.body,
+            "received_at": new.received_at,
+        },
+    )
+    return InboxRow(
+        id=int(inserted[0]["id"]),
+        conversation_id=conversation_id,
+        seq=seq,
+        key=key,
+        event_id=new.event_id,
+        kind=new.kind,
+        body=new.body,
+        state="new",
+        attempts=0,
+        thread_id=None,
+        run_id=None,
+        received_at=new.received_at,
+    )
+
+
+def _first_time(tx: Transaction, new: NewInbox) -> bool:
+    """Note the ids of a message; False if one of them was noted before."""
+    ids = [("event", "", new.event_id)]
+    if new.message_id:
+        ids.append(("message", new.key.chat, new.message_id))
+    fresh = True
+    for kind, chat, external_id in ids:
+        params: Params = {
+            "channel": new.key.channel,
+            "workspace": new.key.workspace,
+            "kind": kind,
+            "chat": chat,
+            "external_id": external_id,
+            "seen_at": new.received_at,
+        }
+        fresh = bool(tx.run(_NOTE_SEEN, params)) and fresh
+    return fresh
+
+
+def _settled(tx: Transaction, new: NewInbox) -> ConversationKey:
+    """Return the key with the topic of the nearest known message that this one answers."""
+    for message_id in new.replies_to:
+        topic = topic_in(tx, new.key, message_id)
+        if topic is not None:
+            return replace(new.key, topic=topic)
+    return new.key
+
+
+def _row(row: Row) -> InboxRow:
+    return InboxRow(
+        id=row["id"],
+        conversation_id=row["conversation_id"],
+        seq=row["seq"],
+        key=key_of(row),
+        event_id=row["event_id"],
+        kind=row["kind"],
+        body=row["body"],
+        state=row["state"],
+        attempts=row["attempts"],
+        thread_id=row["thread_id"],
+        run_id=row["run_id"],
+        received_at=row["received_at"],
+    )

@@ -16,6 +16,9 @@ LOCK_FILE = "parley.lock"
 WAL_PAGES = 1000
 """Pages (4 KB each) in the write-ahead log before it is folded into the file: SQLite's own default."""
 
+OLDEST_SQLITE = (3, 37, 0)
+"""The first SQLite with STRICT tables (2021)."""
+
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 
@@ -64,6 +67,11 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
         SchemaTooNew: a newer Parley wrote it.
         Unavailable: it cannot be opened.
     """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        raise Unavailable(
+            f"Python's SQLite is {sqlite3.sqlite_version}; Parley needs {wanted} or newer."
+        )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)

@@ -1,11 +1,14 @@
 """What is owed to the platforms: a row before every send, a state after every attempt."""
 
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from store.conversations import ConversationKey
-from store.database import Database
+from store.conversations import ConversationKey, ensure, key_of, key_params
+from store.database import Database, Params, Row, Transaction
+from store.errors import Conflict, NotFound
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
@@ -45,65 +48,217 @@ class DeliveryRow:
     updated_at: float
 
 
+KEEP_S = 7 * 86_400.0
+"""How long a delivered row is kept for the admin to see, seconds."""
+PRUNE_ROWS = 500
+"""Rows deleted in one transaction, so that pruning never holds the writer for long."""
+
+_SELECT = """
+SELECT outbox.*, channel, workspace, chat, topic
+FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
+"""
+_ADD = """
+INSERT INTO outbox (key, conversation_id, body, created_at, updated_at)
+VALUES (:key, :conversation_id, :body, :now, :now)
+ON CONFLICT (key) DO NOTHING
+"""
+_BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
+_BY_ID = f"{_SELECT} WHERE outbox.id = :id"
+_OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
+_OPEN_HERE = f"""{_SELECT}
+WHERE outbox.state IN ('pending', 'sending')
+AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+ORDER BY outbox.id
+"""
+_BEGIN = """
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, updated_at = :now
+WHERE id = :id AND state IN ('pending', 'sending')
+RETURNING id
+"""
+_CLOSE = """
+UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now
+WHERE id = :id AND state IN ('pending', 'sending')
+"""
+_POSTPONE = """
+UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now
+WHERE id = :id AND state IN ('pending', 'sending')
+"""
+_RESEND = """
+UPDATE outbox SET state = 'pending', attempts = 0, not_before = 0, error = NULL, updated_at = :now
+WHERE id = :id AND state IN ('failed', 'uncertain')
+RETURNING id
+"""
+_DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
+_LISTING = f"{_SELECT} ORDER BY outbox.id DESC LIMIT :limit"
+_LISTING_STATES = f"""{_SELECT}
+WHERE outbox.state IN (SELECT value FROM json_each(:states)) ORDER BY outbox.id DESC LIMIT :limit
+"""  # noqa: S608 - both parts are constants
+_PRUNE = """
+DELETE FROM outbox WHERE id IN (
+    SELECT id FROM outbox WHERE state = 'delivered' AND updated_at < :before ORDER BY id LIMIT :rows
+)
+RETURNING id
+"""
+
+
 class Outbox:
     """The deliveries owed and done."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._now = now
 
     async def add(self, deliveries: Sequence[NewDelivery]) -> list[DeliveryRow]:
         """Owe deliveries; a key that exists already is left alone. Returns the rows as they now are."""
-        raise NotImplementedError
+        now = self._now()
+
+        def work(tx: Transaction) -> list[DeliveryRow]:
+            owe(tx, deliveries, now=now)
+            return [_delivery(tx.run(_BY_KEY, {"key": new.key})[0]) for new in deliveries]
+
+        return await self._database.transaction(work)
 
     async def find(self, key: str) -> DeliveryRow | None:
         """Return the row with this key."""
-        raise NotImplementedError
+        rows = await self._database.read(_BY_KEY, {"key": key})
+        return _delivery(rows[0]) if rows else None
 
     async def get(self, delivery_id: int) -> DeliveryRow:
         """Return one row. Raises NotFound."""
-        raise NotImplementedError
+        rows = await self._database.read(_BY_ID, {"id": delivery_id})
+        if not rows:
+            raise NotFound(f"There is no delivery {delivery_id}.")
+        return _delivery(rows[0])
 
     async def open_rows(self, conversation: ConversationKey | None = None) -> list[DeliveryRow]:
         """Return pending and sending rows in order of their ids, of one conversation or of all."""
-        raise NotImplementedError
+        if conversation is None:
+            rows = await self._database.read(_OPEN)
+        else:
+            rows = await self._database.read(_OPEN_HERE, key_params(conversation))
+        return [_delivery(row) for row in rows]
 
     async def begin(self, delivery_id: int, *, now: float) -> bool:
         """Note an attempt (state sending, attempts + 1) before it is made. False if the row is closed."""
-        raise NotImplementedError
+        params: Params = {"id": delivery_id, "now": now}
+        return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
 
     async def delivered(
         self, delivery_id: int, platform_id: str | None, *, now: float, uncertain: bool = False
     ) -> None:
         """Close a row. `uncertain`: it was repeated without knowing whether the first send arrived."""
-        raise NotImplementedError
+        params: Params = {
+            "id": delivery_id,
+            "state": "uncertain" if uncertain else "delivered",
+            "platform_id": platform_id,
+            "error": None,
+            "now": now,
+        }
+        await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
     async def postpone(
         self, delivery_id: int, *, not_before: float, error: str, now: float
     ) -> None:
         """Back to pending, not to be tried before the given time."""
-        raise NotImplementedError
+        params: Params = {"id": delivery_id, "not_before": not_before, "error": error, "now": now}
+        await self._database.transaction(lambda tx: tx.run(_POSTPONE, params))
 
     async def fail(self, delivery_id: int, *, error: str, now: float) -> None:
         """Give a row up; the admin sees it."""
-        raise NotImplementedError
+        params: Params = {
+            "id": delivery_id,
+            "state": "failed",
+            "platform_id": None,
+            "error": error,
+            "now": now,
+        }
+        await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
     async def resend(self, delivery_id: int, *, now: float) -> DeliveryRow:
         """Put a failed or uncertain row back to pending. Raises NotFound, Conflict (state differs)."""
-        raise NotImplementedError
+        params: Params = {"id": delivery_id, "now": now}
+
+        def work(tx: Transaction) -> DeliveryRow:
+            before = _existing(tx, delivery_id)
+            if not tx.run(_RESEND, params):
+                raise Conflict(
+                    f"Delivery {delivery_id} is {before.state}, not failed or uncertain."
+                )
+            return _existing(tx, delivery_id)
+
+        return await self._database.transaction(work)
 
     async def discard(self, delivery_id: int) -> None:
         """Delete a row that is not being sent. Raises NotFound, Conflict."""
-        raise NotImplementedError
+
+        def work(tx: Transaction) -> None:
+            _existing(tx, delivery_id)
+            if not tx.run(_DISCARD, {"id": delivery_id}):
+                raise Conflict(f"Delivery {delivery_id} is being sent.")
+
+        await self._database.transaction(work)
 
     async def listing(
         self, *, states: Sequence[DeliveryState] = (), limit: int = 100
     ) -> list[DeliveryRow]:
         """Return rows, newest first."""
-        raise NotImplementedError
+        params: Params = {"limit": limit, "states": json.dumps(list(states))}
+        rows = await self._database.read(_LISTING_STATES if states else _LISTING, params)
+        return [_delivery(row) for row in rows]
 
     async def prune(self, *, now: float) -> int:
         """Forget delivered rows older than 7 days."""
-        raise NotImplementedError
+        params: Params = {"before": now - KEEP_S, "rows": PRUNE_ROWS}
+        gone = 0
+        while True:
+            batch = len(await self._database.transaction(lambda tx: tx.run(_PRUNE, params)))
+            gone += batch
+            if batch < PRUNE_ROWS:
+                return gone
+
+
+def owe(tx: Transaction, deliveries: Sequence[NewDelivery], *, now: float) -> None:
+    """Insert deliveries inside another table's transaction; a key that exists already is left alone."""
+    for new in deliveries:
+        conversation_id = ensure(tx, new.conversation, now=now)
+        tx.run(
+            _ADD,
+            {"key": new.key, "conversation_id": conversation_id, "body": new.body, "now": now},
+        )
+
+
+def _existing(tx: Transaction, delivery_id: int) -> DeliveryRow:
+    rows = tx.run(_BY_ID, {"id": delivery_id})
+    if not rows:
+        raise NotFound(f"There is no delivery {delivery_id}.")
+    return _delivery(rows[0])
+
+
+def _delivery(row: Row) -> DeliveryRow:
+    return DeliveryRow(
+        id=row["id"],
+        key=row["key"],
+        conversation=key_of(row),
+        body=row["body"],
+        state=row["state"],
+        attempts=row["attempts"],
+        not_before=row["not_before"],
+        platform_id=row["platform_id"],
+        error=row["error"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+_REMEMBER = """
+INSERT INTO origin (channel, workspace, chat, message_id, topic)
+VALUES (:channel, :workspace, :chat, :message_id, :topic)
+ON CONFLICT (channel, workspace, chat, message_id) DO UPDATE SET topic = excluded.topic
+"""
+_TOPIC_OF = """
+SELECT topic FROM origin
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND message_id = :message_id
+"""
 
 
 class Origins:
@@ -114,8 +269,20 @@ class Origins:
 
     async def remember(self, key: ConversationKey, message_id: str) -> None:
         """Note that `message_id` was said in `key` (by the bot, or by a person)."""
-        raise NotImplementedError
+        await self._database.transaction(lambda tx: note_origin(tx, key, message_id))
 
     async def topic_of(self, key: ConversationKey, message_id: str) -> str | None:
         """Return the topic in which `message_id` of this channel, workspace and chat was said."""
-        raise NotImplementedError
+        rows = await self._database.read(_TOPIC_OF, {**key_params(key), "message_id": message_id})
+        return str(rows[0]["topic"]) if rows else None
+
+
+def note_origin(tx: Transaction, key: ConversationKey, message_id: str) -> None:
+    """`Origins.remember` inside another table's transaction."""
+    tx.run(_REMEMBER, {**key_params(key), "message_id": message_id})
+
+
+def topic_in(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
+    """`Origins.topic_of` inside another table's transaction."""
+    rows = tx.run(_TOPIC_OF, {**key_params(key), "message_id": message_id})
+    return str(rows[0]["topic"]) if rows else None

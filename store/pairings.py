@@ -1,8 +1,11 @@
 """Strangers who asked to be let in, and who was."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from store.database import Database
+from store.database import Database, Params, Row, Transaction, Value
+from store.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,28 +22,117 @@ class Pairing:
     approved_at: float | None
 
 
+CODE_S = 3600.0
+"""How long a code can be approved, seconds."""
+
+_OPEN_OF_PERSON = """
+SELECT * FROM pairing
+WHERE channel = :channel AND workspace = :workspace AND user_id = :user_id AND approved_at IS NULL
+"""
+_DROP_EXPIRED = "DELETE FROM pairing WHERE approved_at IS NULL AND created_at <= :expired"
+_COUNT_OPEN = (
+    "SELECT count(*) AS open FROM pairing WHERE channel = :channel AND approved_at IS NULL"
+)
+_INSERT = """
+INSERT INTO pairing (code, channel, workspace, user_id, user_name, chat, created_at)
+VALUES (:code, :channel, :workspace, :user_id, :user_name, :chat, :created_at)
+"""
+_APPROVE = """
+UPDATE pairing SET approved_at = :now
+WHERE code = :code AND approved_at IS NULL AND created_at > :expired
+"""
+_APPROVED = "SELECT * FROM pairing WHERE code = :code AND approved_at IS NOT NULL"
+_REVOKE = """
+DELETE FROM pairing WHERE channel = :channel AND user_id = :user_id AND approved_at IS NOT NULL
+RETURNING code
+"""
+_IS_PAIRED = """
+SELECT 1 FROM pairing
+WHERE channel = :channel AND workspace = :workspace AND user_id = :user_id AND approved_at IS NOT NULL
+LIMIT 1
+"""
+_LISTING = """
+SELECT * FROM pairing WHERE approved_at IS NOT NULL OR created_at > :expired
+ORDER BY created_at DESC, code
+"""
+
+
 class Pairings:
     """Pairing codes and the people they let in."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._now = now
 
     async def request(self, new: Pairing, *, max_open: int = 100) -> Pairing | None:
         """Return this person's open request, or store `new`; None when the channel has `max_open` open ones."""
-        raise NotImplementedError
+
+        def work(tx: Transaction) -> Pairing | None:
+            tx.run(_DROP_EXPIRED, {"expired": new.created_at - CODE_S})
+            params = _params(new)
+            if earlier := tx.run(_OPEN_OF_PERSON, params):
+                return _pairing(earlier[0])
+            if tx.run(_COUNT_OPEN, params)[0]["open"] >= max_open:
+                return None
+            tx.run(_INSERT, params)
+            return new
+
+        return await self._database.transaction(work)
 
     async def approve(self, code: str, *, now: float) -> Pairing:
-        """Let the person of a code in. Raises NotFound (unknown or expired)."""
-        raise NotImplementedError
+        """Let the person of a code in. Raises NotFound (unknown or expired).
+
+        A code that was approved before is answered in the same way.
+        """
+        params: Params = {"code": code.strip().upper(), "now": now, "expired": now - CODE_S}
+
+        def work(tx: Transaction) -> Pairing:
+            tx.run(_APPROVE, params)
+            rows = tx.run(_APPROVED, params)
+            if not rows:
+                raise NotFound(
+                    "There is no open pairing request with this code; codes live one hour."
+                )
+            return _pairing(rows[0])
+
+        return await self._database.transaction(work)
 
     async def revoke(self, channel: str, user_id: str) -> bool:
         """Shut a person out again; False if they were not in."""
-        raise NotImplementedError
+        params: Params = {"channel": channel, "user_id": user_id}
+        return bool(await self._database.transaction(lambda tx: tx.run(_REVOKE, params)))
 
     async def is_paired(self, channel: str, workspace: str, user_id: str) -> bool:
         """Return whether this person was let in."""
-        raise NotImplementedError
+        params: Params = {"channel": channel, "workspace": workspace, "user_id": user_id}
+        return bool(await self._database.read(_IS_PAIRED, params))
 
     async def listing(self) -> list[Pairing]:
         """Return open requests and people let in, newest first."""
-        raise NotImplementedError
+        rows = await self._database.read(_LISTING, {"expired": self._now() - CODE_S})
+        return [_pairing(row) for row in rows]
+
+
+def _params(pairing: Pairing) -> dict[str, Value]:
+    return {
+        "code": pairing.code,
+        "channel": pairing.channel,
+        "workspace": pairing.workspace,
+        "user_id": pairing.user_id,
+        "user_name": pairing.user_name,
+        "chat": pairing.chat,
+        "created_at": pairing.created_at,
+    }
+
+
+def _pairing(row: Row) -> Pairing:
+    return Pairing(
+        code=row["code"],
+        channel=row["channel"],
+        workspace=row["workspace"],
+        user_id=row["user_id"],
+        user_name=row["user_name"],
+        chat=row["chat"],
+        created_at=row["created_at"],
+        approved_at=row["approved_at"],
+    )
