@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
@@ -39,12 +39,6 @@ log = logging.getLogger(__name__)
 SEND_DEADLINE_S = 60.0
 """One attempt may take this long; what takes longer is in doubt."""
 
-LOOKUP_AFTER_S = 2.0
-"""How long a send in doubt is left alone before it is looked up: it may still be on its way."""
-
-REPEAT_AFTER_S = 10.0
-"""How long a send in doubt waits before it is repeated where nothing can be looked up (SPEC 2.8)."""
-
 MAX_INTERNAL_ERRORS = 3
 """Attempts at a delivery that fails for a reason of our own."""
 
@@ -55,6 +49,19 @@ REPEATED = "in doubt: repeated once"
 """Marks, in `error`, a row whose second send is the last."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtTimes:
+    """How a send of unknown outcome is waited for, seconds.
+
+    Attributes:
+        lookup_after_s: How long it is left alone before it is looked up: it may still be on its way.
+        repeat_after_s: How long before it is repeated where nothing can be looked up (SPEC 2.8).
+    """
+
+    lookup_after_s: float = 2.0
+    repeat_after_s: float = 10.0
+
+
 class Delivery:
     """Everything owed to the platforms.
 
@@ -63,6 +70,7 @@ class Delivery:
         gateway: The gateway's REST API, for the files that the agent presents.
         now: The wall clock.
         backoff: The waits between attempts where the platform names none.
+        doubt: The waits before a send of unknown outcome is settled.
     """
 
     def __init__(
@@ -74,6 +82,7 @@ class Delivery:
         gateway: httpx.AsyncClient,
         now: Now = time.time,
         backoff: Backoff | None = None,
+        doubt: DoubtTimes | None = None,
     ) -> None:
         self.adapters = adapters
         self.outbox = outbox
@@ -83,6 +92,7 @@ class Delivery:
         self._artifacts = Artifacts(gateway)
         self._now = now
         self._backoff = backoff or Backoff()
+        self._doubt = doubt or DoubtTimes()
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._settled: dict[str, anyio.Event] = {}
         self._tasks: TaskGroup | None = None
@@ -265,7 +275,7 @@ class Delivery:
         """Settle a send whose outcome is unknown; return whether it must be made (again).
 
         By the platform's own key where it has one, by looking it up where it can, else repeated once
-        after `REPEAT_AFTER_S` and marked uncertain.
+        after a while and marked uncertain.
         """
         age = self._now() - row.updated_at
         is_edit = (
@@ -283,7 +293,7 @@ class Delivery:
 
     async def _look_up(self, row: DeliveryRow, body: Body, adapter: Finds) -> bool:
         """Look for the message at the platform; return whether it is not there."""
-        await anyio.sleep(max(0.0, LOOKUP_AFTER_S - (self._now() - row.updated_at)))
+        await anyio.sleep(max(0.0, self._doubt.lookup_after_s - (self._now() - row.updated_at)))
         try:
             with anyio.fail_after(SEND_DEADLINE_S):
                 found = await adapter.find(body.place, key=row.key, since=row.created_at - 60)
@@ -301,7 +311,7 @@ class Delivery:
         return found is None
 
     async def _repeat_once(self, row: DeliveryRow) -> None:
-        moment = row.updated_at + REPEAT_AFTER_S
+        moment = row.updated_at + self._doubt.repeat_after_s
         await self.outbox.postpone(row.id, not_before=moment, error=REPEATED, now=self._now())
 
     async def _judge(self, row: DeliveryRow, body: Body, error: DeliveryError) -> None:

@@ -40,6 +40,24 @@ FAILED_TEXT = (
     "⚠️ Something went wrong and I could not finish this answer. Please send your message again; "
     "if it fails again, tell the person who runs this bot."
 )
+FAILED_TEXTS = {
+    "AuthenticationError": "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
+    "runs this bot: the key in its configuration has to be renewed.",
+    "PermissionDeniedError": "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
+    "runs this bot: the key in its configuration has to be renewed.",
+    "RateLimitError": "⚠️ The model is overloaded or its quota is used up. Please send your message again in "
+    "a minute.",
+    "APIConnectionError": "⚠️ I could not reach the model's server. Please send your message again in a few "
+    "minutes.",
+    "APITimeoutError": "⚠️ The model's server did not answer in time. Please send your message again in a few "
+    "minutes.",
+    "InternalServerError": "⚠️ The model's server had a problem. Please send your message again in a few "
+    "minutes.",
+    "GraphRecursionError": "⚠️ I used up all my steps before I was finished. Please ask again in smaller "
+    "parts, or say what to leave out.",
+}
+"""By the class name of the run's error: what to tell the person, and what to do."""
+
 UNREACHABLE_TEXT = (
     "⚠️ I could not reach the agent's server, so this message was not answered. Please send it again "
     "in a few minutes."
@@ -251,8 +269,11 @@ class Turns:
                 fold.failure = RunFailed(status, "")
         if fold.failure is not None or fold.ended in ("error", "timeout"):
             failure = fold.failure or RunFailed(fold.ended, "")
-            log.error("run %s failed: %s: %s", attempt.run_id, failure.error, failure.message)
-            return Reply(markdown=f"{fold.text}\n\n{FAILED_TEXT}".strip(), failed=True)
+            log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
+            return Reply(
+                markdown=f"{fold.text}\n\n{FAILED_TEXTS.get(failure.error, FAILED_TEXT)}".strip(),
+                failed=True,
+            )
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
         if not turn_messages(fold.values, attempt.message_id):

@@ -1,0 +1,257 @@
+"""The outbox pump against platforms that refuse, hang up and forget."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from bus.delivery import REPEATED, Delivery, DoubtTimes
+from bus.errors import DeliveryError
+from bus.messages import FileDelivery, Place, TextDelivery, encode_delivery
+from bus.retry import Backoff
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
+from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
+
+KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
+QUICK = Backoff(first_s=0.01, cap_s=0.02)
+
+
+class Clock:
+    """A wall clock that runs ahead of the real one by what the test adds."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return 1_000_000.0 + anyio.current_time() + self.ahead
+
+
+@asynccontextmanager
+async def pump(
+    platform: FakePlatform,
+    home: Path,
+    clock: Clock | None = None,
+    gateway_url: str = "http://127.0.0.1:9",
+) -> AsyncIterator[Delivery]:
+    async with (
+        Database.open(StoreConfig(), home) as database,
+        httpx.AsyncClient(base_url=f"{gateway_url.rstrip('/')}/api/") as gateway,
+    ):
+        delivery = Delivery(
+            adapters={platform.name: platform},
+            outbox=Outbox(database),
+            origins=Origins(database),
+            gateway=gateway,
+            now=clock or Clock(),
+            backoff=QUICK,
+            doubt=DoubtTimes(lookup_after_s=0.05),
+        )
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(delivery.run)
+            yield delivery
+            tasks.cancel_scope.cancel()
+
+
+def text(
+    key: str, markdown: str = "hello", *, channel: str = "fake", edits: str = ""
+) -> NewDelivery:
+    place = Place(chat="c")
+    body = TextDelivery(channel=channel, place=place, markdown=markdown, edits=edits)
+    return NewDelivery(key=key, conversation=KEY, body=encode_delivery(body))
+
+
+async def settle(delivery: Delivery, key: str) -> DeliveryRow:
+    with anyio.fail_after(10):
+        row = await delivery.settled(key)
+    assert row is not None
+    return row
+
+
+async def test_rows_go_out_in_order_once(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text(f"k{i}", f"m{i}") for i in range(5)])
+        await delivery.owe(KEY, [text("k0", "again")])
+        await platform.until(5)
+        row = await settle(delivery, "k4")
+    assert platform.texts == [f"m{i}" for i in range(5)]
+    assert (row.state, row.platform_id, row.attempts) == ("delivered", "m5", 1)
+
+
+async def test_a_refusal_with_retry_after_is_waited_out_and_order_is_kept(tmp_path: Path) -> None:
+    platform, clock = FakePlatform(), Clock()
+    platform.fail("send", DeliveryError("429", retryable=True, retry_after_s=0.3))
+    async with pump(platform, tmp_path, clock) as delivery:
+        begin = anyio.current_time()
+        await delivery.owe(KEY, [text("a", "first"), text("b", "second")])
+        await platform.until(2)
+        waited = anyio.current_time() - begin
+    assert platform.texts == ["first", "second"]
+    assert waited >= 0.3
+
+
+async def test_server_errors_are_tried_again_until_it_is_out(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.fail("send", DeliveryError("503", retryable=True), times=4)
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        row = await settle(delivery, "a")
+    assert (row.state, row.attempts, platform.texts) == ("delivered", 5, ["hello"])
+
+
+async def test_a_permanent_refusal_is_kept_for_the_admin_and_blocks_nobody(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.fail("send", DeliveryError("channel is archived"))
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text("a", "lost"), text("b", "next")])
+        assert (await settle(delivery, "b")).state == "delivered"
+        row = await delivery.outbox.find("a")
+        assert row is not None
+        assert (row.state, row.error) == ("failed", "channel is archived")
+        await delivery.outbox.resend(row.id, now=row.updated_at)
+        delivery.notify(KEY)
+        assert (await settle(delivery, "a")).state == "delivered"
+    assert platform.texts == ["next", "lost"]
+
+
+async def test_an_unknown_outcome_is_looked_up_where_it_can_be(tmp_path: Path) -> None:
+    platform, clock = FindingPlatform(), Clock()
+    lost = DeliveryError("timeout", retryable=True, ambiguous=True)
+    platform.fail("send", lost, after_effect=True)
+    platform.fail("send", lost)
+    async with pump(platform, tmp_path, clock) as delivery:
+        clock.ahead += 0.0
+        await delivery.owe(KEY, [text("arrived", "A"), text("did not", "B")])
+        clock.ahead += 60.0
+        assert (await settle(delivery, "arrived")).state == "delivered"
+        clock.ahead += 60.0
+        assert (await settle(delivery, "did not")).state == "delivered"
+    assert platform.texts == ["A", "B"]
+
+
+async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) -> None:
+    platform, clock = FindingPlatform(), Clock()
+    platform.fail(
+        "send", DeliveryError("timeout", retryable=True, ambiguous=True), after_effect=True
+    )
+    platform.fail("find", DeliveryError("503", retryable=True), times=2)
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        await anyio.sleep(0.05)
+        clock.ahead += 60.0
+        assert (await settle(delivery, "a")).state == "delivered"
+    assert (platform.texts, platform.calls.count("send")) == (["hello"], 1)
+
+
+async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
+    tmp_path: Path,
+) -> None:
+    platform, clock = FakePlatform(), Clock()
+    lost = DeliveryError("timeout", retryable=True, ambiguous=True)
+    platform.fail("send", lost, times=2, after_effect=True)
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        await platform.until(1)
+        await _until_error(delivery, "a", REPEATED)
+        row = await delivery.outbox.find("a")
+        assert row is not None
+        assert row.not_before - row.updated_at == pytest.approx(10.0, abs=1.0)
+        assert platform.texts == ["hello"]
+
+
+async def test_a_restart_settles_what_was_being_sent(tmp_path: Path) -> None:
+    """A crash between send and record: the row is found in state `sending`."""
+    platform, clock = FakePlatform(), Clock()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = Outbox(database)
+        [row] = await outbox.add([text("a")])
+        await outbox.begin(row.id, now=clock() - 60)
+    async with pump(platform, tmp_path, clock) as delivery:
+        row = await settle(delivery, "a")
+    assert (row.state, platform.texts) == ("uncertain", ["hello"])
+    async with pump(platform, tmp_path, clock) as delivery:
+        await anyio.sleep(0.05)
+    assert platform.texts == ["hello"]
+
+
+async def test_a_key_makes_a_repeat_harmless(tmp_path: Path) -> None:
+    platform = CardPlatform("fake")
+    platform.fail(
+        "send", DeliveryError("timeout", retryable=True, ambiguous=True), after_effect=True
+    )
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        row = await settle(delivery, "a")
+    assert (row.state, platform.texts, platform.calls) == ("delivered", ["hello"], ["send", "send"])
+
+
+async def test_a_final_edits_its_card_or_replaces_one_that_is_gone(tmp_path: Path) -> None:
+    platform = CardPlatform("fake")
+    place = Place(chat="c")
+    card = TextDelivery(channel="fake", place=place, markdown="…", provisional=True)
+    async with pump(platform, tmp_path) as delivery:
+        for number in (1, 2):
+            body = encode_delivery(card)
+            await delivery.owe(KEY, [NewDelivery(key=f"card{number}", conversation=KEY, body=body)])
+        await settle(delivery, "card2")
+        platform.fail("patch", DeliveryError("recalled", target_gone=True))
+        await delivery.owe(
+            KEY, [text("f1", "replaced", edits="card1"), text("f2", "edited", edits="card2")]
+        )
+        await settle(delivery, "f2")
+    assert platform.texts == ["…", "edited", "replaced"]
+
+
+async def test_a_bug_in_an_adapter_fails_one_row_only(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.fail("send", ValueError("bug"), times=4)
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text("a"), text("b", "next")])
+        assert (await settle(delivery, "a")).state == "failed"
+        assert (await settle(delivery, "b")).state == "delivered"
+
+
+async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    async def artifact(request: web.Request) -> web.Response:
+        if request.match_info["path"] != "mnt/user-data/outputs/a.txt":
+            raise web.HTTPNotFound
+        return web.Response(body=b"data")
+
+    app = web.Application()
+    app.router.add_get("/api/threads/T/artifacts/{path:.*}", artifact)
+    platform = FakePlatform()
+    async with (
+        TestServer(app) as gateway,
+        pump(platform, tmp_path, gateway_url=str(gateway.make_url("/"))) as delivery,
+    ):
+        for name in ("a.txt", "gone.txt"):
+            body = FileDelivery(
+                channel="fake",
+                place=Place(chat="c"),
+                thread_id="T",
+                path=f"/mnt/user-data/outputs/{name}",
+                name=name,
+            )
+            await delivery.owe(
+                KEY, [NewDelivery(key=name, conversation=KEY, body=encode_delivery(body))]
+            )
+        await settle(delivery, "gone.txt")
+    assert platform.files == [("a.txt", b"data")]
+    assert platform.texts == ["⚠️ I could not attach **gone.txt**: the file is no longer there."]
+
+
+async def _until_error(delivery: Delivery, key: str, error: str) -> None:
+    with anyio.fail_after(10):
+        while True:
+            row = await delivery.outbox.find(key)
+            if row is not None and row.error == error:
+                return
+            await anyio.sleep(0.01)

@@ -1,0 +1,119 @@
+"""The fold: what a person reads of a run."""
+
+import pytest
+
+from bus.replies import NO_ANSWER, Fold, answer_text, presented_files, turn_messages
+from bus.runs import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
+
+
+def ai(text: str, message_id: str = "a", **extra: object) -> dict[str, object]:
+    return {"type": "ai", "id": message_id, "content": text, **extra}
+
+
+def human(text: str, message_id: str, **extra: object) -> dict[str, object]:
+    return {"type": "human", "id": message_id, "content": text, **extra}
+
+
+def delta(text: str, message_id: str = "a") -> MessageChunk:
+    return MessageChunk(message_id=message_id, kind="ai", text=text, whole=False)
+
+
+@pytest.mark.parametrize("pieces", [["谢", "谢"], ["go", "go"], ["hel", "l", "o"], ["ha", "haha"]])
+def test_repeated_deltas_are_all_kept(pieces: list[str]) -> None:
+    fold = Fold("h")
+    for piece in pieces:
+        assert fold.add(delta(piece))
+    assert fold.text == "".join(pieces)
+
+
+def test_a_whole_message_replaces_its_deltas() -> None:
+    fold = Fold("h")
+    fold.add(delta("Hel"))
+    fold.add(MessageChunk(message_id="a", kind="ai", text="Hello", whole=True))
+    assert fold.text == "Hello"
+
+
+def test_a_new_message_starts_over_and_other_kinds_are_not_shown() -> None:
+    fold = Fold("h")
+    fold.add(delta("Let me look.", "a1"))
+    assert not fold.add(
+        MessageChunk(message_id="t", kind="tool", text="secret listing", whole=True)
+    )
+    assert not fold.add(MessageChunk(message_id="x", kind="human", text="echo", whole=True))
+    assert fold.text == "Let me look."
+    fold.add(delta("Found it.", "a2"))
+    assert fold.text == "Found it."
+
+
+def test_the_state_has_the_last_word() -> None:
+    fold = Fold("h")
+    fold.add(delta("Hal"))
+    fold.add(Snapshot({"messages": [human("q", "h"), ai("Hallo!")]}))
+    assert fold.reply().markdown == "Hallo!"
+
+
+def test_only_what_follows_our_message_counts() -> None:
+    state = {"messages": [human("1", "h1"), ai("one", "a1"), human("2", "h2")]}
+    fold = Fold("h2")
+    fold.add(Snapshot(state))
+    assert fold.reply().markdown == NO_ANSWER
+
+
+def test_hidden_human_messages_do_not_end_the_turn() -> None:
+    reminder = human("reminder", "r", additional_kwargs={"hide_from_ui": True})
+    state = {"messages": [human("q", "h"), reminder, ai("answer")]}
+    assert answer_text(turn_messages(state, "h")) == "answer"
+
+
+def test_a_clarification_is_the_answer_and_shows_while_it_runs() -> None:
+    question = {"type": "tool", "name": "ask_clarification", "id": "c", "content": "❓ Which one?"}
+    fold = Fold("h")
+    changed = fold.add(Snapshot({"messages": [human("q", "h"), ai(""), question]}))
+    assert changed
+    assert fold.text == fold.reply().markdown == "❓ Which one?"
+
+
+def test_presented_files_are_those_whose_call_succeeded_each_once() -> None:
+    def call(call_id: str, *paths: str) -> dict[str, object]:
+        return {"name": "present_files", "id": call_id, "args": {"filepaths": list(paths)}}
+
+    said: list[Message] = [
+        ai("", tool_calls=[call("1", "/mnt/user-data/outputs/a"), call("2", "/etc/passwd")]),
+        {"type": "tool", "tool_call_id": "1", "status": "success"},
+        {"type": "tool", "tool_call_id": "2", "status": "error"},
+        ai("", tool_calls=[call("3", "/mnt/user-data/outputs/a", "/mnt/user-data/outputs/b")]),
+        {"type": "tool", "tool_call_id": "3"},
+        ai("", tool_calls=[call("4", "/mnt/user-data/outputs/never-answered")]),
+    ]
+    assert presented_files(said) == ("/mnt/user-data/outputs/a", "/mnt/user-data/outputs/b")
+
+
+@pytest.mark.parametrize(
+    ("event", "data"),
+    [
+        ("messages", "a bare string"),
+        ("messages", []),
+        ("messages", [None, {}]),
+        ("values", None),
+        ("metadata", {}),
+        ("custom", {"type": "task_running"}),
+        ("messages|child:1", [{"type": "AIMessageChunk", "content": "x", "id": "i"}, {}]),
+        ("", None),
+    ],
+)
+def test_frames_without_use_are_skipped(event: str, data: object) -> None:
+    assert read_part(event, data) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "data", "part"),
+    [
+        ("error", {"error": "ValueError", "message": "m"}, RunFailed("ValueError", "m")),
+        ("error", {"name": "ValueError", "message": "m"}, RunFailed("ValueError", "m")),
+        ("error", "boom", RunFailed("Error", "boom")),
+        ("end", {"run_id": "r", "status": "success"}, RunEnded("success")),
+        ("end", None, RunEnded("")),
+    ],
+)
+def test_endings_of_all_servers_are_read(event: str, data: object, part: object) -> None:
+    assert read_part(event, data) == part

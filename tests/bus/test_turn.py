@@ -1,0 +1,282 @@
+"""Turns through the real langgraph-sdk against servers that hang up, refuse, forget and lack kindnesses."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from langgraph_sdk import get_client
+
+from bus.config import DEFAULT_SESSION
+from bus.delivery import Delivery
+from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
+from bus.runs import RunRequest, Runs
+from bus.turn import (
+    FAILED_TEXT,
+    MAX_ATTEMPTS,
+    POISONED_TEXT,
+    STOPPED_TEXT,
+    TurnControl,
+    TurnPlan,
+    Turns,
+)
+from store.config import StoreConfig
+from store.conversations import ConversationKey, Conversations
+from store.database import Database
+from store.inbox import Inbox, InboxRow, NewInbox
+from store.outbox import Origins, Outbox
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import CardPlatform, FakePlatform
+
+
+@dataclass
+class House:
+    """The half of the bus that turns need, on a real journal."""
+
+    platform: FakePlatform
+    inbox: Inbox
+    conversations: Conversations
+    turns: Turns
+    delivery: Delivery
+    server: FakeLangGraph
+
+    async def accept(self, text: str, event_id: str = "e1") -> tuple[InboxRow, Inbound]:
+        key = ConversationKey(channel=self.platform.name, workspace="w", chat="c")
+        inbound = Inbound(
+            event_id=event_id,
+            message_id=event_id,
+            key=key,
+            place=Place(chat="c", reply_to=event_id),
+            sender=Sender(user_id="u"),
+            text=text,
+            private=True,
+            addressed=True,
+        )
+        new = NewInbox(
+            key=key,
+            event_id=event_id,
+            message_id=event_id,
+            kind="chat",
+            body=encode_inbound(inbound),
+            received_at=1.0,
+        )
+        row = await self.inbox.accept(new, cap=20)
+        assert isinstance(row, InboxRow)
+        return row, inbound
+
+    async def answer(
+        self, text: str, event_id: str = "e1", control: TurnControl | None = None
+    ) -> None:
+        row, inbound = await self.accept(text, event_id)
+        with anyio.fail_after(20):
+            await self.turns.run(row, inbound, plan(text), control or TurnControl())
+
+    async def restarted(self) -> tuple[InboxRow, Inbound]:
+        [row] = await self.inbox.unfinished()
+        return row, decode_inbound(row.body)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110 - the fakes have no event for it
+            await anyio.sleep(0.01)
+
+
+def plan(text: str) -> TurnPlan:
+    return TurnPlan(text=text, session=DEFAULT_SESSION)
+
+
+@asynccontextmanager
+async def house(
+    home: Path, platform: FakePlatform | None = None, flavour: str = "langgraph"
+) -> AsyncIterator[House]:
+    platform = platform or FakePlatform()
+    async with (
+        FakeLangGraph(flavour) as server,
+        Database.open(StoreConfig(), home) as database,
+        get_client(url=server.url, api_key=None) as client,
+        httpx.AsyncClient(base_url=server.url) as gateway,
+        anyio.create_task_group() as tasks,
+    ):
+        delivery = Delivery(
+            adapters={platform.name: platform},
+            outbox=Outbox(database),
+            origins=Origins(database),
+            gateway=gateway,
+        )
+        inbox, conversations = Inbox(database), Conversations(database)
+        turns = Turns(
+            inbox=inbox, conversations=conversations, runs=Runs(client), delivery=delivery
+        )
+        await tasks.start(delivery.run)
+        yield House(platform, inbox, conversations, turns, delivery, server)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("flavour", ["langgraph", "deerflow"])
+async def test_a_message_is_answered_and_the_thread_goes_on(tmp_path: Path, flavour: str) -> None:
+    async with house(tmp_path, flavour=flavour) as h:
+        await h.answer("one", "e1")
+        await h.answer("two", "e2")
+        await h.platform.until(2)
+        [thread] = h.server.threads.values()
+    assert h.platform.texts == ["Hello you", "Hello you"]
+    assert [m["content"] for m in thread if m["type"] == "human"] == ["one", "two"]
+    assert thread[0]["id"] == "fake:e1"
+    assert posts_to(h.server.requests, "/threads") == 1
+
+
+async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
+    tmp_path: Path,
+) -> None:
+    platform = CardPlatform()
+    async with house(tmp_path, platform) as h, anyio.create_task_group() as tasks:
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        control = TurnControl()
+        tasks.start_soon(h.answer, "hi", "e1", control)
+        with anyio.fail_after(5):
+            while platform.texts != ["Hel"]:
+                await platform.changed.wait()
+        assert not platform.shown[0].final
+        control.stop()
+        with anyio.fail_after(5):
+            while not platform.shown[0].final:
+                await platform.changed.wait()
+        assert h.server.runs[0].status == "interrupted"
+        await h.answer("again", "e2")
+        with anyio.fail_after(5):
+            while not (len(platform.shown) > 1 and platform.shown[1].final):
+                await platform.changed.wait()
+    assert platform.texts == [f"Hel\n\n{STOPPED_TEXT}", "Hello you"]
+    assert platform.signs[:2] == ["working", "done"]
+
+
+async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) -> None:
+    async with house(tmp_path) as h, anyio.create_task_group() as tasks:
+        h.server.scripts.append(Script(hang_after=2))
+        control = TurnControl()
+        tasks.start_soon(h.answer, "hi", "e1", control)
+        await until(lambda: bool(h.server.runs))
+        control.stop()
+        await until(lambda: h.server.runs[0].status == "interrupted")
+    assert h.platform.texts == []
+
+
+async def test_a_cut_stream_is_joined_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        h.server.scripts.append(Script(words=tuple("abcdefgh"), drop_after=3))
+        await h.answer("hi")
+        await h.platform.until(1)
+    assert (h.platform.texts, len(h.server.runs)) == (["abcdefgh"], 1)
+
+
+async def test_a_failed_run_is_told_and_the_next_message_works(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        h.server.scripts.append(
+            Script(words=(), error={"error": "AuthError", "message": "sk-secret"})
+        )
+        await h.answer("hi", "e1")
+        await h.answer("again", "e2")
+        await h.platform.until(2)
+    assert h.platform.texts == [FAILED_TEXT, "Hello you"]
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 409])
+async def test_a_server_that_refuses_for_now_is_asked_again(tmp_path: Path, status: int) -> None:
+    async with house(tmp_path) as h:
+        h.server.refusals.append(status)
+        await h.answer("hi")
+        await h.platform.until(1)
+    assert (h.platform.texts, len(h.server.runs)) == (["Hello you"], 1)
+
+
+async def test_a_thread_that_the_server_lost_is_made_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        await h.answer("hi", "e1")
+        h.server.threads.clear()
+        await h.answer("still there?", "e2")
+        await h.platform.until(2)
+    assert h.platform.texts == ["Hello you", "Hello you"]
+
+
+async def test_a_clarification_is_the_reply(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        h.server.scripts.append(Script(words=(), question="❓ Which one?"))
+        await h.answer("hi")
+        await h.platform.until(1)
+    assert h.platform.texts == ["❓ Which one?"]
+
+
+async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        row, inbound = await h.accept("hi")
+        h.server.scripts.append(Script(words=("slow", "ly"), hang_after=1))
+        async with anyio.create_task_group() as dying:
+            dying.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+            await until(lambda: bool(h.server.runs))
+            await anyio.sleep(0.05)
+            dying.cancel_scope.cancel()
+        row, inbound = await h.restarted()
+        run = h.server.runs[0]
+        messages = h.server.threads[run.thread_id]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+            await anyio.sleep(0.05)
+            messages.append({"type": "ai", "id": "x", "content": "slowly"})
+            run.events.append(("values", {"messages": list(messages)}))
+            run.status = "success"
+            run.changed.set()
+        await h.platform.until(1)
+    assert (h.platform.texts, len(h.server.runs)) == (["slowly"], 1)
+
+
+async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        row, inbound = await h.accept("hi")
+        await h.turns._begin(row, plan("hi"))
+        thread_id = (await h.inbox.unfinished())[0].thread_id or ""
+        h.server.threads[thread_id] = []
+        async for _ in h.turns._runs.stream(_request(thread_id)):
+            pass
+        row, inbound = await h.restarted()
+        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await h.platform.until(1)
+    assert (h.platform.texts, len(h.server.runs)) == (["Hello you"], 1)
+
+
+async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        row, inbound = await h.accept("hi")
+        await h.turns._begin(row, plan("hi"))
+        thread_id = (await h.inbox.unfinished())[0].thread_id or ""
+        h.server.threads[thread_id] = [{"type": "human", "id": "fake:e1", "content": "hi"}]
+        row, inbound = await h.restarted()
+        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await h.platform.until(1)
+    assert h.server.runs[0].body.get("input") is None
+    assert h.platform.texts == ["Hello you"]
+
+
+async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        row, inbound = await h.accept("hi")
+        for _ in range(MAX_ATTEMPTS):
+            row, _ = await h.turns._begin(row, plan("hi"))
+        row, inbound = await h.restarted()
+        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await h.platform.until(1)
+        assert await h.inbox.unfinished() == []
+    assert h.platform.texts == [POISONED_TEXT]
+
+
+def posts_to(requests: list[tuple[str, str]], path: str) -> int:
+    return sum(1 for method, seen in requests if method == "POST" and seen == path)
+
+
+def _request(thread_id: str) -> RunRequest:
+    return RunRequest(
+        thread_id=thread_id, assistant_id="lead_agent", message_id="fake:e1", text="hi"
+    )

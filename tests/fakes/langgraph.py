@@ -1,0 +1,246 @@
+"""A LangGraph-compatible server on loopback, without Parley's kindnesses: what the bus must live with.
+
+`flavour="langgraph"` behaves as LangGraph Server 0.16: `event: messages`, no `event: end`, ids only when
+asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422 and ends with `data: null`.
+"""
+
+import json
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+from aiohttp import web
+
+Json = dict[str, Any]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Script:
+    """What the next run does.
+
+    Attributes:
+        words: The answer, one delta each.
+        error: An `event: error` instead of the end.
+        hang_after: Stop talking after so many words until cancelled.
+        drop_after: Cut the connection after so many words; the run goes on and can be joined.
+        question: A clarification instead of an answer.
+    """
+
+    words: tuple[str, ...] = ("Hello", " ", "you")
+    error: Json | None = None
+    hang_after: int | None = None
+    drop_after: int | None = None
+    question: str = ""
+
+
+@dataclass
+class Run:
+    """One run as the server keeps it."""
+
+    run_id: str
+    thread_id: str
+    body: Json
+    script: Script
+    status: str = "running"
+    events: list[tuple[str, Any]] = field(default_factory=list)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+
+    def row(self) -> Json:
+        metadata = self.body.get("metadata") or {}
+        return {
+            "run_id": self.run_id,
+            "thread_id": self.thread_id,
+            "status": self.status,
+            "metadata": metadata,
+        }
+
+
+class FakeLangGraph:
+    """The server. `async with FakeLangGraph() as server`: then `server.url`, `server.scripts`, `server.runs`."""
+
+    def __init__(self, flavour: str = "langgraph") -> None:
+        self.flavour = flavour
+        self.threads: dict[str, list[Json]] = {}
+        self.runs: list[Run] = []
+        self.scripts: deque[Script] = deque()
+        self.refusals: deque[int] = deque()
+        self.requests: list[tuple[str, str]] = []
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        app = web.Application(middlewares=[self._note])
+        app.add_routes(
+            [
+                web.post("/threads", self._create_thread),
+                web.get("/threads/{t}/state", self._state),
+                web.get("/threads/{t}/runs", self._list),
+                web.post("/threads/{t}/runs/stream", self._stream),
+                web.get("/threads/{t}/runs/{r}", self._get),
+                web.get("/threads/{t}/runs/{r}/stream", self._join),
+                web.post("/threads/{t}/runs/{r}/cancel", self._cancel),
+            ]
+        )
+        self._runner = web.AppRunner(app, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for run in self.runs:
+            run.cancelled.set()
+            run.changed.set()
+        await self._runner.cleanup()
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.requests.append((request.method, request.path))
+        if self.refusals and request.path.endswith("/runs/stream"):
+            return web.json_response({"detail": "refused"}, status=self.refusals.popleft())
+        return await handler(request)
+
+    async def _create_thread(self, request: web.Request) -> web.Response:
+        thread_id = (await request.json()).get("thread_id") or str(uuid.uuid4())
+        self.threads.setdefault(thread_id, [])
+        return web.json_response({"thread_id": thread_id, "metadata": {}})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        if (messages := self.threads.get(request.match_info["t"])) is None:
+            return _missing()
+        return web.json_response({"values": {"messages": messages}, "next": []})
+
+    async def _list(self, request: web.Request) -> web.Response:
+        if request.match_info["t"] not in self.threads:
+            return _missing()
+        rows = [r.row() for r in self.runs if r.thread_id == request.match_info["t"]]
+        return web.json_response(rows[::-1])
+
+    async def _get(self, request: web.Request) -> web.Response:
+        run = self._run(request)
+        return web.json_response(run.row()) if run else _missing()
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        run = self._run(request)
+        if run is None:
+            return _missing()
+        run.status = "interrupted"
+        run.cancelled.set()
+        run.changed.set()
+        return web.Response(status=202)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        body, thread_id = await request.json(), request.match_info["t"]
+        if thread_id not in self.threads:
+            return _missing()
+        strange = body.get("stream_resumable") or "durability" in body
+        if self.flavour == "deerflow" and (strange or body.get("multitask_strategy") != "reject"):
+            return web.json_response({"detail": "unsupported_run_option"}, status=422)
+        script = self.scripts.popleft() if self.scripts else Script()
+        run = Run(run_id=str(uuid.uuid4()), thread_id=thread_id, body=body, script=script)
+        self.runs.append(run)
+        self._tasks.start_soon(self._execute, run)
+        return await self._send(request, run, drop_after=script.drop_after)
+
+    async def _join(self, request: web.Request) -> web.StreamResponse:
+        run = self._run(request)
+        return await self._send(request, run, drop_after=None) if run else _missing()
+
+    async def _execute(self, run: Run) -> None:
+        """Work the script off into the run's events and the thread's state."""
+        messages = self.threads[run.thread_id]
+        for said in (run.body.get("input") or {}).get("messages", []):
+            known = next((m for m in messages if m["id"] == said["id"]), None)
+            if known is None:
+                messages.append({"type": "human", "id": said["id"], "content": said["content"]})
+        self._emit(run, "metadata", {"run_id": run.run_id, "attempt": 1})
+        self._emit(run, "values", {"messages": list(messages)})
+        script, ai_id = run.script, f"ai-{run.run_id}"
+        for count, word in enumerate(script.words):
+            if script.hang_after == count:
+                await run.cancelled.wait()
+                return
+            self._emit(
+                run, "messages", [{"type": "AIMessageChunk", "id": ai_id, "content": word}, {}]
+            )
+            await anyio.lowlevel.checkpoint()
+        if script.error is not None:
+            run.status = "error"
+            self._emit(run, "error", script.error)
+            return
+        messages.append({"type": "ai", "id": ai_id, "content": "".join(script.words)})
+        if script.question:
+            question = {
+                "type": "tool",
+                "name": "ask_clarification",
+                "id": "q",
+                "content": script.question,
+            }
+            messages.append(question)
+        self._emit(run, "values", {"messages": list(messages)})
+        run.status = "success"
+        if self.flavour == "deerflow":
+            self._emit(run, "end", None)
+        run.changed.set()
+
+    def _emit(self, run: Run, event: str, data: object) -> None:
+        run.events.append((event, data))
+        run.changed.set()
+        run.changed = anyio.Event()
+
+    async def _send(
+        self, request: web.Request, run: Run, *, drop_after: int | None
+    ) -> web.StreamResponse:
+        base = f"/threads/{run.thread_id}/runs/{run.run_id}"
+        headers = {"Content-Location": base, "Location": f"{base}/stream"}
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
+        await answer.prepare(request)
+        resumable = bool(run.body.get("stream_resumable"))
+        start = int(request.headers.get("Last-Event-ID", "-1")) + 1 if resumable else 0
+        words = 0
+        async for number, (event, data) in _follow(run, start):
+            line = f"event: {event}\r\ndata: {json.dumps(data)}\r\n"
+            line += f"id: {number}\r\n" if resumable else ""
+            await answer.write(f"{line}\r\n".encode())
+            words += event == "messages"
+            if drop_after is not None and words >= drop_after and request.transport is not None:
+                request.transport.abort()
+                break
+        return answer
+
+    def _run(self, request: web.Request) -> Run | None:
+        return next((r for r in self.runs if r.run_id == request.match_info["r"]), None)
+
+
+async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:
+    number = max(start, 0)
+    while True:
+        while number < len(run.events):
+            yield number, run.events[number]
+            number += 1
+        if run.status != "running":
+            return
+        changed = run.changed
+        if number >= len(run.events):
+            await changed.wait()
+
+
+def _missing() -> web.Response:
+    return web.json_response({"detail": "Thread or assistant not found."}, status=404)
+
+
+@asynccontextmanager
+async def fake_langgraph(flavour: str = "langgraph") -> AsyncIterator[FakeLangGraph]:
+    async with FakeLangGraph(flavour) as server:
+        yield server

@@ -1,0 +1,184 @@
+"""An in-memory chat platform behind the adapter port: shows what people saw, fails when told to."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+from bus.errors import DeliveryError
+from bus.messages import MessageId, Place
+from bus.ports import Capabilities, Health, Intake, Link, OutgoingFile
+
+PART_CHARS = 400
+
+
+@dataclass
+class Shown:
+    """A message as a person sees it now."""
+
+    id: str
+    chat: str
+    text: str
+    key: str
+    final: bool = True
+    edits: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the next call of a method does: raise, before or after it took effect."""
+
+    error: Exception
+    after_effect: bool = False
+
+
+class FakePlatform:
+    """Final replies only, nothing idempotent, nothing to look up: the least that a platform can be."""
+
+    def __init__(self, name: str = "fake", capabilities: Capabilities | None = None) -> None:
+        self._name = name
+        self._capabilities = capabilities or Capabilities(patches=False, send_interval_s=0.0)
+        self.shown: list[Shown] = []
+        self.files: list[tuple[str, bytes]] = []
+        self.calls: list[str] = []
+        self.changed = anyio.Event()
+        self.intake: Intake | None = None
+        self._failures: dict[str, deque[Failure]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def fail(
+        self, method: str, error: Exception, *, times: int = 1, after_effect: bool = False
+    ) -> None:
+        """Let the next `times` calls of `method` raise."""
+        queue = self._failures.setdefault(method, deque())
+        queue.extend([Failure(error, after_effect)] * times)
+
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        self.intake = intake
+        task_status.started()
+        await anyio.sleep_forever()
+
+    def health(self) -> Health:
+        return Health(link=Link.CONNECTED)
+
+    def split(self, markdown: str) -> Sequence[str]:
+        pieces = [markdown[i : i + PART_CHARS] for i in range(0, len(markdown), PART_CHARS)]
+        return pieces or [""]
+
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        failure = self._called("send")
+        message = self._show(place, markdown, key)
+        self._raise(failure)
+        return message
+
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        failure = self._called("send_file")
+        data = await anyio.Path(file.path).read_bytes()
+        self.files.append((file.name, data))
+        self._tell()
+        self._raise(failure)
+        return MessageId(f"f{len(self.files)}")
+
+    @property
+    def texts(self) -> list[str]:
+        """What people read, in order."""
+        return [message.text for message in self.shown]
+
+    async def until(self, count: int, *, within_s: float = 5.0) -> None:
+        """Wait until `count` messages are shown."""
+        with anyio.fail_after(within_s):
+            while len(self.shown) < count:
+                await self.changed.wait()
+
+    def _show(self, place: Place, text: str, key: str) -> MessageId:
+        message = Shown(id=f"m{len(self.shown) + 1}", chat=place.chat, text=text, key=key)
+        self.shown.append(message)
+        self._tell()
+        return MessageId(message.id)
+
+    def _called(self, method: str) -> Failure | None:
+        self.calls.append(method)
+        queue = self._failures.get(method)
+        failure = queue.popleft() if queue else None
+        if failure is not None and not failure.after_effect:
+            raise failure.error
+        return failure
+
+    def _raise(self, failure: Failure | None) -> None:
+        if failure is not None:
+            raise failure.error
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+class FindingPlatform(FakePlatform):
+    """Sent messages can be looked up by their key, as on Slack."""
+
+    async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
+        self._raise(self._called("find"))
+        return next((MessageId(m.id) for m in self.shown if m.key == key), None)
+
+
+class CardPlatform(FakePlatform):
+    """Messages grow in place and a key is honoured for an hour, as on Feishu."""
+
+    def __init__(self, name: str = "cards", patch_interval_s: float = 0.01) -> None:
+        super().__init__(
+            name,
+            Capabilities(
+                patches=True,
+                patch_interval_s=patch_interval_s,
+                send_interval_s=0.0,
+                idempotent_send_s=3600.0,
+            ),
+        )
+        self.frames: list[tuple[str, str, bool]] = []
+        self.signs: list[str] = []
+
+    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        failure = self._called("open_card")
+        message = self._once(place, markdown, key)
+        self.shown[int(message[1:]) - 1].final = False
+        self._raise(failure)
+        return message
+
+    @override
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        failure = self._called("send")
+        message = self._once(place, markdown, key)
+        self._raise(failure)
+        return message
+
+    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+        failure = self._called("patch")
+        card = next((m for m in self.shown if m.id == message), None)
+        if card is None:
+            raise DeliveryError("the card is gone", target_gone=True)
+        card.text, card.final, card.edits = markdown, final, card.edits + 1
+        self.frames.append((message, markdown, final))
+        self._tell()
+        self._raise(failure)
+
+    async def working(self, place: Place) -> None:
+        self._raise(self._called("working"))
+        self.signs.append("working")
+
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        self._raise(self._called("finished"))
+        self.signs.append("done" if ok else "failed")
+
+    def _once(self, place: Place, markdown: str, key: str) -> MessageId:
+        known = next((m for m in self.shown if m.key == key), None)
+        return MessageId(known.id) if known else self._show(place, markdown, key)
