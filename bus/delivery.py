@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import anyio
@@ -50,14 +50,17 @@ REPEATED = "in doubt: repeated once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoubtTimes:
-    """How a send of unknown outcome is waited for, seconds.
+class Patience:
+    """How the pump waits, seconds.
 
     Attributes:
-        lookup_after_s: How long it is left alone before it is looked up: it may still be on its way.
+        backoff: Between attempts where the platform names no time.
+        lookup_after_s: How long a send of unknown outcome is left alone before it is looked up: it may
+            still be on its way.
         repeat_after_s: How long before it is repeated where nothing can be looked up (SPEC 2.8).
     """
 
+    backoff: Backoff = field(default_factory=Backoff)
     lookup_after_s: float = 2.0
     repeat_after_s: float = 10.0
 
@@ -69,8 +72,7 @@ class Delivery:
         adapters: The platforms by channel name.
         gateway: The gateway's REST API, for the files that the agent presents.
         now: The wall clock.
-        backoff: The waits between attempts where the platform names none.
-        doubt: The waits before a send of unknown outcome is settled.
+        patience: The pump's waits.
     """
 
     def __init__(
@@ -81,8 +83,7 @@ class Delivery:
         origins: Origins,
         gateway: httpx.AsyncClient,
         now: Now = time.time,
-        backoff: Backoff | None = None,
-        doubt: DoubtTimes | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.adapters = adapters
         self.outbox = outbox
@@ -91,8 +92,7 @@ class Delivery:
         self._origins = origins
         self._artifacts = Artifacts(gateway)
         self._now = now
-        self._backoff = backoff or Backoff()
-        self._doubt = doubt or DoubtTimes()
+        self._patience = patience or Patience()
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._settled: dict[str, anyio.Event] = {}
         self._tasks: TaskGroup | None = None
@@ -293,14 +293,14 @@ class Delivery:
 
     async def _look_up(self, row: DeliveryRow, body: Body, adapter: Finds) -> bool:
         """Look for the message at the platform; return whether it is not there."""
-        await anyio.sleep(max(0.0, self._doubt.lookup_after_s - (self._now() - row.updated_at)))
+        await anyio.sleep(max(0.0, self._patience.lookup_after_s - (self._now() - row.updated_at)))
         try:
             with anyio.fail_after(SEND_DEADLINE_S):
                 found = await adapter.find(body.place, key=row.key, since=row.created_at - 60)
         except DeliveryError as error:
             log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)
             if error.retryable:  # the row stays in doubt
-                await anyio.sleep(error.retry_after_s or self._backoff.cap_s)
+                await anyio.sleep(error.retry_after_s or self._patience.backoff.cap_s)
             else:
                 await self._repeat_once(row)
             return False
@@ -311,7 +311,7 @@ class Delivery:
         return found is None
 
     async def _repeat_once(self, row: DeliveryRow) -> None:
-        moment = row.updated_at + self._doubt.repeat_after_s
+        moment = row.updated_at + self._patience.repeat_after_s
         await self.outbox.postpone(row.id, not_before=moment, error=REPEATED, now=self._now())
 
     async def _judge(self, row: DeliveryRow, body: Body, error: DeliveryError) -> None:
@@ -321,7 +321,7 @@ class Delivery:
             error,
             attempt=row.attempts + 1,
             age_s=now - row.created_at,
-            backoff=self._backoff,
+            backoff=self._patience.backoff,
             limit_s=GIVE_UP_AFTER_S,
         )
         log.warning(

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bus.delivery import REPEATED, Delivery, DoubtTimes
+from bus.delivery import REPEATED, Delivery, Patience
 from bus.errors import DeliveryError
 from bus.messages import FileDelivery, Place, TextDelivery, encode_delivery
 from bus.retry import Backoff
@@ -51,8 +51,7 @@ async def pump(
             origins=Origins(database),
             gateway=gateway,
             now=clock or Clock(),
-            backoff=QUICK,
-            doubt=DoubtTimes(lookup_after_s=0.05),
+            patience=Patience(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
