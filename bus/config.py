@@ -52,4 +52,4 @@ class BusConfig(BaseModel):
     session: SessionConfig = Field(default_factory=SessionConfig)
     max_queue: int = Field(default=20, ge=1, description="waiting messages a conversation")
     max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
-    drain_s: float = Field(default=8.0, ge=0, description="bound of a graceful stop, seconds")
+    drain_s: float = Field(default=5.0, ge=0, description="bound of a graceful stop, seconds")

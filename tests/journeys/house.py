@@ -1,0 +1,155 @@
+"""The real `parley serve`, as a child process, pointed at the fake platforms and the fake model server."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import yaml
+from anyio.abc import Process
+
+ROOT = Path(__file__).parents[2]
+START_WITHIN_S = 30.0
+STOP_WITHIN_S = 12.0
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Service:
+    """One data folder and configuration, with a `parley serve` that can be started, killed and stopped."""
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.home = folder / "home"
+        self.config = folder / "config.yaml"
+        self.log = folder / "service.log"
+        self.port = free_port()
+        whole = {"config_version": 1, "gateway": {"port": self.port}, **config}
+        self.config.write_text(yaml.safe_dump(whole, allow_unicode=True))
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PARLEY_HOME": str(self.home),
+            "PYTHONSAFEPATH": "1",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            **(environment or {}),
+        }
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self) -> httpx.AsyncClient:
+        """Return an operator's client for the REST API."""
+        token = (self.home / "admin_token").read_text().strip()
+        return httpx.AsyncClient(
+            base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=10
+        )
+
+    async def command(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        """Run another `parley` command beside the service; return exit code, stdout and stderr."""
+        program = [sys.executable, "-m", "gateway", *arguments, "--config", str(self.config)]
+        done = await anyio.run_process(
+            program, input=stdin.encode(), env=self._environment, cwd=self.home.parent, check=False
+        )
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    async def start(self) -> None:
+        """Start the service and wait until it is healthy."""
+        program = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self._process = await anyio.open_process(
+                program,
+                stdin=None,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self.home.parent,
+            )
+        await self._until_healthy()
+
+    async def kill(self) -> None:
+        """kill -9."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        assert process is not None, "not started"
+        process.send_signal(how)
+        with anyio.fail_after(STOP_WITHIN_S):
+            return await process.wait()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def _until_healthy(self) -> None:
+        with anyio.fail_after(START_WITHIN_S):
+            async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
+                while True:
+                    assert self.running, f"parley serve ended:\n{self.log.read_text()[-3000:]}"
+                    try:
+                        if (await client.get("/health")).status_code == 200:
+                            return
+                    except httpx.TransportError:
+                        pass
+                    await anyio.sleep(0.05)
+
+    async def until_connected(self, *channels: str) -> None:
+        """Wait until the channels say that they are connected."""
+        with anyio.fail_after(START_WITHIN_S):
+            async with self.client() as client:
+                while True:
+                    states = (await client.get("/api/channels")).json()["channels"]
+                    if all(states[name]["running"] for name in channels):
+                        return
+                    await anyio.sleep(0.05)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    config: Mapping[str, Any],
+    *channels: str,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Service]:
+    """Start a service, wait for its channels, and end it however the test left it."""
+    service = Service(folder, config, environment)
+    await service.start()
+    try:
+        await service.until_connected(*channels)
+        yield service
+    finally:
+        if service.running:
+            with anyio.CancelScope(shield=True):
+                await service.kill()
+
+
+def with_model(url: str) -> dict[str, Any]:
+    """Return the `models` section for an OpenAI-compatible server."""
+    model = {
+        "name": "fake",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "fake-1",
+        "api_key": "sk-test",
+        "base_url": url,
+    }
+    return {"models": [model]}
