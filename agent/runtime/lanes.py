@@ -1,0 +1,43 @@
+"""One at a time on each thread, in the order of arrival. Pure bookkeeping: nobody polls."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import anyio
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A place in a thread's line. `turn` is set when it is the first."""
+
+    thread_id: str
+    turn: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Lanes:
+    """The lines of all threads. A line without anybody in it takes no memory."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[Ticket]] = {}
+
+    def join(self, thread_id: str) -> Ticket:
+        """Take a place at the end of a thread's line."""
+        ticket = Ticket(thread_id)
+        lane = self._lanes.setdefault(thread_id, deque())
+        lane.append(ticket)
+        if len(lane) == 1:
+            ticket.turn.set()
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give a place up, from wherever in the line."""
+        lane = self._lanes[ticket.thread_id]
+        lane.remove(ticket)
+        if lane:
+            lane[0].turn.set()
+        else:
+            del self._lanes[ticket.thread_id]
+
+    def length(self, thread_id: str) -> int:
+        """Return how many stand in a thread's line."""
+        return len(self._lanes.get(thread_id, ()))

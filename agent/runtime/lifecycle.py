@@ -1,0 +1,105 @@
+"""The life of a run as a table, and what an exception makes of it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage
+
+from store.runs import RunStatus
+from store.threads import ThreadStatus
+
+Action = Literal["interrupt", "rollback"]
+"""How a run is stopped: keep what it did, or take the thread back to where it was before."""
+
+TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
+    "pending": frozenset({"running", "interrupted"}),
+    "running": frozenset({"success", "error", "timeout", "interrupted"}),
+    "success": frozenset(),
+    "error": frozenset(),
+    "timeout": frozenset(),
+    "interrupted": frozenset(),
+}
+
+_TELLING = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, TimeoutError)
+"""Exceptions whose text may leave the process; others may quote a request, and with it a secret.
+
+LangGraph's own (recursion limit, invalid update, empty input) are subclasses of these.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a client learns of an exception."""
+
+    error: str
+    message: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the wire form."""
+        return {"error": self.error, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        values: The thread's values at the end, or None when there are none (stopped before the first step).
+        interrupts: What the graph asks its user, by task id.
+    """
+
+    status: RunStatus
+    thread_status: ThreadStatus
+    values: Mapping[str, Any] | None = None
+    failure: Failure | None = None
+    interrupts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str | None:
+        """The thread's title, if the graph gave it one."""
+        title = (self.values or {}).get("title")
+        return title if isinstance(title, str) else None
+
+
+def may_become(before: RunStatus, after: RunStatus) -> bool:
+    """Return whether a run may go from one status to another.
+
+    >>> may_become("running", "success"), may_become("success", "running")
+    (True, False)
+    """
+    return after in TRANSITIONS[before]
+
+
+def is_over(status: RunStatus) -> bool:
+    """Return whether nothing will change any more."""
+    return not TRANSITIONS[status]
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what a client may know of an exception.
+
+    An exception of ours says it itself in `user_message`; of others only the kinds of programming error
+    keep their text.
+
+    >>> failure_of(ValueError("n is too small")).as_dict()
+    {'error': 'ValueError', 'message': 'n is too small'}
+    >>> failure_of(OSError("/etc/secret")).message
+    'An internal error occurred'
+    """
+    said = getattr(error, "user_message", None)
+    if isinstance(said, str) and said:
+        return Failure(error=type(error).__name__, message=said)
+    if isinstance(error, _TELLING):
+        return Failure(error=type(error).__name__, message=str(error))
+    return Failure(error=type(error).__name__, message="An internal error occurred")
+
+
+def gave_up(values: Mapping[str, Any] | None) -> bool:
+    """Return whether the last message only says that no model could be reached.
+
+    The agent then has told the user what to do; the run has failed all the same.
+    """
+    messages = (values or {}).get("messages") or [None]
+    last = messages[-1]
+    return isinstance(last, AIMessage) and bool(last.additional_kwargs.get("error_fallback"))

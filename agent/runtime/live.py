@@ -1,0 +1,73 @@
+"""A run in this process: what it was asked, what it said so far, how it can be stopped."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+
+from agent.runtime.lanes import Ticket
+from agent.runtime.lifecycle import Action, Outcome, is_over, may_become
+from agent.runtime.request import RunRequest
+from agent.runtime.stream import EventLog
+from store.runs import Run, RunStatus
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LiveRun:
+    """A run that waits, runs, or ended a short while ago.
+
+    Attributes:
+        row: The run as it is shown; its status is kept up to date here.
+        temporary: Its thread exists for this run alone and has no rows.
+        stop: How it is to be stopped, once somebody asked for it.
+        values: The thread's values so far.
+        done: Set when the end is on disk and told.
+    """
+
+    request: RunRequest
+    row: Run
+    graph_id: str
+    ticket: Ticket
+    temporary: bool
+    log: EventLog = field(default_factory=EventLog)
+    values: Mapping[str, Any] | None = None
+    outcome: Outcome | None = None
+    stop: Action | None = None
+    task: asyncio.Task[Any] | None = None
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.row.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """Its thread's id."""
+        return self.row.thread_id
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return is_over(self.row.status)
+
+    def become(
+        self, status: RunStatus, *, now: float, failure: dict[str, str] | None = None
+    ) -> None:
+        """Change the status. Raises ValueError for a change that a run's life does not have."""
+        if not may_become(self.row.status, status):
+            raise ValueError(f"A run that is {self.row.status} cannot become {status}.")
+        self.row = replace(self.row, status=status, updated_at=now, error=failure)
+
+    def ask_to_stop(self, action: Action) -> None:
+        """Stop the graph now: its task is cancelled, and with it the model's request. The first call counts."""
+        if self.stop is not None or self.over:
+            return
+        self.stop = action
+        if self.task is not None:
+            # Once, and not by a cancel scope: a scope would cancel the graph's own cleaning up again and
+            # again, and with it the checkpoint of what was done so far.
+            self.task.cancel()
+        self.ticket.turn.set()

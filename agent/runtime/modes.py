@@ -1,0 +1,126 @@
+"""Stream modes: what a client may ask for, what the graph is asked for, and how its chunks become events."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
+
+from agent.runtime.errors import InvalidRequest
+from agent.runtime.serialise import MessageFrames, dumps
+
+Mode = Literal[
+    "values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug"
+]
+GraphMode = Literal["values", "updates", "messages", "custom", "tasks", "checkpoints", "debug"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+Emit = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modes:
+    """What one run streams."""
+
+    asked: frozenset[Mode]
+    subgraphs: bool = False
+
+    def for_graph(self) -> list[GraphMode]:
+        """Return the graph's modes: `values` always, because the run's result is the last of them."""
+        modes: set[GraphMode] = {"values"}
+        for mode in self.asked:
+            modes.add("messages" if mode == "messages-tuple" else mode)
+        return sorted(modes)
+
+
+def parse(names: str | Sequence[str] | None, *, subgraphs: bool = False) -> Modes:
+    """Return the modes of a request; none given means `values`. Raises InvalidRequest.
+
+    >>> sorted(parse(["values", "messages-tuple"]).asked)
+    ['messages-tuple', 'values']
+    """
+    listed = [names] if isinstance(names, str) else list(names or ("values",))
+    asked: set[Mode] = set()
+    for name in listed:
+        known = next((mode for mode in MODES if mode == name), None)
+        if known is None:
+            raise InvalidRequest(
+                f"Stream mode {name!r} is not supported; there are {', '.join(MODES)}.",
+                malformed=True,
+            )
+        asked.add(known)
+    return Modes(asked=frozenset(asked), subgraphs=subgraphs)
+
+
+class Translator:
+    """Turns the chunks of one run into events."""
+
+    def __init__(self, modes: Modes, emit: Emit) -> None:
+        self.values: Mapping[str, Any] | None = None
+        self._asked = modes.asked
+        self._emit = emit
+        self._frames = MessageFrames()
+        self._partial: dict[str, BaseMessage] = {}
+
+    def feed(self, namespace: tuple[str, ...], mode: str, chunk: object) -> None:
+        """Take one chunk of the graph's stream."""
+        if mode == "messages":
+            message, metadata = cast("tuple[BaseMessage, Mapping[str, Any]]", chunk)
+            self._message(namespace, message, metadata)
+            return
+        if mode == "values" and not namespace:
+            self.values = cast("Mapping[str, Any]", chunk)
+        if mode in self._asked:
+            cleaned = _clean(chunk) if mode in {"checkpoints", "debug"} else chunk
+            self._emit(event_name(mode, namespace), dumps(cleaned))
+
+    def _message(
+        self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
+    ) -> None:
+        if "messages-tuple" in self._asked:
+            self._emit(event_name("messages", namespace), self._frames.pair(message, metadata))
+        if "messages" in self._asked:
+            self._accumulate(namespace, message, metadata)
+
+    def _accumulate(
+        self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
+    ) -> None:
+        """Say the message so far, as the older `messages` mode does."""
+        key = str(message.id)
+        before = self._partial.get(key)
+        if before is None:
+            details = b'{%b:{"metadata":%b}}' % (dumps(key), self._frames.metadata(metadata))
+            self._emit(event_name("messages/metadata", namespace), details)
+        if not isinstance(message, BaseMessageChunk):
+            self._partial[key] = message
+            self._emit(event_name("messages/complete", namespace), dumps([message]))
+            return
+        whole = before + message if isinstance(before, BaseMessageChunk) else message
+        self._partial[key] = whole
+        so_far = message_chunk_to_message(whole)
+        self._emit(event_name("messages/partial", namespace), dumps([so_far]))
+
+
+def event_name(mode: str, namespace: tuple[str, ...]) -> str:
+    """Return an event's name, with the subgraph it comes from.
+
+    >>> event_name("values", ("child:1", "inner:2"))
+    'values|child:1|inner:2'
+    """
+    return "|".join((mode, *namespace)) if namespace else mode
+
+
+def _clean(chunk: object) -> object:
+    """Drop what the graph carries in its configs for itself: live objects, and keys that begin with `__`."""
+    if not isinstance(chunk, Mapping):
+        return chunk
+    cleaned = dict(chunk)
+    if "payload" in cleaned:
+        cleaned["payload"] = _clean(cleaned["payload"])
+    for key in ("config", "parent_config"):
+        config = cleaned.get(key)
+        if isinstance(config, Mapping):
+            options = config.get("configurable") or {}
+            kept = {k: v for k, v in options.items() if not str(k).startswith("__")}
+            cleaned[key] = {"configurable": kept}
+    return cleaned

@@ -1,0 +1,162 @@
+"""What is asked of a run, and what of it the graph gets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import UUID
+
+from langchain_core.messages import AnyMessage
+from langchain_core.messages.utils import convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, Send
+
+from agent.runtime.errors import InvalidRequest
+from agent.runtime.modes import Modes
+from store.runs import Multitask
+
+Durability = Literal["sync", "async", "exit"]
+Nodes = Literal["*"] | Sequence[str]
+
+MAX_RECURSION = 1000
+"""Upper bound of graph steps in one run, whatever a client asks for."""
+
+DEFAULT_RECURSION = 100
+
+_OWN = frozenset({"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"})
+"""Options that are set here and never taken from a client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A run to be started.
+
+    Attributes:
+        thread_id: None for a run without a thread: it gets one that is deleted afterwards.
+        assistant_id: A graph's name, or the id derived from it.
+        input: The graph's input; None goes on from the last checkpoint.
+        command: `resume`, `update`, `goto` of LangGraph's Command; instead of an input.
+        context: What the graph finds in `runtime.context` (and in `config.configurable`).
+        durability: When checkpoints are written; `sync` before the next step starts, so that a killed
+            process loses no finished step.
+        create_thread: Make the thread if there is none.
+        keep_thread: Keep the thread of a run that came without one.
+        kwargs: The request as it is shown again with the run.
+    """
+
+    thread_id: str | None
+    assistant_id: str
+    modes: Modes
+    input: Any = None
+    command: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    interrupt_before: Nodes | None = None
+    interrupt_after: Nodes | None = None
+    multitask: Multitask = "enqueue"
+    durability: Durability | None = None
+    create_thread: bool = False
+    keep_thread: bool = False
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def options(request: RunRequest) -> dict[str, Any]:
+    """Return the options of a run from `config.configurable` and `context`, which clients fill alike.
+
+    Raises:
+        InvalidRequest: both have a key with different values.
+    """
+    configurable = _own_removed(request.config.get("configurable") or {})
+    context = _own_removed(request.context)
+    for key in configurable.keys() & context.keys():
+        if configurable[key] != context[key]:
+            raise InvalidRequest(
+                f"config.configurable and context contradict each other about {key!r}. Set it in context alone."
+            )
+    return configurable | context
+
+
+def runnable_config(
+    request: RunRequest, *, run_id: str, thread_id: str, graph_id: str
+) -> RunnableConfig:
+    """Return the graph's config. The thread's and the run's id are ours, whatever the client sent."""
+    ids = {"thread_id": thread_id, "run_id": run_id}
+    asked = request.config.get("recursion_limit")
+    limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
+    checkpoint = {
+        key: value
+        for key, value in request.checkpoint.items()
+        if key in _OWN - ids.keys() and value
+    }
+    return {
+        "configurable": options(request) | checkpoint | ids,
+        "metadata": {
+            **(request.config.get("metadata") or {}),
+            **request.metadata,
+            "graph_id": graph_id,
+            **ids,
+        },
+        "tags": list(request.config.get("tags") or ()),
+        "recursion_limit": max(1, min(limit, MAX_RECURSION)),
+        "run_id": UUID(run_id),
+        "run_name": graph_id,
+    }
+
+
+def graph_input(request: RunRequest) -> object:
+    """Return what the graph is started with. Raises InvalidRequest."""
+    if request.command is not None:
+        return _command(request.command)
+    if isinstance(request.input, Mapping) and "messages" in request.input:
+        return {**request.input, "messages": _messages(request.input["messages"])}
+    return request.input
+
+
+def _own_removed(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in _OWN and not key.startswith(("__", "langgraph_auth_"))
+    }
+
+
+def _messages(given: object) -> list[AnyMessage]:
+    listed = given if isinstance(given, list) else [given]
+    return [_message(index, message) for index, message in enumerate(listed)]
+
+
+def _message(index: int, given: object) -> AnyMessage:
+    """Convert one message; ids, names and additional_kwargs stay, `type` and `role` are both understood."""
+    fields = dict(given) if isinstance(given, Mapping) else given
+    if isinstance(fields, dict):
+        if "role" in fields and "type" in fields:
+            del fields["type"]
+        # What our own answers carry beside the constructor's arguments, sent back by a client.
+        for echoed in ("example", "invalid_tool_calls", "usage_metadata"):
+            if not fields.get(echoed, True):
+                del fields[echoed]
+    try:
+        converted = convert_to_messages([fields])  # type: ignore[list-item]  # a client's: it is judged here
+    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidRequest(f"Invalid message at input.messages[{index}]: {reason}") from error
+    return converted[0]  # type: ignore[return-value]  # one in, one out
+
+
+def _command(given: Mapping[str, Any]) -> Command[Any]:
+    goto = given.get("goto") or ()
+    targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
+    return Command(
+        resume=given.get("resume"),
+        update=given.get("update"),
+        goto=[_target(target) for target in targets],
+    )
+
+
+def _target(target: object) -> str | Send:
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Mapping) and isinstance(target.get("node"), str):
+        return Send(target["node"], target.get("input"))
+    raise InvalidRequest("command.goto takes node names or {node, input}.", malformed=True)

@@ -1,0 +1,372 @@
+"""Runs: started, streamed, joined, cancelled; one at a time on each thread."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID, uuid4, uuid5
+
+import anyio
+from anyio.abc import TaskGroup
+from langchain_core.runnables import RunnableConfig
+
+from agent.runtime.errors import Closing, InvalidRequest, ThreadBusy, UnknownAssistant
+from agent.runtime.lanes import Lanes
+from agent.runtime.lifecycle import Action, Outcome
+from agent.runtime.live import LiveRun
+from agent.runtime.recent import Recent
+from agent.runtime.request import RunRequest, graph_input, options, runnable_config
+from agent.runtime.serialise import dumps
+from agent.runtime.stream import EventLog
+from agent.runtime.worker import Graph, Prepared, execute
+from store.checkpoints import Checkpoints
+from store.database import Database
+from store.errors import NotFound, StoreError
+from store.runs import Run, RunEnd, Runs
+from store.threads import Threads
+
+GraphSource = Callable[[RunnableConfig], Graph]
+"""Builds, or finds, the graph for one run's options. Called on the event loop: it must be quick."""
+
+_ASSISTANTS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+"""The namespace from which LangGraph's server derives the ids of assistants that exist for every graph."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Bounds of the runtime.
+
+    Attributes:
+        keep_s: How long an ended run can be replayed, seconds; at least 60 by contract.
+        keep_bytes: Bound of all ended runs' events together; beyond it the oldest go first.
+        drain_s: Bound of stopping, seconds.
+        write_s: Bound of a write to disk, seconds.
+    """
+
+    keep_s: float = 90.0
+    keep_bytes: int = 256 * 1024 * 1024
+    drain_s: float = 5.0
+    write_s: float = 30.0
+
+
+def assistant_id_of(graph_id: str) -> str:
+    """Return the id of the assistant that exists for a graph.
+
+    >>> assistant_id_of("agent")
+    'fe096781-5601-53d2-b2f6-0d3403f7e9ca'
+    """
+    return str(uuid5(_ASSISTANTS, graph_id))
+
+
+class RunManager:
+    """All runs of this process. An async context manager; it owns the tasks.
+
+    On entry, what a dead process left open is closed: its runs become `interrupted`, its threads idle.
+    On exit nothing new is started, what runs is stopped (and keeps its last checkpoint), within `drain_s`.
+
+    Args:
+        database: The journal with the thread and run rows.
+        graphs: Graph name to source. Read at every start, so that it may change.
+        checkpointer: Given to graphs that bring none.
+        now: The wall clock, Unix seconds.
+        settings: Bounds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        graphs: Mapping[str, GraphSource],
+        checkpointer: Checkpoints,
+        *,
+        now: Callable[[], float] = time.time,
+        settings: RuntimeSettings = RuntimeSettings(),
+    ) -> None:
+        self.threads = Threads(database)
+        self.rows = Runs(database)
+        self.graphs = graphs
+        self.checkpointer = checkpointer
+        self.now = now
+        self._settings = settings
+        self._lanes = Lanes()
+        self._active: dict[str, LiveRun] = {}
+        self._recent = Recent(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        left = await self.rows.reconcile(now=self.now())
+        if left:
+            _log.warning("%d run(s) were cut off when Parley last stopped.", left)
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        tasks.start_soon(self._sweep)
+        self._tasks = tasks
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return None
+        with anyio.move_on_after(self._settings.drain_s, shield=True):
+            running = list(self._active.values())
+            for live in running:
+                live.ask_to_stop("interrupt")
+            for live in running:
+                await live.done.wait()
+        tasks.cancel_scope.cancel()
+        return await tasks.__aexit__(kind, error, trace)
+
+    async def start(self, request: RunRequest) -> LiveRun:
+        """Start a run, or put it in its thread's line. Its row is on disk when this returns.
+
+        Raises:
+            Closing, ThreadBusy, UnknownAssistant, InvalidRequest: nothing was started.
+            NotFound: there is no such thread.
+            StoreError: the row could not be written.
+        """
+        if self._tasks is None:
+            raise Closing
+        live = self._enter(request)
+        try:
+            # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
+            with anyio.CancelScope(shield=True):
+                await self._begin(live)
+        except BaseException:
+            self._lanes.leave(live.ticket)
+            del self._active[live.run_id]
+            raise
+        if request.multitask in {"interrupt", "rollback"}:
+            for other in self.on_thread(live.thread_id):
+                if other is not live:
+                    other.ask_to_stop(
+                        "rollback" if request.multitask == "rollback" else "interrupt"
+                    )
+        self._tasks.start_soon(self._serve, live)
+        return live
+
+    def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
+        """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
+        live = self._active.get(run_id) or self._recent.find(run_id)
+        return live if live and thread_id in {None, live.thread_id} else None
+
+    def on_thread(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs that wait or run on a thread, first come first."""
+        return [live for live in self._active.values() if live.thread_id == thread_id]
+
+    async def get(self, thread_id: str, run_id: str) -> Run:
+        """Return a run. Raises NotFound."""
+        live = self._active.get(run_id)
+        if live and live.thread_id == thread_id:
+            return live.row
+        try:
+            return await self.rows.get(thread_id, run_id)
+        except NotFound:
+            ended = self.find(thread_id, run_id)
+            if ended is None or not ended.temporary:
+                raise
+            return ended.row
+
+    async def cancel(self, thread_id: str, run_id: str, action: Action = "interrupt") -> LiveRun:
+        """Stop a run that waits or runs. Raises NotFound (unknown, or over already)."""
+        live = self._active.get(run_id)
+        if live is None or live.thread_id != thread_id or live.over:
+            raise NotFound("No runs found to cancel.")
+        live.ask_to_stop(action)
+        return live
+
+    async def forget(self, thread_id: str) -> bool:
+        """Delete a thread with its runs and checkpoints; what runs on it is stopped first. False if there is none."""
+        running = self.on_thread(thread_id)
+        for live in running:
+            live.ask_to_stop("interrupt")
+        with anyio.move_on_after(self._settings.drain_s):
+            for live in running:
+                await live.done.wait()
+        known = await self.threads.delete(thread_id)
+        await self.checkpointer.adelete_thread(thread_id)
+        self._recent.drop_thread(thread_id)
+        return known or bool(running)
+
+    @asynccontextmanager
+    async def quiet(self, thread_id: str) -> AsyncIterator[None]:
+        """Keep runs off a thread while its state is changed. Raises ThreadBusy."""
+        if self._lanes.length(thread_id):
+            raise ThreadBusy
+        ticket = self._lanes.join(thread_id)
+        try:
+            yield
+        finally:
+            self._lanes.leave(ticket)
+
+    def resolve(self, assistant_id: str) -> str:
+        """Return the name of the graph that an assistant's id or name stands for. Raises UnknownAssistant."""
+        if assistant_id in self.graphs:
+            return assistant_id
+        for graph_id in self.graphs:
+            if assistant_id_of(graph_id) == assistant_id.lower():
+                return graph_id
+        names = ", ".join(sorted(self.graphs))
+        raise UnknownAssistant(
+            f"Invalid assistant: {assistant_id!r}. Must be the id of an assistant or one of: {names}.",
+            by_name=not _is_uuid(assistant_id),
+        )
+
+    def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
+        """Return a graph, with a checkpointer."""
+        graph = self.graphs[graph_id](config)
+        if graph.checkpointer is None:
+            graph.checkpointer = self.checkpointer
+        return graph
+
+    def _enter(self, request: RunRequest) -> LiveRun:
+        """Judge a request and take its place in the line; all in one go, so that nobody can slip in between."""
+        graph_id = self.resolve(request.assistant_id)
+        options(request)
+        graph_input(request)
+        if request.thread_id is None and request.command is not None:
+            raise InvalidRequest("You must provide a thread_id when resuming.")
+        thread_id = request.thread_id or str(uuid4())
+        if request.multitask == "reject" and self._lanes.length(thread_id):
+            raise ThreadBusy
+        temporary = request.thread_id is None and not request.keep_thread
+        if temporary and request.durability is None:
+            request = replace(request, durability="exit")
+        run_id = str(uuid4())
+        live = LiveRun(
+            request=request,
+            row=self._row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
+            graph_id=graph_id,
+            ticket=self._lanes.join(thread_id),
+            temporary=temporary,
+        )
+        live.log = EventLog(state=lambda: live.values)
+        live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
+        self._active[run_id] = live
+        return live
+
+    def _row(self, request: RunRequest, *, run_id: str, thread_id: str, graph_id: str) -> Run:
+        now = self.now()
+        tags = {"graph_id": graph_id, "assistant_id": assistant_id_of(graph_id)}
+        return Run(
+            run_id=run_id,
+            thread_id=thread_id,
+            assistant_id=tags["assistant_id"],
+            status="pending",
+            metadata={**request.metadata, **tags},
+            kwargs=dict(request.kwargs),
+            multitask_strategy=request.multitask,
+            created_at=now,
+            updated_at=now,
+        )
+
+    async def _begin(self, live: LiveRun) -> None:
+        if live.temporary:
+            return
+        tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
+        first = self._lanes.length(live.thread_id) == 1
+        row = replace(live.row, status="running") if first else live.row
+        with anyio.fail_after(self._settings.write_s):
+            await self.rows.begin(
+                row,
+                tags=tags,
+                create_thread=live.request.create_thread or live.request.thread_id is None,
+            )
+
+    async def _serve(self, live: LiveRun) -> None:
+        """Wait for the turn, run, and write down how it ended."""
+        try:
+            outcome = await self._work(live)
+            with anyio.move_on_after(self._settings.write_s, shield=True):
+                await self._settle(live, outcome)
+        except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
+            _log.exception("Run %s could not be finished.", live.run_id)
+            live.row = replace(live.row, status="error", updated_at=self.now())
+        finally:
+            self._retire(live)
+        with anyio.move_on_after(self._settings.write_s, shield=True):
+            await self._tidy(live)
+
+    async def _work(self, live: LiveRun) -> Outcome:
+        waited = not live.ticket.turn.is_set()
+        await live.ticket.turn.wait()
+        if waited and live.stop is None and not live.temporary:
+            await self.rows.running(live.run_id, now=self.now())
+        if live.stop is not None:
+            return Outcome(status="interrupted", thread_status="idle")
+        live.become("running", now=self.now())
+        return await execute(live, lambda: self._prepare(live))
+
+    def _prepare(self, live: LiveRun) -> Prepared:
+        config = runnable_config(
+            live.request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
+        )
+        return Prepared(
+            graph=self.graph(live.graph_id, config), input=graph_input(live.request), config=config
+        )
+
+    async def _settle(self, live: LiveRun, outcome: Outcome) -> None:
+        """Write the end down, then tell it: whoever hears of it finds it on disk."""
+        failure = outcome.failure.as_dict() if outcome.failure else None
+        rolled_back = live.stop == "rollback" and outcome.status == "interrupted"
+        end = RunEnd(
+            run_id=live.run_id,
+            thread_id=live.thread_id,
+            status=outcome.status,
+            thread_status="busy"
+            if self._lanes.length(live.thread_id) > 1
+            else outcome.thread_status,
+            error=failure,
+            interrupts=outcome.interrupts,
+            title=outcome.title,
+            erase=rolled_back,
+        )
+        try:
+            if rolled_back:
+                await self.checkpointer.forget_run(live.thread_id, live.run_id)
+                end = replace(end, thread_status="busy" if end.thread_status == "busy" else "idle")
+            if not live.temporary:
+                await self.rows.end(end, now=self.now())
+        except StoreError:
+            _log.exception("The end of run %s could not be written.", live.run_id)
+        live.outcome = outcome
+        live.become(outcome.status, now=self.now(), failure=failure)
+
+    def _retire(self, live: LiveRun) -> None:
+        end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
+        live.log.append("end", dumps(end))
+        live.log.close()
+        del self._active[live.run_id]
+        self._recent.add(live, now=anyio.current_time())
+        self._lanes.leave(live.ticket)
+        live.done.set()
+
+    async def _tidy(self, live: LiveRun) -> None:
+        try:
+            if live.temporary:
+                await self.checkpointer.adelete_thread(live.thread_id)
+            else:
+                await self.checkpointer.trim(live.thread_id)
+        except StoreError:
+            _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)
+
+    async def _sweep(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.keep_s / 3)
+            self._recent.sweep(now=anyio.current_time())
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

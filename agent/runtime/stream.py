@@ -1,0 +1,129 @@
+"""The events of one run, numbered, and those who read them. Knows nothing of HTTP."""
+
+from collections.abc import Callable
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from agent.runtime.events import RunEvent
+from agent.runtime.serialise import dumps
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Events kept of one run: 40,000 token frames of 800 bytes."""
+
+COALESCE_S = 0.002
+"""A reader is woken at most this often, seconds: a fast model's tokens share a write, and 2 ms is unseen."""
+
+_OVERHEAD = 120
+"""Bytes of an event beside its data: the object, its name, its place in the list."""
+
+
+class EventLog:
+    """Everything a run said, for as many readers as come, from any event on.
+
+    Nothing is dropped before `max_bytes`; beyond it the oldest events go, and a reader who has not had them
+    gets an explicit `gap` event and the state instead of a silent hole.
+
+    Args:
+        state: Returns the run's values so far, for readers who missed events.
+        max_bytes: Bound of what is kept.
+    """
+
+    def __init__(
+        self, *, state: Callable[[], object] = lambda: None, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._events: list[RunEvent] = []
+        self._first = 1
+        self._next = 1
+        self._max_bytes = max_bytes
+        self._state = state
+        self._changed: anyio.Event | None = None
+        self.bytes = 0
+        self.closed = False
+
+    @property
+    def last_id(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._next - 1
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add an event and wake the readers."""
+        self._events.append(RunEvent(self._next, name, data))
+        self._next += 1
+        self.bytes += len(data) + _OVERHEAD
+        if self.bytes > self._max_bytes:
+            self._shorten()
+        self._wake()
+
+    def close(self) -> None:
+        """Say that there will be no more events."""
+        self.closed = True
+        self._wake()
+
+    def read(self, after: int) -> list[RunEvent]:
+        """Return the events after number `after`; when some of them are gone, first a gap and the state."""
+        start = after + 1 - self._first
+        if start >= 0:
+            return self._events[start:]
+        lost = {"code": "stream_replay_gap", "after": after, "resumes_at": self._first}
+        told = [RunEvent(self._first - 1, "gap", dumps(lost))]
+        state = self._state()
+        if state is not None:
+            told.append(RunEvent(self._first - 1, "values", dumps(state)))
+        return told + self._events
+
+    async def changed(self) -> None:
+        """Return once an event was added or the log was closed after this call."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
+
+    def subscribe(self, after: int = 0, *, coalesce_s: float = COALESCE_S) -> "Subscription":
+        """Return a reader that starts after event `after` (0 = from the first)."""
+        return Subscription(self, min(max(after, 0), self.last_id), coalesce_s)
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def _shorten(self) -> None:
+        """Drop the older half, so that the cost of dropping is spread over many events."""
+        dropped = 0
+        while dropped < len(self._events) - 1 and self.bytes > self._max_bytes // 2:
+            self.bytes -= len(self._events[dropped].data) + _OVERHEAD
+            dropped += 1
+        del self._events[:dropped]
+        self._first += dropped
+
+
+class Subscription:
+    """One reader's place in a log."""
+
+    def __init__(self, log: EventLog, after: int, coalesce_s: float) -> None:
+        self._log = log
+        self._after = after
+        self._coalesce_s = coalesce_s
+        self._last_wake = 0.0
+
+    async def receive(self, *, idle_s: float) -> list[RunEvent] | None:
+        """Return the next events, all there are; an empty list after `idle_s` without any; None at the end."""
+        log = self._log
+        if log.last_id <= self._after and not log.closed:
+            with anyio.move_on_after(idle_s):
+                await log.changed()
+                await self._gather()
+        else:
+            await checkpoint()
+        events = log.read(self._after)
+        if events:
+            self._after = events[-1].id
+            return events
+        return None if log.closed else []
+
+    async def _gather(self) -> None:
+        """Wait out the rest of the coalescing window, unless this is the first event after a pause."""
+        since = anyio.current_time() - self._last_wake
+        if since < self._coalesce_s and not self._log.closed:
+            await anyio.sleep(self._coalesce_s - since)
+        self._last_wake = anyio.current_time()

@@ -1,0 +1,146 @@
+"""One run from its turn to its outcome: prepare, stream, settle."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import StateSnapshot
+
+from agent.runtime.lifecycle import Failure, Outcome, failure_of, gave_up
+from agent.runtime.live import LiveRun
+from agent.runtime.modes import Translator
+from agent.runtime.request import RunRequest
+from agent.runtime.serialise import dumps
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+MAX_RUN_S = 86_400.0
+"""Bound of one run, seconds: the same day that LangGraph's server gives."""
+
+STATE_S = 10.0
+"""Bound of reading the state of a stopped run."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A graph, what it is started with, and its config."""
+
+    graph: Graph
+    input: object
+    config: RunnableConfig
+
+    @property
+    def thread(self) -> RunnableConfig:
+        """The config that names the thread and its newest checkpoint."""
+        return {"configurable": {"thread_id": self.config["configurable"]["thread_id"]}}
+
+
+async def execute(live: LiveRun, prepare: Callable[[], Prepared]) -> Outcome:
+    """Run a graph to its end, or until it is stopped. Events go to the run's log."""
+    prepared: Prepared | None = None
+    try:
+        prepared = prepare()
+        return await _run(live, prepared)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if live.stop is None or task is None:
+            raise
+        task.uncancel()
+    except Exception as error:  # noqa: BLE001 - a run's worker: whatever a graph raises ends the run, not Parley
+        return _failed(live, error)
+    finally:
+        live.task = None
+    return await _stopped(prepared)
+
+
+async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
+    with anyio.move_on_after(MAX_RUN_S) as limit:
+        await _stream(live, prepared)
+    if limit.cancelled_caught:
+        failure = Failure(error="TimeoutError", message="The run took longer than a day.")
+        live.log.append("error", dumps(failure.as_dict()))
+        return Outcome(status="timeout", thread_status="error", failure=failure)
+    return await _finished(live, prepared)
+
+
+async def _stream(live: LiveRun, prepared: Prepared) -> None:
+    translator = Translator(live.request.modes, live.log.append)
+    live.task = asyncio.current_task()
+    async with aclosing(_chunks(live.request, prepared)) as chunks:
+        async for namespace, mode, chunk in chunks:
+            translator.feed(namespace, mode, chunk)
+            live.values = translator.values
+
+
+async def _chunks(
+    request: RunRequest, prepared: Prepared
+) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:
+    """Yield (namespace, mode, chunk), whether subgraphs were asked for or not."""
+    subgraphs = request.modes.subgraphs
+    stream = prepared.graph.astream(
+        prepared.input,
+        prepared.config,
+        context=prepared.config["configurable"],
+        stream_mode=request.modes.for_graph(),
+        interrupt_before=request.interrupt_before,
+        interrupt_after=request.interrupt_after,
+        durability=request.durability,
+        subgraphs=subgraphs,
+    )
+    async with aclosing(cast("AsyncGenerator[Any]", stream)) as chunks:
+        async for chunk in chunks:
+            yield chunk if subgraphs else ((), *chunk)
+
+
+async def _finished(live: LiveRun, prepared: Prepared) -> Outcome:
+    if gave_up(live.values):
+        return Outcome(status="error", thread_status="error", values=live.values)
+    request = live.request
+    may_wait = request.interrupt_before or request.interrupt_after
+    if not may_wait and "__interrupt__" not in (live.values or {}):
+        return Outcome(status="success", thread_status="idle", values=live.values)
+    state = await prepared.graph.aget_state(prepared.thread)
+    return Outcome(
+        status="success",
+        thread_status="interrupted" if state.next else "idle",
+        values=live.values,
+        interrupts=interrupts_of(state),
+    )
+
+
+async def _stopped(prepared: Prepared | None) -> Outcome:
+    """Say what a stopped run left behind: `interrupted` where steps remain."""
+    if prepared is None:
+        return Outcome(status="interrupted", thread_status="idle")
+    with anyio.move_on_after(STATE_S, shield=True):
+        state = await prepared.graph.aget_state(prepared.thread)
+        return Outcome(
+            status="interrupted",
+            thread_status="interrupted" if state.next else "idle",
+            interrupts=interrupts_of(state),
+        )
+    return Outcome(status="interrupted", thread_status="idle")
+
+
+def _failed(live: LiveRun, error: Exception) -> Outcome:
+    _log.warning("Run %s failed with %s.", live.run_id, type(error).__name__, exc_info=error)
+    failure = failure_of(error)
+    live.log.append("error", dumps(failure.as_dict()))
+    return Outcome(status="error", thread_status="error", values=live.values, failure=failure)
+
+
+def interrupts_of(state: StateSnapshot) -> Mapping[str, Any]:
+    """Return what a state asks its user, by task id."""
+    return {
+        task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
+        for task in state.tasks
+        if task.interrupts
+    }

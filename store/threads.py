@@ -1,0 +1,178 @@
+"""Threads of the runs API: one row each. Their state lies in the checkpoints."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from store.database import Database, Row, Transaction, Value
+from store.errors import Conflict, NotFound
+
+ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
+ThreadOrder = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
+
+_INSERT = """
+INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata)
+VALUES (:thread_id, :now, :now, :now, :metadata)
+ON CONFLICT (thread_id) DO NOTHING
+RETURNING *
+"""
+_GET = "SELECT * FROM thread WHERE thread_id = :thread_id"
+_PATCH = """
+UPDATE thread SET metadata = :metadata, updated_at = :now WHERE thread_id = :thread_id RETURNING *
+"""
+_STATE_CHANGED = """
+UPDATE thread SET state_updated_at = :now, updated_at = :now, status = :status, interrupts = :interrupts,
+    title = coalesce(:title, title), error = NULL
+WHERE thread_id = :thread_id
+"""
+_DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A row. Times are Unix seconds; `error` is {"error", "message"}; `interrupts` {task id: [{id, value}]}."""
+
+    thread_id: str
+    created_at: float
+    updated_at: float
+    state_updated_at: float
+    metadata: dict[str, Any]
+    status: ThreadStatus
+    title: str | None
+    error: dict[str, str] | None
+    interrupts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadQuery:
+    """Which threads. `metadata` must be contained at the top level, key by key, with equal values."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    status: ThreadStatus | None = None
+    ids: Sequence[str] = ()
+    sort_by: ThreadOrder = "updated_at"
+    descending: bool = True
+    limit: int = 10
+    offset: int = 0
+
+
+class Threads:
+    """The thread table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, thread_id: str, metadata: Mapping[str, Any], *, now: float) -> Thread:
+        """Add a thread. Raises Conflict (there is one with this id)."""
+        params: dict[str, Value] = {
+            "thread_id": thread_id,
+            "now": now,
+            "metadata": encode(metadata),
+        }
+        rows = await self._database.transaction(lambda tx: tx.run(_INSERT, params))
+        if not rows:
+            raise Conflict(f"Thread with ID {thread_id} already exists")
+        return _thread(rows[0])
+
+    async def get(self, thread_id: str) -> Thread:
+        """Return one thread. Raises NotFound."""
+        rows = await self._database.read(_GET, {"thread_id": thread_id})
+        if not rows:
+            raise missing_thread(thread_id)
+        return _thread(rows[0])
+
+    async def patch(self, thread_id: str, metadata: Mapping[str, Any], *, now: float) -> Thread:
+        """Merge `metadata` into the thread's, key by key. Raises NotFound."""
+
+        def work(tx: Transaction) -> Row:
+            rows = tx.run(_GET, {"thread_id": thread_id})
+            if not rows:
+                raise missing_thread(thread_id)
+            merged = encode({**orjson.loads(rows[0]["metadata"]), **metadata})
+            return tx.run(_PATCH, {"thread_id": thread_id, "metadata": merged, "now": now})[0]
+
+        return _thread(await self._database.transaction(work))
+
+    async def state_changed(
+        self,
+        thread_id: str,
+        *,
+        status: ThreadStatus,
+        interrupts: Mapping[str, Any],
+        title: str | None,
+        now: float,
+    ) -> None:
+        """Note that the thread's state was written from outside a run."""
+        params: dict[str, Value] = {
+            "thread_id": thread_id,
+            "status": status,
+            "interrupts": encode(interrupts),
+            "title": title,
+            "now": now,
+        }
+        await self._database.transaction(lambda tx: tx.run(_STATE_CHANGED, params))
+
+    async def search(self, query: ThreadQuery) -> list[Thread]:
+        """Return the threads a query names."""
+        where, params = _where(query)
+        direction = "DESC" if query.descending else "ASC"
+        sql = (
+            f"SELECT * FROM thread {where} ORDER BY {query.sort_by} {direction}, thread_id {direction} "  # noqa: S608 - literals only
+            "LIMIT :limit OFFSET :offset"
+        )
+        params |= {"limit": query.limit, "offset": query.offset}
+        return [_thread(row) for row in await self._database.read(sql, params)]
+
+    async def count(self, query: ThreadQuery) -> int:
+        """Return how many threads a query names, without its limit and offset."""
+        where, params = _where(query)
+        rows = await self._database.read(f"SELECT count(*) AS n FROM thread {where}", params)  # noqa: S608 - literals only
+        return int(rows[0]["n"])
+
+    async def delete(self, thread_id: str) -> bool:
+        """Delete a thread and its runs; False if there is none."""
+        params: dict[str, Value] = {"thread_id": thread_id}
+        return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
+
+
+def encode(value: object) -> str:
+    """Return JSON text for a column. Unknown objects become their text."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def missing_thread(thread_id: str) -> NotFound:
+    """Return the error that says that there is no such thread."""
+    return NotFound(f"Thread with ID {thread_id} not found")
+
+
+def _thread(row: Row) -> Thread:
+    return Thread(
+        thread_id=row["thread_id"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        state_updated_at=row["state_updated_at"],
+        metadata=orjson.loads(row["metadata"]),
+        status=row["status"],
+        title=row["title"],
+        error=orjson.loads(row["error"]) if row["error"] else None,
+        interrupts=orjson.loads(row["interrupts"]),
+    )
+
+
+def _where(query: ThreadQuery) -> tuple[str, dict[str, Value]]:
+    """Return the condition and its parameters; every value is a parameter, never text."""
+    clauses: list[str] = []
+    params: dict[str, Value] = {}
+    for number, (key, value) in enumerate(query.metadata.items()):
+        # Compared as JSON text: `->` gives the value's own JSON, json() the same spelling of ours.
+        clauses.append(f"json(metadata -> :key{number}) = json(:value{number})")
+        params |= {f"key{number}": f"$.{encode(key)}", f"value{number}": encode(value)}
+    if query.status:
+        clauses.append("status = :status")
+        params["status"] = query.status
+    if query.ids:
+        clauses.append("thread_id IN (SELECT value FROM json_each(:ids))")
+        params["ids"] = encode(list(query.ids))
+    return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), params
