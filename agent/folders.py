@@ -1,0 +1,91 @@
+"""Every thread's folders on disk: `{home}/threads/{thread_id}/user-data/{workspace,uploads,outputs}`."""
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import ThreadIdInvalid
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping
+from agent.state import ThreadData
+
+_THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFolders:
+    """Where one thread's files are. Nothing here exists until `make` is called."""
+
+    root: Path
+
+    @property
+    def user_data(self) -> Path:
+        """Return the folder that holds the three below."""
+        return self.root / "user-data"
+
+    @property
+    def workspace(self) -> Path:
+        """Return where the agent works."""
+        return self.user_data / "workspace"
+
+    @property
+    def uploads(self) -> Path:
+        """Return where users' files arrive."""
+        return self.user_data / "uploads"
+
+    @property
+    def outputs(self) -> Path:
+        """Return where files for users are put."""
+        return self.user_data / "outputs"
+
+    def make(self) -> None:
+        """Create the three folders, for this user alone. Blocking: call it in a worker thread."""
+        for folder in (self.workspace, self.uploads, self.outputs):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def mappings(self) -> tuple[Mapping, ...]:
+        """Return the three folders as the agent sees them."""
+        return (
+            Mapping(virtual=WORKSPACE, host=self.workspace),
+            Mapping(virtual=UPLOADS, host=self.uploads),
+            Mapping(virtual=OUTPUTS, host=self.outputs),
+        )
+
+    def thread_data(self) -> ThreadData:
+        """Return the three paths as the thread's state holds them."""
+        return ThreadData(
+            workspace_path=str(self.workspace),
+            uploads_path=str(self.uploads),
+            outputs_path=str(self.outputs),
+        )
+
+
+class Folders:
+    """The folders of all threads below one data folder."""
+
+    def __init__(self, home: Path) -> None:
+        # realpath touches the disk once, here, so that later comparisons with resolved paths hold.
+        self._threads = home.resolve() / "threads"
+
+    def of(self, thread_id: str) -> ThreadFolders:
+        """Return a thread's folders without creating them.
+
+        Raises:
+            ThreadIdInvalid: The id must not become a folder's name.
+        """
+        if _THREAD_ID.fullmatch(thread_id) is None:
+            raise ThreadIdInvalid
+        return ThreadFolders(root=self._threads / thread_id)
+
+    def delete(self, thread_id: str) -> bool:
+        """Remove a thread's folders with all that is in them; return whether there were any. Blocking.
+
+        Raises:
+            ThreadIdInvalid: As `of`.
+            OSError: Something could not be removed.
+        """
+        root = self.of(thread_id).root
+        if not root.is_dir() or root.is_symlink():
+            return False
+        shutil.rmtree(root)
+        return True

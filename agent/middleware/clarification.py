@@ -1,0 +1,84 @@
+"""Answers ask_clarification with the question's text and ends the turn there."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import (
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain_core.messages import AnyMessage, ToolMessage
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.state import ThreadState
+from agent.tools.clarify import NAME, question_text
+
+
+class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Makes the question the reply of the turn. Last in the chain.
+
+    A call of ask_clarification alone ends the run, because the tool returns directly. With another call beside it
+    the graph comes back to the model; then the model is not called, and the run ends here.
+    """
+
+    @override
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        return _question(request) if request.tool_call["name"] == NAME else handler(request)
+
+    @override
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        return _question(request) if request.tool_call["name"] == NAME else await handler(request)
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        return _stop() if awaits_answer(request.state["messages"]) else handler(request)
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        return _stop() if awaits_answer(request.state["messages"]) else await handler(request)
+
+
+def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
+    """Say whether a question to the user stands among the results at the end of the history."""
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            return False
+        if message.name == NAME:
+            return True
+    return False
+
+
+def _question(request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    return ToolMessage(
+        # Made of the call's id: a replayed call replaces its question instead of asking twice.
+        id=f"clarification:{call['id']}",
+        content=question_text(call["args"]),
+        name=NAME,
+        tool_call_id=call["id"] or "missing_tool_call_id",
+    )
+
+
+def _stop() -> ExtendedModelResponse[Any]:
+    # `Command(goto=END)` alone does not end a run of create_agent; the `jump_to` of its state does.
+    return ExtendedModelResponse(ModelResponse(result=[]), Command(update={"jump_to": "end"}))

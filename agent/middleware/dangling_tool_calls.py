@@ -1,0 +1,136 @@
+"""Repairs the history that the model sees: every tool call has its result right behind it.
+
+A turn that was stopped between call and result leaves a call without an answer, and providers refuse such a
+history for ever after. The state is left as it is; only the request is repaired.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from typing_extensions import override
+
+from agent.state import ThreadState
+
+INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
+_DETAIL_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needed:
+    """A call that must have a result; `invalid` says why it could not be run, None when it could."""
+
+    id: str
+    name: str
+    invalid: str | None = None
+
+
+class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Hands the model a repaired copy of the history, or the very request when nothing is wrong."""
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        return handler(_with_repairs(request))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        return await handler(_with_repairs(request))
+
+
+def _with_repairs(request: ModelRequest[Any]) -> ModelRequest[Any]:
+    messages = repaired(request.messages)
+    return request if messages is request.messages else request.override(messages=messages)
+
+
+def repaired(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Return the history with every call answered, in call order, right behind its message.
+
+    A result belongs to the nearest message before it that made a call with its id: ids may return in later turns.
+    Results that belong to no call are left out. A history without faults is returned itself, not a copy.
+    """
+    results = _results_by_caller(messages)
+    fixed: list[AnyMessage] = []
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            continue  # comes behind its caller, or belongs to nobody
+        fixed.append(message)
+        if isinstance(message, AIMessage):
+            fixed.extend(_answers(message, results[position]))
+    same = len(fixed) == len(messages) and all(a is b for a, b in zip(fixed, messages, strict=True))
+    return messages if same else fixed
+
+
+def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:
+    """Return, by the position of the calling message, its results by call id; of two results the first counts."""
+    caller: dict[str, int] = {}
+    results: dict[int, dict[str, ToolMessage]] = defaultdict(dict)
+    for position, message in enumerate(messages):
+        if isinstance(message, AIMessage):
+            caller.update((call.id, position) for call in _needed(message))
+        elif isinstance(message, ToolMessage) and message.tool_call_id in caller:
+            results[caller[message.tool_call_id]].setdefault(message.tool_call_id, message)
+    return results
+
+
+def _answers(message: AIMessage, results: dict[str, ToolMessage]) -> Iterator[ToolMessage]:
+    for call in _needed(message):
+        yield results.get(call.id) or _placeholder(call)
+
+
+def _needed(message: AIMessage) -> list[_Needed]:
+    calls = [
+        _Needed(id=call["id"], name=call["name"] or "unknown_tool")
+        for call in message.tool_calls
+        if call["id"]
+    ]
+    calls += [
+        _Needed(
+            id=bad["id"],
+            name=bad["name"] or "unknown_tool",
+            invalid=str(bad["error"] or "")[:_DETAIL_CHARS],
+        )
+        for bad in message.invalid_tool_calls
+        if bad["id"]
+    ]
+    if not calls:
+        calls = list(_raw_calls(message.additional_kwargs.get("tool_calls")))
+    return list({call.id: call for call in calls}.values())
+
+
+def _raw_calls(raw: object) -> Iterator[_Needed]:
+    """Read the provider's own form of calls, kept by some classes that parsed none."""
+    for call in raw if isinstance(raw, list) else ():
+        if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]:
+            function = call.get("function")
+            name = function.get("name") if isinstance(function, dict) else None
+            yield _Needed(id=call["id"], name=str(name or "unknown_tool"))
+
+
+def _placeholder(call: _Needed) -> ToolMessage:
+    return ToolMessage(
+        content=INTERRUPTED if call.invalid is None else _invalid_text(call),
+        name=call.name,
+        tool_call_id=call.id,
+        status="error",
+    )
+
+
+def _invalid_text(call: _Needed) -> str:
+    text = "[Tool call was not run: its arguments were not valid JSON."
+    if call.invalid:
+        text += f" Detail: {call.invalid}"
+    if call.name == "write_file":
+        text += " Write the file in smaller parts, the later ones with append."
+    return text + "]"

@@ -1,0 +1,56 @@
+"""Writes the paths of the thread's folders into its state."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langgraph.config import get_config
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.folders import Folders
+from agent.options import thread_id_of
+from agent.state import ThreadState
+
+
+class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Fills `thread_data` with the first model call of a thread.
+
+    It wraps the model call instead of hooking in before the agent: a hook is a node of its own, and every node
+    costs a step of the recursion limit and a checkpoint with the whole history.
+    """
+
+    def __init__(self, folders: Folders) -> None:
+        super().__init__()
+        self._folders = folders
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        update = self._update(request)
+        return ExtendedModelResponse(handler(request), update)
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        update = self._update(request)
+        return ExtendedModelResponse(await handler(request), update)
+
+    def _update(self, request: ModelRequest[Any]) -> Command[Any] | None:
+        """Return what to change in the state, if anything.
+
+        Raises:
+            ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
+        """
+        thread_id = thread_id_of(request.runtime.context, get_config())
+        wanted = self._folders.of(thread_id).thread_data()
+        if request.state.get("thread_data") == wanted:
+            return None
+        return Command(update={"thread_data": wanted})

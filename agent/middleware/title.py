@@ -1,0 +1,151 @@
+"""Names the thread after its first exchange."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.config import TitleConfig
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+UNNAMED = "New Conversation"
+FALLBACK_CHARS = 50  # of a title made of the user's own words
+PROMPT_CHARS = 500  # of each text shown to the model that writes titles
+DEADLINE_S = 10.0  # for that model; the user's answer is already there, but the run waits
+
+_BLOCK = re.compile(r"<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+
+class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Sets `title` together with a model call's answer, at no step and no checkpoint of its own.
+
+    Without a model for titles the first model call of the thread does it, with the user's first words. With one,
+    the first final answer does: the model is asked once, and its failure leaves the user's words.
+    """
+
+    def __init__(
+        self,
+        config: TitleConfig,
+        *,
+        model: BaseChatModel | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._model = model
+        self._deadline_s = deadline_s
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        response = handler(request)
+        user = _first_words(request)
+        if user is None:
+            return ExtendedModelResponse(response)
+        return _titled(response, fallback_title(user, self._config.max_chars))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        response = await handler(request)
+        user = _first_words(request)
+        if user is None or (self._model is not None and _calls_tools(response)):
+            return ExtendedModelResponse(response)
+        written = await self._written(user, _text_of(response)) if self._model else ""
+        return _titled(response, written or fallback_title(user, self._config.max_chars))
+
+    async def _written(self, user: str, assistant: str) -> str:
+        """Ask the model for a title; "" when it gives none in time."""
+        if self._model is None:
+            return ""
+        prompt = (
+            f"Write a title of at most {self._config.max_words} words for this conversation, in its language. "
+            f"Answer with the title alone.\n\nUser: {user[:PROMPT_CHARS]}\n\n"
+            f"Assistant: {_THINKING.sub('', assistant).strip()[:PROMPT_CHARS]}"
+        )
+        try:
+            with anyio.fail_after(self._deadline_s):
+                # `nostream` keeps its tokens out of the answer's stream.
+                answer = await self._model.ainvoke(
+                    [HumanMessage(prompt)],
+                    {"run_name": "title_agent", "tags": ["nostream", "middleware:title"]},
+                )
+        except Exception as error:  # noqa: BLE001 - providers raise their own kinds; a title is never worth a run
+            logger.warning("no title was written: %s", type(error).__name__)
+            return ""
+        return clean_title(answer.text, self._config.max_chars)
+
+
+def fallback_title(user: str, max_chars: int) -> str:
+    """Make a title of the user's words, within `max_chars` and `FALLBACK_CHARS`, the dots included.
+
+    >>> fallback_title("Please compare these two contracts for me", 20)
+    'Please compare th...'
+    >>> fallback_title("  ", 60)
+    'New Conversation'
+    """
+    return _cut(" ".join(user.split()), min(max_chars, FALLBACK_CHARS)) or UNNAMED
+
+
+def clean_title(answer: str, max_chars: int) -> str:
+    r"""Take the title out of what a model wrote: no thinking, no quotes, one line, within `max_chars`.
+
+    >>> clean_title('<think>hm</think>\n"Two Contracts"', 60)
+    'Two Contracts'
+    """
+    lines = _THINKING.sub("", answer).strip().splitlines()
+    return _cut(lines[0].strip().strip("\"'`“”‘’「」《》*#").strip(), max_chars) if lines else ""
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
+
+
+def _first_words(request: ModelRequest[Any]) -> str | None:
+    """Return the user's first words while the thread has no title, else None."""
+    state = request.state
+    if state.get("title"):
+        return None
+    return first_user_text(state["messages"])
+
+
+def first_user_text(messages: Sequence[AnyMessage]) -> str | None:
+    """Return the first text that a person wrote, without the framework's tagged blocks; None without any message."""
+    for message in messages:
+        if isinstance(message, HumanMessage) and not _made_by_framework(message):
+            return _BLOCK.sub("", message.text).strip()
+    return None
+
+
+def _made_by_framework(message: BaseMessage) -> bool:
+    hidden = bool(message.additional_kwargs.get("hide_from_ui"))
+    return hidden or message.name in ("summary", "todo_reminder")
+
+
+def _calls_tools(response: ModelResponse[Any]) -> bool:
+    return any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
+
+
+def _text_of(response: ModelResponse[Any]) -> str:
+    return "".join(message.text for message in response.result)
+
+
+def _titled(response: ModelResponse[Any], title: str) -> ExtendedModelResponse[Any]:
+    return ExtendedModelResponse(response, Command(update={"title": title}))

@@ -1,0 +1,68 @@
+"""Turns what a tool raises into a message for the model, so that the run goes on."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+DETAIL_CHARS = 500
+"""Longest detail of an error, the closing dots included."""
+
+
+class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
+    """The boundary of a tool call: whatever goes wrong inside is told to the model. Interrupts pass through."""
+
+    @override
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        try:
+            return handler(request)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of a tool call
+            return _told(request, error)
+
+    @override
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        try:
+            return await handler(request)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of a tool call
+            return _told(request, error)
+
+
+def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
+    name = request.tool_call.get("name") or "unknown_tool"
+    logger.warning("the tool %s failed", name, exc_info=error)
+    kind, detail = type(error).__name__, _cut(str(error) or type(error).__name__)
+    return ToolMessage(
+        content=(
+            f"Error: Tool '{name}' failed with {kind}: {detail}. "
+            "Continue with available context, or choose an alternative tool."
+        ),
+        name=name,
+        tool_call_id=request.tool_call.get("id") or "missing_tool_call_id",
+        status="error",
+    )
+
+
+def _cut(detail: str) -> str:
+    return detail if len(detail) <= DETAIL_CHARS else detail[: DETAIL_CHARS - 3] + "..."

@@ -1,0 +1,105 @@
+"""From an entry of `models` to a LangChain chat model."""
+
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
+
+from agent.config import AgentConfig, ModelConfig
+from agent.errors import ModelNotFound, ModelUnusable, Unresolvable
+from agent.models.thinking import deep_merge, thinking_settings
+from agent.reflect import resolve_class
+
+STREAM_CHUNK_TIMEOUT_S = 240.0
+"""Longest silence within a streamed answer, for classes that take `stream_chunk_timeout`."""
+
+
+def create_chat_model(
+    config: AgentConfig,
+    name: str | None = None,
+    *,
+    thinking_enabled: bool = False,
+    reasoning_effort: str | None = None,
+    overrides: dict[str, Any] | None = None,
+) -> BaseChatModel:
+    """Build a configured model. Blocking: the first time it imports the provider's package.
+
+    Args:
+        config: The agent's configuration.
+        name: An entry of `models`; None = the first.
+        thinking_enabled: Whether it is to think.
+        reasoning_effort: For models that support it; left out otherwise.
+        overrides: Arguments of the class that win over the entry's.
+
+    Raises:
+        ModelNotFound: No entry has this name.
+        ModelUnusable: The entry cannot be used; the text says what to change, and quotes no value of it.
+    """
+    entry = _entry(config, name)
+    settings = settings_of(
+        entry, thinking_enabled=thinking_enabled, reasoning_effort=reasoning_effort
+    )
+    settings.update(overrides or {})
+    try:
+        model_class = resolve_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
+    except Unresolvable as error:
+        raise ModelUnusable(f"models: {entry.name}: {error}") from error
+    return _built(entry, model_class, settings)
+
+
+def settings_of(
+    entry: ModelConfig, *, thinking_enabled: bool, reasoning_effort: str | None
+) -> dict[str, Any]:
+    """Return the arguments for the entry's class.
+
+    Raises:
+        ModelUnusable: It is to think and cannot.
+    """
+    if thinking_enabled and not entry.supports_thinking:
+        raise ModelUnusable(
+            f"models: {entry.name} does not support thinking; set supports_thinking if it does"
+        )
+    settings = {key: value for key, value in entry.extra_keys().items() if value is not None}
+    settings = deep_merge(settings, thinking_settings(entry, enabled=thinking_enabled))
+    if reasoning_effort is not None:
+        settings["reasoning_effort"] = reasoning_effort
+    if not entry.supports_reasoning_effort:
+        settings.pop("reasoning_effort", None)
+    return {"model": entry.model, **settings}
+
+
+def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
+    if name is None:
+        return config.chat_models[0]
+    entry = config.model_named(name)
+    if entry is None:
+        raise ModelNotFound(f"Model {name} not found in config")
+    return entry
+
+
+def _built(
+    entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
+) -> BaseChatModel:
+    fields = model_class.model_fields
+    if "stream_usage" in fields and (settings.get("base_url") or settings.get("openai_api_base")):
+        # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
+        settings.setdefault("stream_usage", True)
+    if "stream_chunk_timeout" in fields:
+        settings.setdefault("stream_chunk_timeout", STREAM_CHUNK_TIMEOUT_S)
+    try:
+        return model_class(**settings)
+    except ValidationError as error:
+        # The error's own text quotes the values given, keys and tokens among them.
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'entry'}: {problem['msg']}"
+            for problem in error.errors(include_input=False, include_context=False)
+        )
+        raise ModelUnusable(f"models: {entry.name}: {problems}") from None
+    except Exception as error:  # noqa: BLE001 - every provider's class raises its own kinds
+        raise ModelUnusable(
+            f"models: {entry.name}: {entry.use} cannot be built: {_first_line(error)}"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

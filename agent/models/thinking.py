@@ -1,0 +1,53 @@
+"""Which arguments switch a model's thinking on or off. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.config import ModelConfig
+
+
+def deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `above` over `below`, mapping by mapping; nothing given is changed.
+
+    >>> deep_merge({"a": {"x": 1}, "b": 1}, {"a": {"y": 2}})
+    {'a': {'x': 1, 'y': 2}, 'b': 1}
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = deep_merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def thinking_settings(entry: ModelConfig, *, enabled: bool) -> dict[str, Any]:
+    """Return the arguments to merge into a model's own for this state of its thinking.
+
+    Off without `when_thinking_disabled` is derived from the enabled form: the providers' own ways to say no.
+    """
+    on = deep_merge(
+        entry.when_thinking_enabled, {"thinking": entry.thinking} if entry.thinking else {}
+    )
+    if enabled:
+        return on
+    if entry.when_thinking_disabled is not None:
+        return dict(entry.when_thinking_disabled)
+    return _derived_off(on)
+
+
+def _derived_off(on: Mapping[str, Any]) -> dict[str, Any]:
+    body = _mapping(on.get("extra_body"))
+    if "thinking" in body:
+        # Gateways in front of several models take both words; "minimal" is left out where effort is unsupported.
+        return {"extra_body": {"thinking": {"type": "disabled"}}, "reasoning_effort": "minimal"}
+    template = _mapping(body.get("chat_template_kwargs"))
+    switches = [key for key in ("thinking", "enable_thinking") if key in template]
+    if switches:
+        return {"extra_body": {"chat_template_kwargs": dict.fromkeys(switches, False)}}
+    if "enable_thinking" in body:
+        return {"extra_body": {"enable_thinking": False}}
+    return {"thinking": {"type": "disabled"}} if "thinking" in on else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

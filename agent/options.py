@@ -1,0 +1,101 @@
+"""What one run asks of the agent, read from its config and context. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+from agent.errors import ThreadIdMissing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of a run that decide how its graph is built. Hashable: the key of the graph cache.
+
+    Attributes:
+        model_name: An entry of `models`; None = the first.
+        thinking_enabled: Whether the model thinks, where it can.
+        reasoning_effort: Passed to models that support it.
+        is_plan_mode: Whether the agent keeps a to-do list.
+        is_bootstrap: Whether this run sets up the agent with its user.
+        agent_name: A custom agent; None = the lead agent as it is.
+        subagent_enabled: Whether work may be delegated.
+        max_concurrent_subagents: How many delegations may run at once; None = as configured.
+    """
+
+    model_name: str | None = None
+    thinking_enabled: bool = True
+    reasoning_effort: str | None = None
+    is_plan_mode: bool = False
+    is_bootstrap: bool = False
+    agent_name: str | None = None
+    subagent_enabled: bool = False
+    max_concurrent_subagents: int | None = None
+
+    @classmethod
+    def of(cls, config: RunnableConfig) -> "RunOptions":
+        """Read the options from `config.configurable`, overlaid by `config.context` where a caller sets one.
+
+        Values of a wrong type count as not given: they come from chat users' sessions and from API clients.
+
+        >>> RunOptions.of({"configurable": {"model_name": "gpt", "is_plan_mode": True}}).model_name
+        'gpt'
+        >>> RunOptions.of({"configurable": {"thinking_enabled": "no"}}).thinking_enabled
+        True
+        """
+        given = _given(config)
+        return cls(
+            model_name=_text(given.get("model_name")),
+            thinking_enabled=_flag(given.get("thinking_enabled"), default=True),
+            reasoning_effort=_text(given.get("reasoning_effort")),
+            is_plan_mode=_flag(given.get("is_plan_mode"), default=False),
+            is_bootstrap=_flag(given.get("is_bootstrap"), default=False),
+            agent_name=_text(given.get("agent_name")),
+            subagent_enabled=_flag(given.get("subagent_enabled"), default=False),
+            max_concurrent_subagents=_count(given.get("max_concurrent_subagents")),
+        )
+
+
+def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
+    """Return the run's thread id: from the runtime context, else from `config.configurable`.
+
+    The context is None when a caller passes the id by configurable alone, so everybody asks here.
+
+    Args:
+        context: `runtime.context`: a mapping, an object with `thread_id`, or None.
+        config: The runnable config, or None.
+
+    Raises:
+        ThreadIdMissing: Neither has one.
+
+    >>> thread_id_of(None, {"configurable": {"thread_id": "t1"}})
+    't1'
+    """
+    configurable = (config or {}).get("configurable") or {}
+    for source in (context, configurable):
+        named = source if isinstance(source, Mapping) else {}
+        value = named.get("thread_id") or getattr(source, "thread_id", None)
+        if value:
+            return str(value)
+    raise ThreadIdMissing
+
+
+def _given(config: RunnableConfig) -> dict[str, Any]:
+    given: dict[str, Any] = dict(config.get("configurable") or {})
+    context = config.get("context")
+    if isinstance(context, Mapping):
+        given.update({key: value for key, value in context.items() if value is not None})
+    return given
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _flag(value: object, *, default: bool) -> bool:
+    return value if isinstance(value, bool) else default
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,221 @@
+"""The folders of this machine, fenced by paths. It runs no commands, so there is no `bash` here."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from typing_extensions import override
+
+from agent.config import MountConfig
+from agent.errors import SandboxError, SearchTooSlow
+from agent.folders import Folders
+from agent.paths import RESERVED, Mapping, PathTable, below
+from agent.sandbox import files, search
+from agent.sandbox.locks import PathLocks
+from agent.sandbox.protocol import Listing, Query, Sandbox, Sandboxes
+
+logger = logging.getLogger(__name__)
+
+SEARCH_DEADLINE_S = 10.0
+"""How long one grep may take."""
+
+T = TypeVar("T")
+
+
+class LocalSandbox(Sandbox):
+    """The files of one thread, straight on this machine's disk."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: str,
+        table: PathTable,
+        locks: PathLocks,
+        search_deadline_s: float = SEARCH_DEADLINE_S,
+    ) -> None:
+        self._id = sandbox_id
+        self._table = table
+        self._locks = locks
+        self._search_deadline_s = search_deadline_s
+
+    @property
+    @override
+    def id(self) -> str:
+        return self._id
+
+    @override
+    async def list_dir(self, path: str, *, max_depth: int = 2) -> Listing:
+        return await _in_thread(partial(self._list_dir, path, max_depth))
+
+    @override
+    async def read_file(self, path: str) -> str:
+        return await _in_thread(lambda: files.read_text(files.fence(self._table, path)))
+
+    @override
+    async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
+        await _in_thread(partial(self._write_file, path, content, append=append))
+
+    @override
+    async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
+        await _in_thread(partial(self._replace_text, path, old, new, everywhere=everywhere))
+
+    @override
+    async def glob(
+        self, path: str, pattern: str, *, include_dirs: bool, max_results: int
+    ) -> Listing:
+        return await _in_thread(
+            partial(self._glob, path, pattern, include_dirs=include_dirs, max_results=max_results)
+        )
+
+    @override
+    async def grep(self, path: str, query: Query) -> Listing:
+        way = await _in_thread(lambda: files.fence(self._table, path))
+        try:
+            with anyio.fail_after(self._search_deadline_s):
+                answer = await self._search(way, query)
+        except TimeoutError as error:
+            raise SearchTooSlow from error
+        if "error" in answer:
+            raise SandboxError(str(answer["error"]))
+        lines = tuple(
+            f"{_joined(way.virtual, name)}:{number}: {text}"
+            for name, number, text in answer["lines"]
+        )
+        return Listing(lines=lines, truncated=answer["truncated"])
+
+    @override
+    async def check_file(self, path: str) -> str:
+        return await _in_thread(partial(self._check_file, path))
+
+    def _list_dir(self, path: str, max_depth: int) -> Listing:
+        way = files.fence(self._table, path)
+        with files.opened(way) as folder, files.explained(way.virtual):
+            entries = list(islice(search.walk(folder, max_depth=max_depth), files.MAX_LISTED + 1))
+        lines = tuple(
+            _joined(way.virtual, entry.path) + ("/" if entry.is_dir else "")
+            for entry in entries[: files.MAX_LISTED]
+        )
+        return Listing(lines=lines, truncated=len(entries) > files.MAX_LISTED)
+
+    def _write_file(self, path: str, content: str, *, append: bool) -> None:
+        way = files.fence(self._table, path, write=True)
+        with self._locks.holding(self._id, _key(way)):
+            if append:
+                files.append_text(way, content)
+            else:
+                files.write_text(way, content)
+
+    def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
+        way = files.fence(self._table, path, write=True)
+        with self._locks.holding(self._id, _key(way)):
+            text = files.read_text(way)
+            if old == "":
+                return
+            if old not in text:
+                raise SandboxError(f"the text to replace was not found in the file: {way.virtual}")
+            files.write_text(way, text.replace(old, new, -1 if everywhere else 1))
+
+    def _glob(self, path: str, pattern: str, *, include_dirs: bool, max_results: int) -> Listing:
+        way = files.fence(self._table, path)
+        with files.opened(way) as folder, files.explained(way.virtual):
+            found, truncated = search.find(
+                folder, pattern, include_dirs=include_dirs, max_results=max_results
+            )
+        return Listing(
+            lines=tuple(_joined(way.virtual, name) for name in found), truncated=truncated
+        )
+
+    def _check_file(self, path: str) -> str:
+        way = files.fence(self._table, path)
+        files.require_file(way)
+        return way.virtual
+
+    async def _search(self, way: files.Fenced, query: Query) -> dict[str, Any]:
+        """Run `search.py` as a child process; it is killed when the deadline cancels this."""
+        with ExitStack() as stack:
+            # Entered on the stack inside the thread: the descriptor is closed also if this is cancelled just then.
+            fd = await _in_thread(lambda: stack.enter_context(files.opened(way)))
+            done = await anyio.run_process(
+                [sys.executable, "-I", "-S", search.__file__, str(fd)],
+                input=json.dumps(asdict(query)).encode(),
+                stderr=subprocess.DEVNULL,
+                check=False,
+                env={},
+                pass_fds=[fd],
+            )
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout)
+        except ValueError as error:
+            raise SandboxError("the search failed; simplify the pattern") from error
+        return answer
+
+
+class LocalSandboxes(Sandboxes):
+    """Gives each thread its folders, and all threads the configured mounts."""
+
+    def __init__(self, folders: Folders, *, mounts: Sequence[Mapping] = ()) -> None:
+        self._folders = folders
+        self._mounts = tuple(mounts)
+        self._locks = PathLocks()
+
+    @override
+    async def acquire(self, thread_id: str) -> Sandbox:
+        folders = self._folders.of(thread_id)
+        with files.explained("the thread's folders"):
+            await _in_thread(folders.make)
+        return LocalSandbox(
+            sandbox_id=f"local:{thread_id}",
+            table=PathTable((*folders.mappings(), *self._mounts)),
+            locks=self._locks,
+        )
+
+    @override
+    async def release(self, sandbox_id: str) -> None:
+        """Do nothing: folders need no rest."""
+
+
+def usable_mounts(configured: Sequence[MountConfig]) -> tuple[Mapping, ...]:
+    """Turn the configured mounts into mappings; those that cannot be used are logged and left out. Blocking."""
+    usable = []
+    for mount in configured:
+        host = Path(mount.host_path)
+        problem = _problem_of(mount, host)
+        if problem:
+            logger.warning("sandbox.mounts: %s is left out: %s", mount.container_path, problem)
+            continue
+        virtual = mount.container_path.rstrip("/")
+        usable.append(Mapping(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
+    return tuple(usable)
+
+
+def _problem_of(mount: MountConfig, host: Path) -> str | None:
+    virtual = mount.container_path.rstrip("/")
+    if not host.is_absolute() or not virtual.startswith("/") or ".." in virtual.split("/"):
+        return "both paths must be absolute, without `..`"
+    if not host.is_dir():
+        return "host_path is not a folder"
+    if any(below(virtual, taken) is not None or below(taken, virtual) for taken in RESERVED):
+        return "container_path overlaps a folder of Parley's own"
+    return None
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(work)
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if name else folder
+
+
+def _key(way: files.Fenced) -> str:
+    return str(way.root.joinpath(*way.parts))

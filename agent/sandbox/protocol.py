@@ -1,0 +1,86 @@
+"""What tools ask of a sandbox. Paths are virtual everywhere here."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a listing or search found: one line each; `truncated` when there was more."""
+
+    lines: tuple[str, ...]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A search in files.
+
+    Attributes:
+        pattern: A Python regular expression, or plain text when `literal`.
+        glob: Only files whose path below the searched folder matches; None = all.
+        literal: Whether `pattern` is plain text.
+        case_sensitive: Whether case counts.
+        max_results: At most so many matching lines.
+    """
+
+    pattern: str
+    glob: str | None = None
+    literal: bool = False
+    case_sensitive: bool = True
+    max_results: int = 100
+
+
+class Sandbox(Protocol):
+    """The files of one thread. Every method raises SandboxError with a text that names virtual paths only."""
+
+    @property
+    def id(self) -> str:
+        """Its id, `{kind}:{thread id}`."""
+        ...
+
+    async def list_dir(self, path: str, *, max_depth: int = 2) -> Listing:
+        """List a folder as full virtual paths, folders with a trailing slash, ignored names left out."""
+        ...
+
+    async def read_file(self, path: str) -> str:
+        """Return the text of a UTF-8 file, at most `files.MAX_TEXT_BYTES` large."""
+        ...
+
+    async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
+        """Write a file, creating folders on the way; without `append` the old content is replaced at once."""
+        ...
+
+    async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
+        """Replace `old` in a file, the first time it occurs or everywhere; an empty `old` changes nothing."""
+        ...
+
+    async def glob(
+        self, path: str, pattern: str, *, include_dirs: bool, max_results: int
+    ) -> Listing:
+        """Find files by their path below a folder; `**` spans folders."""
+        ...
+
+    async def grep(self, path: str, query: Query) -> Listing:
+        """Search the text files of a folder, or one file: `path:line: text`."""
+        ...
+
+    async def check_file(self, path: str) -> str:
+        """Return the normalised path of an existing regular file."""
+        ...
+
+
+class Sandboxes(Protocol):
+    """Where sandboxes come from: one for each thread."""
+
+    async def acquire(self, thread_id: str) -> Sandbox:
+        """Return the thread's sandbox, made ready. Asking again gives the same files.
+
+        Raises:
+            ThreadIdInvalid, SandboxError: There is none.
+        """
+        ...
+
+    async def release(self, sandbox_id: str) -> None:
+        """Say that a turn is over and the sandbox may rest; its files stay."""
+        ...

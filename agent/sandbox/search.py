@@ -1,0 +1,223 @@
+"""Walks folders and searches files. Standard library only: also run by itself, as a child process with a deadline.
+
+A regular expression of the model can run for ever and holds the interpreter's lock while it does; in a child
+process it harms nobody and can be killed. The folder arrives as an inherited descriptor, so that nothing
+can be put in its place in between, and no symlink is followed below it.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import resource
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+IGNORED = frozenset(
+    (
+        *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", "dist", "build"),
+        *(".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".idea", ".DS_Store"),
+    )
+)
+"""Names that listings and searches leave out."""
+
+MAX_VISITED = 50_000  # entries of one walk: bounds its time on huge trees
+MAX_DEPTH = 40  # folders below each other; each holds one descriptor open
+MAX_FILE_BYTES = 1_000_000  # larger files are not searched
+MAX_LINE_CHARS = 2_000  # longer lines are not searched
+SHOWN_LINE_CHARS = 200  # of a matching line
+MAX_MEMORY_BYTES = 512_000_000  # of the child process
+MAX_CPU_S = 30  # of the child process, should nobody kill it at its deadline
+
+
+class Entry(NamedTuple):
+    """Something that a walk met: its path below the start, and how to open it (`name` below `dir_fd`)."""
+
+    path: str
+    is_dir: bool
+    is_file: bool
+    dir_fd: int
+    name: str
+
+
+def ignored(name: str) -> bool:
+    """Say whether listings leave this name out.
+
+    >>> ignored("node_modules"), ignored("a.pyc"), ignored("a.py")
+    (True, True, False)
+    """
+    return name in IGNORED or name.endswith((".pyc", ".pyo"))
+
+
+def shown(name: str) -> str:
+    r"""Return a name that fits in one line of valid text: control characters and broken bytes become `?`.
+
+    >>> shown("a\nb"), shown("caf\udce9"), shown("café")
+    ('a?b', 'caf?', 'café')
+    """
+    return "".join(char if char.isprintable() else "?" for char in name)
+
+
+def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[Entry]:
+    """Yield what is below an open folder, sorted, folders before their content, symlinks as they are.
+
+    Args:
+        folder_fd: The folder; stays open, and stays the caller's.
+        max_depth: 1 = the folder's own entries.
+        prefix: The folder's own path below the start, with a trailing slash; empty at the start.
+    """
+    with os.scandir(folder_fd) as entries:
+        # DirEntry answers these from the listing itself; a symlink is neither file nor folder.
+        seen = sorted(
+            (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
+            for entry in entries
+            if not ignored(entry.name)
+        )
+    for name, is_dir, is_file in seen:
+        path = prefix + shown(name)
+        yield Entry(path, is_dir, is_file, folder_fd, name)
+        if is_dir and max_depth > 1:
+            yield from _walk_below(folder_fd, name, max_depth - 1, f"{path}/")
+
+
+def _walk_below(parent_fd: int, name: str, max_depth: int, prefix: str) -> Iterator[Entry]:
+    try:
+        folder_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
+    except OSError:
+        return  # gone, swapped for a symlink, or not readable: not there for us
+    try:
+        yield from walk(folder_fd, max_depth=max_depth, prefix=prefix)
+    finally:
+        os.close(folder_fd)
+
+
+def glob_matcher(pattern: str) -> Callable[[str], bool]:
+    """Return a test for paths below a folder. `*` stays within a name, `**` spans folders.
+
+    A pattern without a slash is looked for at every depth.
+
+    >>> match = glob_matcher("src/**/*.py")
+    >>> match("src/a.py"), match("src/x/y/a.py"), match("a.py"), match("src/a.txt")
+    (True, True, False, False)
+    >>> glob_matcher("*.md")("docs/deep/readme.md")
+    True
+    """
+    segments = [segment for segment in pattern.strip("/").split("/") if segment]
+    if len(segments) == 1 and segments[0] != "**":
+        segments = ["**", *segments]
+    tests = [None if s == "**" else re.compile(fnmatch.translate(s)) for s in segments]
+
+    def matches(path: str) -> bool:
+        # `reached` holds how many segments of the pattern the path so far can stand for: linear, no backtracking.
+        reached = _skip({0}, tests)
+        for name in path.split("/"):
+            stepped = {at for at in reached if at < len(tests) and tests[at] is None}
+            stepped |= {
+                at + 1
+                for at in reached
+                if at < len(tests) and (test := tests[at]) is not None and test.match(name)
+            }
+            reached = _skip(stepped, tests)
+        return len(tests) in reached
+
+    return matches
+
+
+def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
+    """Add the places behind a `**`, which may stand for no folder at all."""
+    result = set(reached)
+    for at in range(len(tests)):
+        if at in result and tests[at] is None:
+            result.add(at + 1)
+    return result
+
+
+def find(
+    folder_fd: int, pattern: str, *, include_dirs: bool, max_results: int
+) -> tuple[list[str], bool]:
+    """Return the paths that a glob pattern finds, and whether there are more."""
+    matches = glob_matcher(pattern)
+    found: list[str] = []
+    for visited, entry in enumerate(walk(folder_fd)):
+        if visited >= MAX_VISITED:
+            return found, True
+        if not (entry.is_file or (include_dirs and entry.is_dir)) or not matches(entry.path):
+            continue
+        if len(found) >= max_results:
+            return found, True
+        found.append(entry.path + ("/" if entry.is_dir else ""))
+    return found, False
+
+
+def search(fd: int, query: dict[str, object]) -> dict[str, object]:
+    """Search a folder or one file for a pattern.
+
+    Args:
+        fd: The open folder or regular file.
+        query: `pattern`, `glob`, `literal`, `case_sensitive`, `max_results`.
+
+    Returns:
+        `{"lines": [[path, number, text], ...], "truncated": bool}` (path "" for the file itself), or `{"error": text}`.
+    """
+    text = str(query["pattern"])
+    flags = re.NOFLAG if query["case_sensitive"] else re.IGNORECASE
+    try:
+        pattern = re.compile(re.escape(text) if query["literal"] else text, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        return {"error": f"the pattern is not a valid regular expression: {error}"}
+    limit = int(str(query["max_results"]))
+    found: list[tuple[str, int, str]] = []
+    for path, file_fd in _files(fd, query["glob"]):
+        for number, line in _matching_lines(file_fd, pattern):
+            if len(found) >= limit:
+                return {"lines": found, "truncated": True}
+            found.append((path, number, line[:SHOWN_LINE_CHARS]))
+    return {"lines": found, "truncated": False}
+
+
+def _files(fd: int, glob: object) -> Iterator[tuple[str, int]]:
+    """Yield every file to search, open; it is closed when the next one is asked for."""
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        yield "", fd
+        return
+    wanted = glob_matcher(glob) if isinstance(glob, str) and glob else None
+    for visited, entry in enumerate(walk(fd)):
+        if visited >= MAX_VISITED:
+            return
+        if not entry.is_file or (wanted is not None and not wanted(entry.path)):
+            continue
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            file_fd = os.open(entry.name, flags, dir_fd=entry.dir_fd)
+        except OSError:
+            continue
+        try:
+            yield entry.path, file_fd
+        finally:
+            os.close(file_fd)
+
+
+def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+        return
+    with os.fdopen(os.dup(fd), "rb") as file:
+        content = file.read(MAX_FILE_BYTES)
+    if b"\0" in content[:8192]:
+        return  # binary
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        if len(line) <= MAX_LINE_CHARS and pattern.search(line):
+            yield number, line
+
+
+def main() -> None:
+    """Search the descriptor named by the first argument: the query is JSON on stdin, the result JSON on stdout."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S))
+    sys.stdout.write(json.dumps(search(int(sys.argv[1]), json.load(sys.stdin))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What a thread remembers between steps: LangChain's agent state and our fields, each with its reducer. Pure."""
+
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents.middleware.types import AgentState
+from typing_extensions import TypedDict
+
+
+class SandboxState(TypedDict):
+    """Which sandbox the thread uses."""
+
+    sandbox_id: str | None
+
+
+class ThreadData(TypedDict):
+    """The thread's folders on this machine, as absolute paths."""
+
+    workspace_path: str
+    uploads_path: str
+    outputs_path: str
+
+
+class UploadedFile(TypedDict):
+    """A file that came with this turn's message. `path` is virtual, `size` in bytes."""
+
+    filename: str
+    size: int
+    path: str
+    extension: NotRequired[str]
+
+
+class ViewedImage(TypedDict):
+    """An image that the model is about to see."""
+
+    base64: str
+    mime_type: str
+
+
+class Todo(TypedDict):
+    """One step of the plan; `status` is pending, in_progress or completed."""
+
+    content: str
+    status: str
+
+
+def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:
+    """Keep the last sandbox named; None changes nothing, so that parallel tool calls may both write it.
+
+    >>> merge_sandbox({"sandbox_id": "local:t"}, None)
+    {'sandbox_id': 'local:t'}
+    """
+    return existing if new is None else new
+
+
+def merge_artifacts(existing: list[str] | None, new: list[str] | None) -> list[str]:
+    """Append without repeating; the first place of a path counts.
+
+    >>> merge_artifacts(["a", "b"], ["b", "c"])
+    ['a', 'b', 'c']
+    """
+    return list(dict.fromkeys([*(existing or []), *(new or [])]))
+
+
+def merge_todos(existing: list[Todo] | None, new: list[Todo] | None) -> list[Todo] | None:
+    """Replace the plan; None keeps it, an empty list clears it."""
+    return existing if new is None else new
+
+
+def merge_viewed_images(
+    existing: dict[str, ViewedImage] | None, new: dict[str, ViewedImage] | None
+) -> dict[str, ViewedImage]:
+    """Add images by path; None changes nothing, an empty mapping clears.
+
+    >>> merge_viewed_images({"a": {"base64": "", "mime_type": "image/png"}}, {})
+    {}
+    """
+    if new is None:
+        return dict(existing or {})
+    return {**(existing or {}), **new} if new else {}
+
+
+class ThreadState(AgentState[Any]):
+    """The state of a thread. `uploaded_files` holds this turn's files only."""
+
+    sandbox: NotRequired[Annotated[SandboxState | None, merge_sandbox]]
+    thread_data: NotRequired[ThreadData | None]
+    title: NotRequired[str | None]
+    artifacts: NotRequired[Annotated[list[str], merge_artifacts]]
+    todos: NotRequired[Annotated[list[Todo] | None, merge_todos]]
+    uploaded_files: NotRequired[list[UploadedFile] | None]
+    viewed_images: NotRequired[Annotated[dict[str, ViewedImage], merge_viewed_images]]
