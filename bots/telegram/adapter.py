@@ -1,0 +1,126 @@
+"""The Telegram adapter: connect, receive, send."""
+
+import time
+from collections.abc import Sequence
+
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+from bots.config import TelegramConfig
+from bots.telegram.api import Line, Timing, quiet_loggers
+from bots.telegram.capabilities import CAPABILITIES, CHANNEL
+from bots.telegram.files import send_file
+from bots.telegram.format import fits, render
+from bots.telegram.outbound import send_text, send_typing
+from bots.telegram.polling import Polling
+from bots.telegram.state import State
+from bots.text.split import split
+from bus.messages import MessageId, Place
+from bus.ports import (
+    Adapter,
+    Capabilities,
+    CommandInfo,
+    Health,
+    Intake,
+    Link,
+    Now,
+    OutgoingFile,
+    Signs,
+)
+
+
+def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
+    """Return the adapter of `channels.telegram`.
+
+    Args:
+        config: The section, secrets resolved.
+        commands: What Telegram's clients list, and what addresses us in groups.
+    """
+    return TelegramAdapter(config, commands)
+
+
+class TelegramAdapter(Adapter, Signs):
+    """A Telegram bot that polls. Sends also work while `run` does not."""
+
+    def __init__(
+        self,
+        config: TelegramConfig,
+        commands: Sequence[CommandInfo],
+        *,
+        timing: Timing | None = None,
+        now: Now = time.time,
+    ) -> None:
+        quiet_loggers()
+        self._config = config
+        self._commands = tuple(commands)
+        self._timing = timing or Timing()
+        self._state = State(now)
+        self._line = Line(config, self._timing)
+
+    @property
+    @override
+    def name(self) -> str:
+        return CHANNEL
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    @override
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        problem = _unusable(self._config)
+        if problem:
+            self._state.set(Link.FAILED, problem)
+            return
+        self._state.set(Link.CONNECTING)
+        try:
+            async with self._line.open() as bot:
+                polling = Polling(bot, self._state, commands=self._commands, timing=self._timing)
+                await polling.run(intake)
+        finally:
+            self._state.set(Link.STOPPED)
+
+    @override
+    def health(self) -> Health:
+        return self._state.health
+
+    @override
+    def split(self, markdown: str) -> Sequence[str]:
+        return split(markdown, fits)
+
+    @override
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        async with self._line.open() as bot:
+            return await send_text(
+                bot, place, render(markdown), within_s=2 * self._timing.total_s()
+            )
+
+    @override
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        async with self._line.open() as bot:
+            return await send_file(bot, place, file, within_s=self._timing.upload_s)
+
+    @override
+    async def working(self, place: Place) -> None:
+        async with self._line.open() as bot:
+            await send_typing(bot, place, within_s=self._timing.total_s())
+
+    @override
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
+
+
+def _unusable(config: TelegramConfig) -> str:
+    """Return what is wrong with a section before anything is tried; "" if nothing is."""
+    token = config.bot_token
+    if config.mode != "polling":
+        return f"channels.telegram.mode: {config.mode} is not available; set it to polling."
+    if not token:
+        return "channels.telegram.bot_token is not set: @BotFather gives one to every bot."
+    if not (token.isascii() and token.isprintable()) or set(token) & set(" /?#%"):
+        return (
+            "channels.telegram.bot_token is not a bot token: @BotFather shows it as 123456:ABC..."
+        )
+    return ""

@@ -1,0 +1,223 @@
+"""The Bot API through python-telegram-bot: deadlines, HTTP statuses kept, no token in any log."""
+
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import httpx
+from telegram import Bot
+from telegram.error import TelegramError
+from telegram.request import HTTPXRequest
+from typing_extensions import override
+
+from bots.config import TelegramConfig
+
+ALLOWED_UPDATES = ("message", "edited_message")
+"""What Telegram shall deliver; a setting it remembers, so it is sent with every poll."""
+
+_TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
+"""A bot token as it stands in the path of every URL."""
+
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
+"""What reading an answer or update of an unforeseen shape can raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Every wait of this adapter, in seconds.
+
+    Attributes:
+        poll_s: How long Telegram may hold a long poll open (whole seconds).
+        connect_s: To connect, and to get a connection from the pool.
+        answer_s: For an answer to begin, beyond `poll_s` for a long poll.
+        upload_s: For a file to be sent and taken in.
+        retry_min_s: First wait after a failure; doubled with each further one.
+        retry_max_s: Longest such wait.
+        refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
+    """
+
+    poll_s: int = 30
+    connect_s: float = 5.0
+    answer_s: float = 10.0
+    upload_s: float = 60.0
+    retry_min_s: float = 1.0
+    retry_max_s: float = 60.0
+    refused_s: float = 60.0
+
+    def total_s(self, *, waiting_s: float = 0.0) -> float:
+        """Return the deadline of a whole call, whose parts have deadlines of their own."""
+        return 2 * self.connect_s + 2 * self.answer_s + waiting_s
+
+
+class Flooded(TelegramError):
+    """Telegram asks for patience (HTTP 429)."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"Flood control: retry in {retry_after_s:g} s")
+        self.retry_after_s = retry_after_s
+
+
+class BadAnswer(TelegramError):
+    """An HTTP answer that is not the Bot API's yes or no: a server error, or a proxy's page."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+class Transport(HTTPXRequest):
+    """The library's HTTP transport, but failures keep their status and bodies are never quoted.
+
+    The stock transport drops the status of what it does not know, warns about its own `RetryAfter`, and
+    puts unreadable bodies into messages and logs; an error page may repeat the URL, which holds the token.
+    """
+
+    @override
+    async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
+        """Send one request; the arguments are the library's.
+
+        Raises:
+            Flooded, BadAnswer: as their docstrings say.
+            NetworkError, TimedOut: no answer; the cause is httpx's exception.
+        """
+        status, body = await super().do_request(*args, **kwargs)
+        if status >= httpx.codes.MULTIPLE_CHOICES:
+            _raise_unusual(status, body)
+        return status, body
+
+    @staticmethod
+    @override
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:
+        """Return the answer's object. Raises TelegramError when it is none."""
+        answer = _json_object(payload)
+        if answer is None:
+            raise TelegramError("The answer is not JSON")
+        return answer
+
+
+class PollingBot(Bot):
+    """A bot whose updates arrive unparsed, so that one unreadable update does not hide the others."""
+
+    async def poll(self, offset: int | None, timeout_s: int, *, patience_s: float) -> list[Any]:
+        """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
+
+        Args:
+            offset: Id of the first update wanted; None = the oldest unconfirmed one.
+            timeout_s: How long Telegram waits for something to happen; 0 = answer at once.
+            patience_s: How much longer the answer may take.
+
+        Raises:
+            TelegramError: no answer, or a refusal.
+        """
+        updates = await self._post(
+            "getUpdates",
+            {"offset": offset, "timeout": timeout_s, "allowed_updates": ALLOWED_UPDATES},
+            read_timeout=timeout_s + patience_s,
+        )
+        if not isinstance(updates, Sequence):
+            raise TelegramError("The answer to getUpdates is not a list")
+        return list(updates)
+
+
+class Line:
+    """The HTTP connections of one bot, open while somebody uses them.
+
+    Answers are still sent after the adapter's `run` was stopped (the bus drains), so neither side alone
+    can own the connections: they open with the first user and close with the last.
+    """
+
+    def __init__(self, config: TelegramConfig, timing: Timing) -> None:
+        self._timing = timing
+        self._polls = _transport(timing, connections=2)
+        self._calls = _transport(timing, connections=64)
+        self._bot = PollingBot(
+            token=config.bot_token or "unset",
+            base_url=config.base_url,
+            base_file_url=config.base_file_url,
+            get_updates_request=self._polls,
+            request=self._calls,
+        )
+        self._users = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[PollingBot]:
+        """Lend the bot."""
+        self._users += 1
+        try:
+            # Both return at once when they are open, and never give up the event loop.
+            await self._polls.initialize()
+            await self._calls.initialize()
+            yield self._bot
+        finally:
+            self._users -= 1
+            with anyio.CancelScope(
+                shield=True, deadline=anyio.current_time() + self._timing.connect_s
+            ):
+                for transport in (self._polls, self._calls):
+                    if not self._users:  # Nobody came while the one before was closing.
+                        await transport.shutdown()
+
+
+def quiet_loggers() -> None:
+    """Keep tokens and message texts out of the libraries' logs, whatever the level in force.
+
+    httpx logs every URL at INFO, and a URL of the Bot API holds the token; the library itself logs base
+    URLs and whole requests at DEBUG.
+    """
+    httpx_log = logging.getLogger("httpx")
+    if httpx_log.level == logging.NOTSET:
+        httpx_log.setLevel(logging.WARNING)
+    httpx_log.addFilter(_redact)
+    telegram_log = logging.getLogger("telegram")
+    if telegram_log.getEffectiveLevel() < logging.INFO:
+        telegram_log.setLevel(logging.INFO)
+
+
+def redacted(text: str) -> str:
+    """Return the text without bot tokens.
+
+    >>> redacted("https://api.telegram.org/bot123456:AAE-x/getMe")
+    'https://api.telegram.org/bot<token>/getMe'
+    """
+    return _TOKEN.sub("<token>", text)
+
+
+def _redact(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redacted(record.getMessage()), ()
+    return True
+
+
+def _transport(timing: Timing, *, connections: int) -> Transport:
+    return Transport(
+        connection_pool_size=connections,
+        connect_timeout=timing.connect_s,
+        pool_timeout=timing.connect_s,
+        read_timeout=timing.answer_s,
+        write_timeout=timing.answer_s,
+        media_write_timeout=timing.upload_s,
+    )
+
+
+def _raise_unusual(status: int, body: bytes) -> None:
+    """Raise for failures that are not a plain refusal (400, 401, 403, 404, 409 with a description)."""
+    answer = _json_object(body)
+    parameters = answer.get("parameters") if answer else None
+    wait = parameters.get("retry_after") if isinstance(parameters, dict) else None
+    if isinstance(wait, int | float) and wait > 0:
+        raise Flooded(float(wait))
+    refused = status in {400, 401, 403, 404, 409}
+    if not refused or answer is None or not isinstance(answer.get("description"), str):
+        raise BadAnswer(status)
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -1,0 +1,28 @@
+"""What Telegram can do, with its numbers and where they come from."""
+
+from bus.ports import Capabilities
+
+CHANNEL = "telegram"
+"""The channel's name in configuration, store and logs."""
+
+FILE_BYTES = 50_000_000
+"""Largest file a bot can send ("up to 50 MB", Bot API: sendDocument)."""
+
+PHOTO_BYTES = 10_000_000
+"""Largest picture that is sent as a photo ("at most 10 MB in size", Bot API: sendPhoto)."""
+
+PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
+"""Pictures that survive as a photo; a GIF would lose its motion, an SVG is refused."""
+
+CAPABILITIES = Capabilities(
+    # The final answer is sent when it is complete; growing messages are a choice of their own.
+    patches=False,
+    # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
+    # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
+    send_interval_s=1.0,
+    # There is no idempotency key and no way to look a sent message up.
+    idempotent_send_s=0.0,
+    # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
+    sign_refresh_s=4.0,
+    max_file_bytes=FILE_BYTES,
+)

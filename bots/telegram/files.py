@@ -1,0 +1,73 @@
+"""Files out: a picture as a photo where Telegram takes it as one, everything else as a document."""
+
+import anyio
+from telegram import Bot, InputFile
+from telegram.error import BadRequest
+
+from bots.telegram.capabilities import FILE_BYTES, PHOTO_BYTES, PHOTO_MIMES
+from bots.telegram.errors import refuses_picture
+from bots.telegram.outbound import Target, call, target_of
+from bots.text.characters import clean
+from bus.errors import DeliveryError
+from bus.messages import MessageId, Place
+from bus.ports import OutgoingFile
+
+
+async def send_file(bot: Bot, place: Place, file: OutgoingFile, *, within_s: float) -> MessageId:
+    """Send one file, up to `FILE_BYTES`; it is read into memory.
+
+    Raises:
+        DeliveryError: it was not sent, or nobody knows.
+    """
+    content = await _read(file)
+    upload = InputFile(content, filename=clean(file.name) or "file")
+    picture = file.mime in PHOTO_MIMES and len(content) <= PHOTO_BYTES
+
+    async def request(target: Target) -> MessageId:
+        if picture:
+            try:
+                return await _send_photo(bot, target, upload, within_s)
+            except BadRequest as error:
+                if not refuses_picture(error):
+                    raise
+        return await _send_document(bot, target, upload, within_s)
+
+    return await call(request, target_of(place), within_s=within_s)
+
+
+async def _read(file: OutgoingFile) -> bytes:
+    """Return the file's content. Raises DeliveryError for what Telegram would refuse anyway."""
+    path = anyio.Path(file.path)
+    try:
+        size = (await path.stat()).st_size
+        if size > FILE_BYTES:
+            raise DeliveryError(
+                f"{file.name} is larger than Telegram takes ({FILE_BYTES // 1_000_000} MB)"
+            )
+        if not size:
+            raise DeliveryError(f"{file.name} is empty, and Telegram refuses empty files")
+        return await path.read_bytes()
+    except OSError as error:
+        raise DeliveryError(f"{file.name} cannot be read ({type(error).__name__})") from None
+
+
+async def _send_photo(bot: Bot, target: Target, upload: InputFile, within_s: float) -> MessageId:
+    message = await bot.send_photo(
+        target.chat_id,
+        upload,
+        message_thread_id=target.thread_id,
+        reply_parameters=target.reply_parameters,
+        read_timeout=within_s,
+    )
+    return MessageId(str(message.message_id))
+
+
+async def _send_document(bot: Bot, target: Target, upload: InputFile, within_s: float) -> MessageId:
+    message = await bot.send_document(
+        target.chat_id,
+        upload,
+        message_thread_id=target.thread_id,
+        reply_parameters=target.reply_parameters,
+        read_timeout=within_s,
+    )
+    return MessageId(str(message.message_id))

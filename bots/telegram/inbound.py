@@ -1,0 +1,162 @@
+"""A Telegram update to an `Inbound`, or to the reason why it is none. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from telegram import Message, Update
+from telegram.constants import ChatType
+from telegram.helpers import effective_message_type
+
+from bots.telegram.attachments import attachments_of
+from bots.telegram.capabilities import CHANNEL
+from bots.telegram.speech import Me, Speech, understand
+from bots.text.characters import clean
+from bus.messages import ConversationKey, Inbound, Place, Sender
+from bus.ports import Reason
+
+_NAME_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """An update that is no message for us."""
+
+    reason: Reason
+    detail: str
+
+
+def convert(update: Update, me: Me, commands: Collection[str]) -> Inbound | Ignored:
+    """Return what an update means to the bus.
+
+    Args:
+        update: As the SDK parsed it; kinds that it does not know are ignored.
+        me: The bot.
+        commands: Names of our commands. In a group, a command without `@bot` suffix goes to every bot,
+            so only ours address us.
+    """
+    message = update.message
+    if message is None:
+        return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of_update(update))
+    author = _author(message)
+    if isinstance(author, Ignored):
+        return author
+    attachments = attachments_of(message)
+    if message.text is None and message.caption is None and not attachments:
+        return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of_message(message))
+    speech = _speech(message, me)
+    if speech.for_other:
+        return Ignored(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
+    return Inbound(
+        event_id=str(update.update_id),
+        message_id=str(message.message_id),
+        key=ConversationKey(
+            channel=CHANNEL,
+            workspace=str(me.user_id),
+            chat=str(message.chat.id),
+            topic=_topic(message),
+        ),
+        place=_place(message),
+        sender=author,
+        text=_welcome(speech, commands),
+        private=_private(message),
+        addressed=_addressed(message, speech, me, commands),
+        replies_to=_replies_to(message),
+        remember=_by_reply_chain(message),
+        attachments=attachments,
+        sent_at=message.date.timestamp(),
+    )
+
+
+def _kind_of_update(update: Update) -> str:
+    known = (kind for kind in Update.ALL_TYPES if getattr(update, kind, None) is not None)
+    return next(known, None) or next(iter(update.api_kwargs), "unknown update")
+
+
+def _kind_of_message(message: Message) -> str:
+    kind = effective_message_type(message)
+    return str(kind) if kind else next(iter(message.api_kwargs), "service message")
+
+
+def _author(message: Message) -> Sender | Ignored:
+    """Return who speaks. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
+
+    An anonymous admin speaks as the group, a channel as itself.
+    """
+    chat, user = message.sender_chat, message.from_user
+    if message.chat.type == ChatType.CHANNEL or (chat is None and user is None):
+        return Ignored(reason=Reason.UNSUPPORTED, detail="channel post")
+    if chat is not None:
+        return Sender(user_id=str(chat.id), name=_name(chat.title or chat.username or ""))
+    if user is None or user.is_bot:
+        return Ignored(reason=Reason.FROM_BOT, detail=_kind_of_message(message))
+    return Sender(user_id=str(user.id), name=_name(user.full_name))
+
+
+def _name(name: str) -> str:
+    return " ".join(clean(name).split())[:_NAME_CHARACTERS]
+
+
+def _private(message: Message) -> bool:
+    return message.chat.type == ChatType.PRIVATE
+
+
+def _in_topic(message: Message) -> bool:
+    """Tell whether the message is in a topic; a thread id alone may be a plain group's reply thread."""
+    return bool(message.is_topic_message) and message.message_thread_id is not None
+
+
+def _by_reply_chain(message: Message) -> bool:
+    """Tell whether replies hold conversations together: in groups, outside of topics."""
+    return not _private(message) and not _in_topic(message)
+
+
+def _topic(message: Message) -> str:
+    if _in_topic(message):
+        return str(message.message_thread_id)
+    return "" if _private(message) else str(message.message_id)
+
+
+def _place(message: Message) -> Place:
+    return Place(
+        chat=str(message.chat.id),
+        thread=str(message.message_thread_id) if _in_topic(message) else "",
+        reply_to=str(message.message_id),
+    )
+
+
+def _answered(message: Message) -> Message | None:
+    """Return the message that was replied to. In a topic, every message replies to the topic's start."""
+    answered = message.reply_to_message
+    if answered is None or answered.forum_topic_created is not None:
+        return None
+    if answered.chat.id != message.chat.id:
+        return None
+    return answered
+
+
+def _replies_to(message: Message) -> tuple[str, ...]:
+    answered = _answered(message)
+    if answered is None or not _by_reply_chain(message):
+        return ()
+    return (str(answered.message_id),)
+
+
+def _addressed(message: Message, speech: Speech, me: Me, commands: Collection[str]) -> bool:
+    if _private(message) or speech.mentioned or speech.command in commands:
+        return True
+    answered = _answered(message)
+    writer = answered.from_user if answered else None
+    return writer is not None and writer.id == me.user_id
+
+
+def _speech(message: Message, me: Me) -> Speech:
+    if message.text is not None:
+        return understand(message.text, message.entities, me)
+    return understand(message.caption or "", message.caption_entities, me)
+
+
+def _welcome(speech: Speech, commands: Collection[str]) -> str:
+    """Return the text. Telegram's own first word to any bot, `/start`, asks for help."""
+    if speech.command == "start" and "start" not in commands and "help" in commands:
+        return "/help"
+    return speech.text

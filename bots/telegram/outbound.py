@@ -1,0 +1,143 @@
+"""Replies to API calls: where they go, and the two repairs that are made at once."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+from telegram import Bot, LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram.constants import ChatAction
+from telegram.error import BadRequest, ChatMigrated, TelegramError
+
+from bots.telegram.api import MALFORMED
+from bots.telegram.errors import delivery_error, refuses_entities
+from bots.telegram.format import Entity, FormattedText
+from bus.errors import DeliveryError
+from bus.messages import MessageId, Place
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"@(?=\w)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A `Place` in the Bot API's terms.
+
+    Attributes:
+        chat_id: A number, negative for groups; or a public channel's @name.
+        thread_id: Forum topic, or None.
+        reply_to: Message to reply to, in groups only: in a private chat there is nobody else.
+    """
+
+    chat_id: int | str
+    thread_id: int | None = None
+    reply_to: int | None = None
+
+    @property
+    def reply_parameters(self) -> ReplyParameters | None:
+        """The reply, which is sent also when the message it answers was deleted meanwhile."""
+        if self.reply_to is None:
+            return None
+        return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
+
+
+def target_of(place: Place) -> Target:
+    """Return the Bot API's terms of a place.
+
+    >>> target_of(Place(chat="-100200", thread="7", reply_to="12"))
+    Target(chat_id=-100200, thread_id=7, reply_to=12)
+    >>> target_of(Place(chat="42", reply_to="12"))
+    Target(chat_id=42, thread_id=None, reply_to=None)
+
+    Raises:
+        DeliveryError: the place is not one of Telegram's.
+    """
+    try:
+        chat_id = place.chat if place.chat.startswith("@") else int(place.chat)
+        private = isinstance(chat_id, int) and chat_id > 0
+        return Target(
+            chat_id=chat_id,
+            thread_id=int(place.thread) if place.thread else None,
+            reply_to=int(place.reply_to) if place.reply_to and not private else None,
+        )
+    except ValueError:
+        raise DeliveryError("The place of this answer is not a Telegram chat") from None
+
+
+async def call(request: Callable[[Target], Awaitable[T]], target: Target, *, within_s: float) -> T:
+    """Make one call about a chat; if the group became a supergroup, once more about that.
+
+    Message ids start anew in the supergroup, so nothing is replied to there.
+
+    Raises:
+        DeliveryError: it failed, or nobody knows.
+    """
+    try:
+        with anyio.fail_after(within_s):
+            try:
+                return await request(target)
+            except ChatMigrated as moved:
+                return await request(Target(chat_id=moved.new_chat_id))
+    except (TelegramError, *MALFORMED) as error:
+        # Not chained: httpx's exceptions may hold the URL, and the URL holds the token.
+        raise delivery_error(error) from None
+
+
+async def send_text(
+    bot: Bot, place: Place, formatted: FormattedText, *, within_s: float
+) -> MessageId:
+    """Send one message; if its formatting is refused, once more without.
+
+    Raises:
+        DeliveryError: it was not sent, or nobody knows.
+    """
+
+    async def request(target: Target) -> MessageId:
+        try:
+            return await _send(bot, target, formatted)
+        except BadRequest as error:
+            if not formatted.entities or not refuses_entities(error):
+                raise
+            return await _send(bot, target, _bare(formatted))
+
+    return await call(request, target_of(place), within_s=within_s)
+
+
+async def send_typing(bot: Bot, place: Place, *, within_s: float) -> None:
+    """Show "typing" for 5 seconds, or until a message arrives. Raises DeliveryError."""
+
+    async def request(target: Target) -> bool:
+        return await bot.send_chat_action(
+            target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
+        )
+
+    await call(request, target_of(place), within_s=within_s)
+
+
+async def _send(bot: Bot, target: Target, formatted: FormattedText) -> MessageId:
+    message = await bot.send_message(
+        target.chat_id,
+        formatted.text,
+        entities=[_entity(entity) for entity in formatted.entities] or None,
+        message_thread_id=target.thread_id,
+        reply_parameters=target.reply_parameters,
+        link_preview_options=LinkPreviewOptions(is_disabled=True),
+    )
+    return MessageId(str(message.message_id))
+
+
+def _bare(formatted: FormattedText) -> FormattedText:
+    """Return the text alone. Without their entities, names in code would become mentions."""
+    return FormattedText(text=_NAME.sub("@\u2060", formatted.text), entities=())
+
+
+def _entity(entity: Entity) -> MessageEntity:
+    return MessageEntity(
+        entity.type,
+        entity.offset,
+        entity.length,
+        url=entity.url or None,
+        language=entity.language or None,
+    )

@@ -1,0 +1,103 @@
+"""What a message says to us: mentions of the bot taken out, commands for it recognised. Pure.
+
+Telegram's entities count UTF-16 code units, and only they tell a mention from a look-alike: what a
+person writes inside code, or with a similar name, has no entity.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from telegram import MessageEntity
+
+from bots.text.characters import clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """The bot itself, as getMe tells."""
+
+    user_id: int
+    username: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """A text as we read it.
+
+    Attributes:
+        text: Without mentions of the bot and `@bot` suffixes of its commands.
+        mentioned: Whether the bot was named.
+        command: The command that the text begins with, lower case; "" for none.
+        for_other: Whether that command is another bot's.
+    """
+
+    text: str
+    mentioned: bool = False
+    command: str = ""
+    for_other: bool = False
+
+
+class _Units:
+    """A text cut by UTF-16 code units."""
+
+    def __init__(self, text: str) -> None:
+        self._bytes = text.encode("utf-16-le", "surrogatepass")
+
+    def __len__(self) -> int:
+        return len(self._bytes) // 2
+
+    def part(self, start: int, end: int) -> str:
+        return self._bytes[2 * start : 2 * end].decode("utf-16-le", "surrogatepass")
+
+
+def understand(text: str, entities: Sequence[MessageEntity], me: Me) -> Speech:
+    """Return what a text or caption says.
+
+    >>> entity = MessageEntity(MessageEntity.BOT_COMMAND, offset=0, length=9)
+    >>> understand("/help@bob now", [entity], Me(user_id=1, username="Bob"))
+    Speech(text='/help now', mentioned=True, command='help', for_other=False)
+    """
+    units = _Units(text)
+    kept: list[str] = []
+    cursor, mentioned, command, for_other = 0, False, "", False
+    for entity in sorted(entities, key=lambda entity: entity.offset):
+        end = entity.offset + entity.length
+        if entity.offset < cursor or entity.length <= 0 or end > len(units):
+            continue
+        shown = units.part(entity.offset, end)
+        if _names(entity, shown, me):
+            kept.append(units.part(cursor, entity.offset))
+            cursor, mentioned = _after_space(units, kept, end), True
+        elif entity.type == MessageEntity.BOT_COMMAND:
+            name, _, owner = shown.removeprefix("/").partition("@")
+            ours = owner.casefold() == me.username.casefold()
+            kept.append(units.part(cursor, entity.offset))
+            if _blank(kept) and not command:
+                command, for_other = name.lower(), bool(owner) and not ours
+            kept.append(f"/{name}" if ours else shown)
+            cursor, mentioned = end, mentioned or ours
+    kept.append(units.part(cursor, len(units)))
+    return Speech(
+        text=clean("".join(kept)).strip(),
+        mentioned=mentioned,
+        command=command,
+        for_other=for_other,
+    )
+
+
+def _names(entity: MessageEntity, shown: str, me: Me) -> bool:
+    if entity.type == MessageEntity.MENTION:
+        return shown.casefold() == f"@{me.username}".casefold()
+    named = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
+    return named is not None and named.id == me.user_id
+
+
+def _after_space(units: _Units, kept: list[str], end: int) -> int:
+    """Return where to go on after a removed name: its own space goes with it."""
+    before = kept[-1][-1:] if kept else ""
+    lonely = not before or before.isspace()
+    return end + 1 if lonely and units.part(end, end + 1) == " " else end
+
+
+def _blank(kept: Sequence[str]) -> bool:
+    return not any(part and not part.isspace() for part in kept)

@@ -1,0 +1,104 @@
+"""The true state of the connection, and in words what a person can do about it."""
+
+import time
+from dataclasses import dataclass, replace
+
+import httpx
+from telegram.error import Conflict, InvalidToken
+
+from bots.telegram.api import BadAnswer, Flooded
+from bots.telegram.errors import cause_name
+from bus.ports import Health, Link, Now
+
+CONTESTED = (
+    "Another process polls with this bot token (HTTP 409): stop it, or give it a bot of its own."
+)
+
+
+class State:
+    """The health of one connection, kept by whoever learns of it."""
+
+    def __init__(self, now: Now = time.time) -> None:
+        self._now = now
+        self.health = Health(link=Link.STOPPED, since=now())
+
+    def set(self, link: Link, detail: str = "") -> bool:
+        """Note a state; return whether it is news."""
+        if (link, detail) == (self.health.link, self.health.detail):
+            return False
+        since = self.health.since if link == self.health.link else self._now()
+        self.health = replace(self.health, link=link, detail=detail, since=since)
+        return True
+
+    def heard(self) -> None:
+        """Note that Telegram sent something."""
+        self.health = replace(self.health, last_event_at=self._now())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What a failure means for the connection.
+
+    Attributes:
+        retry_after_s: How long to wait before the next attempt; None = as usual.
+    """
+
+    link: Link
+    detail: str
+    retry_after_s: float | None = None
+
+
+def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
+    """Return what a failure means. Never quotes an exception: it may hold the token. Pure.
+
+    Args:
+        error: What the SDK, the transport or a deadline raised.
+        base_url: Where the Bot API was sought; only its host is told.
+        refused_s: Wait after a refused token, seconds.
+    """
+    match error:
+        case InvalidToken():
+            return Trouble(
+                link=Link.FAILED,
+                detail="Telegram refuses the bot token: set channels.telegram.bot_token to the one that"
+                " @BotFather shows for this bot.",
+                retry_after_s=refused_s,
+            )
+        case Conflict():
+            return Trouble(link=Link.RECONNECTING, detail=CONTESTED)
+        case Flooded():
+            return Trouble(
+                link=Link.RECONNECTING,
+                detail="Telegram asks to wait (HTTP 429).",
+                retry_after_s=error.retry_after_s,
+            )
+        case BadAnswer():
+            detail = f"{_host(base_url)} answered HTTP {error.status}: {_status_hint(error.status)}"
+            return Trouble(link=Link.RECONNECTING, detail=detail)
+        case _:
+            return Trouble(
+                link=Link.RECONNECTING,
+                detail=f"Telegram cannot be reached at {_host(base_url)} ({cause_name(error)}): check the"
+                " network, the proxy and channels.telegram.base_url.",
+            )
+
+
+def _status_hint(status: int) -> str:
+    if httpx.codes.is_server_error(status):
+        return "Telegram has a problem of its own; trying again."
+    return "that is not the Bot API; check the proxy and channels.telegram.base_url."
+
+
+def _host(base_url: str) -> str:
+    """Return the host of a URL, and nothing that may be secret.
+
+    >>> _host("http://user:secret@127.0.0.1:8081/bot"), _host("nonsense")
+    ('127.0.0.1:8081', 'channels.telegram.base_url')
+    """
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if not url.host:
+        return "channels.telegram.base_url"
+    return f"{url.host}:{url.port}" if url.port else url.host

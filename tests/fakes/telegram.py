@@ -1,0 +1,269 @@
+"""A Telegram server on 127.0.0.1: the Bot API with the chats behind it, as strict as the real one."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict
+
+import anyio
+from aiohttp import web
+from typing_extensions import Unpack, override
+
+from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
+from tests.fakes.telegram_checks import violations
+from tests.fakes.telegram_methods import Call, Methods
+from tests.fakes.telegram_world import World
+
+TOKEN = "700700:fake-token"
+_BODY_BYTES = 60_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """A call that arrived. `arguments` are the form's strings, or a JSON body's values."""
+
+    method: str
+    arguments: Mapping[str, Any]
+    files: Mapping[str, Upload]
+
+
+class How(TypedDict, total=False):
+    """How a call fails; see `TelegramServer.fail`."""
+
+    status: int
+    description: str
+    parameters: Json
+    headers: Mapping[str, str]
+    body: str
+    drop: Literal["before", "after"]
+    delay_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Failure:
+    """What happens to the next calls of a method."""
+
+    method: str
+    times: int
+    how: How
+
+
+class TelegramServer(World):
+    """A stand-in for api.telegram.org with one bot.
+
+    Use as `async with TelegramServer() as telegram:` and configure `base_url=telegram.base_url`,
+    `base_file_url=telegram.base_file_url`, `bot_token=telegram.token`.
+
+    People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). A group
+    comes to be when somebody writes there; `add_forum` and `add_topic` make forums. With `privacy` (the
+    default, as with @BotFather) the bot sees of groups only commands, mentions and replies to it.
+    Updates stay until a later getUpdates confirms them, and come again until then; a second poller ends
+    the first with 409, a webhook refuses both.
+
+    Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (messages and actions in
+    order), `requests`, `commands`, `backlog`; wait with `wait_for(predicate)`, which looks again after
+    every change. `violations` collects calls that the specification does not allow: assert it is empty.
+
+    Break it with `fail`, `disconnect_all`, `refuse` and `accept`, `revoke`, `block`, `migrate`.
+
+    Args:
+        token: The one right token.
+        username: The bot's name, without @.
+        privacy: Whether groups are mostly hidden from the bot.
+        group_per_minute: Messages that one group takes from the bot in a minute; then 429.
+    """
+
+    def __init__(
+        self,
+        token: str = TOKEN,
+        *,
+        username: str = "parley_bot",
+        privacy: bool = True,
+        group_per_minute: int = 20,
+    ) -> None:
+        bot_id = int(token.split(":", maxsplit=1)[0])
+        super().__init__(
+            bot=user_json(bot_id, name="Parley", is_bot=True, username=username), privacy=privacy
+        )
+        self.token = token
+        self.requests: list[Request] = []
+        self.revoked = False
+        self.port = 0
+        self._failures: list[Failure] = []
+        self._transports: set[asyncio.Transport] = set()
+        self._methods = Methods(self, group_per_minute=group_per_minute)
+        self._stack = AsyncExitStack()
+        self._site: web.TCPSite | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/bot"
+
+    @property
+    def base_file_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/file/bot"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=_BODY_BYTES)
+        app.router.add_route("*", "/bot{token}/{method}", self._handle)
+        app.router.add_get("/file/bot{token}/{path:.+}", self._download)
+        # Without `handler_cancellation` a cancelled long poll would go on and swallow updates.
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+        )
+        await self._runner.setup()
+        self._stack.push_async_callback(self._runner.cleanup)
+        await self.accept()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.disconnect_all()
+        await self._stack.aclose()
+
+    def revoke(self, *, revoked: bool = True) -> None:
+        """Make the token wrong, or right again."""
+        self.revoked = revoked
+        self.disconnect_all()
+
+    def calls(self, method: str) -> list[Request]:
+        """Return the requests of one method."""
+        return [request for request in self.requests if request.method == method]
+
+    @override
+    def described(self) -> str:
+        asked = [request.method for request in self.requests[-10:]]
+        return f"last calls: {asked}, {super().described()}"
+
+    # What can go wrong.
+
+    def fail(self, method: str, *, times: int = 1, **how: Unpack[How]) -> None:
+        """Make the next calls of a method fail.
+
+        Args:
+            method: As in the URL; "*" = any.
+            times: How many.
+            how: `status` with `description`, `parameters` ({"retry_after": 3}), `headers`, `body` (raw,
+                instead of the usual JSON): a refusal without effect. `drop="before"` or `drop="after"`:
+                the connection breaks before or after the effect. `delay_s`: the answer is slow; the
+                effect is not.
+        """
+        self._failures.append(Failure(method=method, times=times, how=how))
+
+    def disconnect_all(self) -> None:
+        """Break every open connection."""
+        for transport in list(self._transports):
+            transport.abort()
+        self._transports.clear()
+
+    async def refuse(self) -> None:
+        """Accept no connections, as if the network were down."""
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+        self.disconnect_all()
+
+    async def accept(self) -> None:
+        """Listen (again), on the same port."""
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        await self._site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def _download(self, request: web.Request) -> web.Response:
+        file = self.files.get(request.match_info["path"].rpartition("/")[2])
+        if request.match_info["token"] != self.token or self.revoked or file is None:
+            return web.json_response({"ok": False, "error_code": 404}, status=404)
+        return web.Response(body=file.content)
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        transport = request.transport
+        if transport is None:
+            return web.Response()
+        self._transports.add(transport)
+        try:
+            refused = self._refused_token(request.match_info["token"])
+            if refused:
+                return _refusal(refused)
+            return await self._called(request)
+        finally:
+            self._transports.discard(transport)
+            self.changed()
+
+    def _refused_token(self, token: str) -> ApiError | None:
+        if ":" not in token:
+            return ApiError(404, "Not Found")
+        if token != self.token or self.revoked:
+            return ApiError(401, "Unauthorized")
+        return None
+
+    async def _called(self, request: web.Request) -> web.Response:
+        method = request.match_info["method"]
+        arguments, files = await _decode(request)
+        self.requests.append(Request(method=method, arguments=arguments, files=files))
+        self.violations += violations(method, arguments, files)
+        self.changed()
+        failure = self._failure(method)
+        if failure is not None and ("status" in failure or failure.get("drop") == "before"):
+            return _failed(request, failure)
+        answer = await self._answer(method, Call(arguments=arguments, files=files))
+        self.changed()
+        if failure is not None:
+            await anyio.sleep(failure.get("delay_s", 0.0))
+            if "drop" in failure:
+                return _failed(request, failure)
+        return answer
+
+    async def _answer(self, method: str, call: Call) -> web.Response:
+        try:
+            return web.json_response({"ok": True, "result": await self._methods.call(method, call)})
+        except ApiError as error:
+            return _refusal(error)
+
+    def _failure(self, method: str) -> How | None:
+        for failure in self._failures:
+            if failure.method in {method, "*"} and failure.times > 0:
+                failure.times -= 1
+                return failure.how
+        return None
+
+
+def _failed(request: web.Request, how: How) -> web.Response:
+    if "drop" in how and request.transport is not None:
+        request.transport.abort()
+        return web.Response()
+    status, headers = how.get("status", 500), how.get("headers")
+    if "body" in how:
+        return web.Response(status=status, text=how["body"], headers=headers)
+    description = how.get("description", f"Failed {status}")
+    return _refusal(ApiError(status, description, how.get("parameters")), headers)
+
+
+def _refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> web.Response:
+    body: Json = {"ok": False, "error_code": error.status, "description": error.description}
+    if error.parameters:
+        body["parameters"] = dict(error.parameters)
+    return web.json_response(body, status=error.status, headers=headers)
+
+
+async def _decode(request: web.Request) -> tuple[dict[str, Any], dict[str, Upload]]:
+    """Return a call's arguments and files, from a query, form, multipart or JSON body."""
+    arguments: dict[str, Any] = dict(request.query)
+    files: dict[str, Upload] = {}
+    if request.content_type == "application/json":
+        return arguments | json.loads(await request.read() or b"{}"), files
+    for name, value in (await request.post()).items():
+        if isinstance(value, web.FileField):
+            files[name] = Upload(
+                name=value.filename, content=value.file.read(), mime=value.content_type
+            )
+            value.file.close()
+        else:
+            arguments[name] = value if isinstance(value, str) else bytes(value).decode()
+    return arguments, files

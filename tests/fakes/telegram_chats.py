@@ -1,0 +1,186 @@
+"""What a Telegram server keeps: chats, topics, messages, files; and their JSON."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+Wire = Any
+"""A JSON value."""
+
+_MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{3,32}")
+_COMMAND = re.compile(r"(?<![\w/<>])/[A-Za-z0-9_]{1,64}(?:@[A-Za-z0-9_]{3,32})?(?![\w/<>@])")
+
+
+def units(text: str) -> int:
+    """Return the length in UTF-16 code units."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def detect(text: str) -> list[Json]:
+    """Return the mentions and commands that Telegram marks in what users write."""
+    found = [(match, "mention") for match in _MENTION.finditer(text)]
+    found += [(match, "bot_command") for match in _COMMAND.finditer(text)]
+    return [
+        {"type": kind, "offset": units(text[: match.start()]), "length": units(match.group())}
+        for match, kind in sorted(found, key=lambda pair: pair[0].start())
+    ]
+
+
+class ApiError(Exception):
+    """A refusal, as the Bot API words it."""
+
+    def __init__(
+        self, status: int, description: str, parameters: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(description)
+        self.status = status
+        self.description = description
+        self.parameters = parameters or {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Upload:
+    """An uploaded file."""
+
+    name: str
+    content: bytes
+    mime: str = "application/octet-stream"
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredFile:
+    """A file on the server. `kind` is the field of Message that carries it: photo, document, voice, ..."""
+
+    file_id: str
+    kind: str
+    name: str
+    content: bytes
+    mime: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.kind}/{self.file_id}"
+
+    def json(self) -> Wire:
+        plain: Json = {
+            "file_id": self.file_id,
+            "file_unique_id": f"u{self.file_id}",
+            "file_size": len(self.content),
+        }
+        match self.kind:
+            case "photo":
+                small = plain | {"file_id": f"{self.file_id}s", "width": 90, "height": 60}
+                return [small, plain | {"width": 1280, "height": 853}]
+            case "document":
+                return plain | {"file_name": self.name, "mime_type": self.mime}
+            case "audio" | "voice":
+                return plain | {"duration": 3, "mime_type": self.mime}
+            case _:
+                return plain | {"duration": 3, "width": 320, "height": 240, "mime_type": self.mime}
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message as everybody in the chat sees it.
+
+    Attributes:
+        sender: User or bot id; 0 for a service message.
+        text: Text or caption.
+        reply_to: The message it replies to, or None.
+        history: Earlier texts, oldest first.
+        service: Field of a service message, such as forum_topic_created.
+    """
+
+    message_id: int
+    chat_id: int
+    sender: int
+    by_bot: bool
+    text: str = ""
+    entities: list[Json] = field(default_factory=list)
+    thread: int | None = None
+    reply_to: int | None = None
+    file: StoredFile | None = None
+    history: list[str] = field(default_factory=list)
+    reactions: list[str] = field(default_factory=list)
+    service: Json = field(default_factory=dict)
+    deleted: bool = False
+    date: int = field(default_factory=lambda: int(time.time()))
+
+
+@dataclass(slots=True, kw_only=True)
+class Topic:
+    thread: int
+    name: str
+    closed: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """A private chat (positive id), group or supergroup (negative), maybe with topics."""
+
+    chat_id: int
+    kind: str
+    title: str = ""
+    forum: bool = False
+    topics: dict[int, Topic] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
+    last_id: int = 0
+    shut: str = ""
+    moved_to: int | None = None
+
+    def json(self) -> Json:
+        if self.kind == "private":
+            return {"id": self.chat_id, "type": "private", "first_name": f"User{self.chat_id}"}
+        plain: Json = {"id": self.chat_id, "type": self.kind, "title": self.title}
+        return plain | ({"is_forum": True} if self.forum else {})
+
+    def add(self, message: Message) -> Message:
+        self.messages[message.message_id] = message
+        return message
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+    def root(self, message_id: int) -> int:
+        """Return the first message of a chain of replies."""
+        seen = self.messages.get(message_id)
+        while seen is not None and seen.reply_to is not None:
+            message_id = seen.reply_to
+            seen = self.messages.get(message_id)
+        return message_id
+
+
+def user_json(user_id: int, *, name: str = "", is_bot: bool = False, username: str = "") -> Json:
+    plain: Json = {"id": user_id, "is_bot": is_bot, "first_name": name or f"User{user_id}"}
+    return plain | ({"username": username} if username else {})
+
+
+def message_json(
+    chat: Chat, message: Message, sender: Json | None, *, nested: bool = False
+) -> Json:
+    """Return a message as updates and answers carry it; `nested` within another one."""
+    body: Json = {
+        "message_id": message.message_id,
+        "chat": chat.json(),
+        "date": message.date,
+        **message.service,
+    }
+    if sender is not None:
+        body["from"] = sender
+    if message.file is not None:
+        body[message.file.kind] = message.file.json()
+    if message.text:
+        text, entities = ("caption", "caption_entities") if message.file else ("text", "entities")
+        body[text] = message.text
+        if message.entities:
+            body[entities] = message.entities
+    if message.thread is not None:
+        body |= {"message_thread_id": message.thread, "is_topic_message": True}
+    elif chat.kind == "supergroup" and message.reply_to is not None and not nested:
+        # A plain supergroup numbers its reply threads too, without calling them topics.
+        body["message_thread_id"] = chat.root(message.reply_to)
+    return body

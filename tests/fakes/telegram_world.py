@@ -1,0 +1,332 @@
+"""The world of a `TelegramServer`: who is there, what was said, which updates wait."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypedDict, TypeVar
+
+import anyio
+from typing_extensions import Unpack
+
+from tests.fakes.telegram_chats import (
+    ApiError,
+    Chat,
+    Json,
+    Message,
+    StoredFile,
+    Topic,
+    Upload,
+    detect,
+    message_json,
+    user_json,
+)
+
+T = TypeVar("T")
+
+_NOT_BY_DEFAULT = {"chat_member", "message_reaction", "message_reaction_count"}
+_SMALLEST_BASIC_GROUP = -1_000_000_000
+
+
+class Content(TypedDict, total=False):
+    """What a message holds; see `Message`."""
+
+    text: str
+    entities: list[Json]
+    thread: int | None
+    reply_to: int | None
+    file: StoredFile | None
+    service: Json
+
+
+class Said(TypedDict, total=False):
+    """How something is said.
+
+    Attributes:
+        thread: Forum topic.
+        reply_to: Message that is replied to.
+        entities: Instead of the mentions and commands that are found in the text.
+        file: See `send_file`.
+        extra: Further fields of the Message object, such as sender_chat.
+    """
+
+    thread: int | None
+    reply_to: int | None
+    entities: Sequence[Json]
+    file: StoredFile
+    extra: Json
+
+
+class World:
+    """Chats, people, files and updates; what people do and what there is to see."""
+
+    def __init__(self, *, bot: Json, privacy: bool) -> None:
+        self.bot = bot
+        self.privacy = privacy
+        self.chats: dict[int, Chat] = {}
+        self.files: dict[str, StoredFile] = {}
+        self.violations: list[str] = []
+        self.log: list[tuple[str, int, int | str]] = []
+        self.confirmed: list[int] = []
+        self.webhook = ""
+        self.commands: list[Json] = []
+        self.allowed_updates: list[str] | None = None
+        self._updates: deque[Json] = deque()
+        self._update_id = 9000
+        self._private_id = 0
+        self._poller: anyio.Event | None = None
+        self._changed = anyio.Event()
+
+    @property
+    def username(self) -> str:
+        return str(self.bot["username"])
+
+    @property
+    def bot_id(self) -> int:
+        return int(self.bot["id"])
+
+    # What people do.
+
+    def dm(self, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+        """Write to the bot in private; `how` as in `say`."""
+        return self.say(user, text, user=user, **how)
+
+    def mention(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+        """Write `@bot text` in a group; `how` as in `say`."""
+        return self.say(chat, f"@{self.username} {text}", user=user, **how)
+
+    def say(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+        """Write a message and, if the bot may see it, queue its update.
+
+        Args:
+            chat: Where; equal to `user` in private.
+            text: Text, or caption of a file.
+            user: Who.
+            how: See `Said`.
+        """
+        place = self.chat(chat)
+        message = self._add(
+            place,
+            sender=user,
+            text=text,
+            entities=list(how.get("entities", detect(text))),
+            thread=how.get("thread"),
+            reply_to=how.get("reply_to"),
+            file=how.get("file"),
+        )
+        if self._visible(place, message):
+            self.push({"message": self.json_of(message) | how.get("extra", {})})
+        self.changed()
+        return message.message_id
+
+    def send_file(
+        self,
+        chat: int,
+        upload: Upload,
+        *,
+        kind: str = "document",
+        caption: str = "",
+        user: int = 1001,
+    ) -> int:
+        """Send a file; `kind` is the field of Message: photo, document, voice, audio, video."""
+        return self.say(chat, caption, user=user, file=self.keep(kind, upload))
+
+    def edit(self, chat: int, message_id: int, text: str) -> None:
+        """Change what a user wrote."""
+        message = self.chat(chat).messages[message_id]
+        message.history.append(message.text)
+        message.text, message.entities = text, detect(text)
+        self.push({"edited_message": self.json_of(message) | {"edit_date": message.date}})
+        self.changed()
+
+    def push(self, update: Json) -> int:
+        """Queue an update of any shape; return its id."""
+        self._update_id += 1
+        kinds = [kind for kind in update if kind != "update_id"]
+        if self._wanted(kinds):
+            self._updates.append({"update_id": self._update_id, **update})
+        self.changed()
+        return self._update_id
+
+    def add_forum(self, chat: int) -> Chat:
+        """Make a supergroup with topics."""
+        place = self.chat(chat)
+        place.kind, place.forum = "supergroup", True
+        return place
+
+    def add_topic(self, chat: int, name: str, *, by_bot: bool = False) -> int:
+        """Open a topic; return its thread id, which is the id of the message that opened it."""
+        place = self.chat(chat)
+        created = {"forum_topic_created": {"name": name, "icon_color": 7322096}}
+        sender = self.bot_id if by_bot else 1001
+        message = self._add(place, sender=sender, by_bot=by_bot, service=created)
+        message.thread = message.message_id
+        place.topics[message.message_id] = Topic(thread=message.message_id, name=name)
+        if not by_bot:
+            self.push({"message": self.json_of(message)})
+        return message.message_id
+
+    def block(self, chat: int, reason: str = "Forbidden: bot was blocked by the user") -> None:
+        """Shut the bot out of a chat."""
+        self.chat(chat).shut = reason
+
+    def migrate(self, chat: int, to: int) -> None:
+        """Turn a group into a supergroup with another id."""
+        self.chat(chat).moved_to = to
+        self.chat(to).kind = "supergroup"
+        self.push({"message": self._service(chat, {"migrate_to_chat_id": to})})
+
+    # What is there to see.
+
+    @property
+    def backlog(self) -> int:
+        """How many updates are not confirmed."""
+        return len(self._updates)
+
+    def messages(self, chat: int, *, thread: int | None = None) -> list[Message]:
+        """Return what is visible in a chat, or in one of its topics, oldest first."""
+        seen = self.chat(chat).messages.values()
+        return [m for m in seen if not m.deleted and (thread is None or m.thread == thread)]
+
+    def answers(self, chat: int, *, thread: int | None = None) -> list[Message]:
+        """Return the bot's messages, likewise."""
+        return [message for message in self.messages(chat, thread=thread) if message.by_bot]
+
+    async def wait_for(self, predicate: Callable[[], T], timeout_s: float = 5.0) -> T:
+        """Return the predicate's first true value; it is asked again after every change."""
+        with anyio.move_on_after(timeout_s):
+            while True:
+                event = self._changed
+                if value := predicate():
+                    return value
+                await event.wait()
+        raise AssertionError(f"nothing came within {timeout_s} s; {self.described()}")
+
+    def described(self) -> str:
+        """Return what happened last, for a failed test."""
+        return f"log: {self.log[-10:]}, violations: {self.violations}"
+
+    # For the methods.
+
+    def chat(self, chat_id: int) -> Chat:
+        """Return a chat, new if need be."""
+        if chat_id not in self.chats:
+            kind = "private" if chat_id > 0 else "supergroup"
+            kind = "group" if _SMALLEST_BASIC_GROUP < chat_id < 0 else kind
+            self.chats[chat_id] = Chat(chat_id=chat_id, kind=kind, title=f"Group {chat_id}")
+        return self.chats[chat_id]
+
+    def post(self, chat: Chat, **content: Unpack[Content]) -> Message:
+        """Add a message of the bot."""
+        message = self._add(chat, sender=self.bot_id, by_bot=True, **content)
+        self.log.append(("message", chat.chat_id, message.message_id))
+        return message
+
+    def keep(self, kind: str, upload: Upload) -> StoredFile:
+        """Keep a file."""
+        file = StoredFile(
+            file_id=f"file{len(self.files) + 1}",
+            kind=kind,
+            name=upload.name,
+            content=upload.content,
+            mime=upload.mime,
+        )
+        self.files[file.file_id] = file
+        return file
+
+    def json_of(self, message: Message) -> Json:
+        """Return a message with what it replies to."""
+        chat = self.chat(message.chat_id)
+        body = message_json(chat, message, self._sender(message))
+        answered = message.reply_to
+        if answered is None and message.thread is not None and not message.service:
+            answered = message.thread  # In a topic, everything answers the topic's first message.
+        if answered in chat.messages:
+            replied = chat.messages[answered]
+            body["reply_to_message"] = message_json(
+                chat, replied, self._sender(replied), nested=True
+            )
+        return body
+
+    def changed(self) -> None:
+        """Wake whoever waits."""
+        event, self._changed = self._changed, anyio.Event()
+        event.set()
+
+    def confirm(self, offset: int) -> None:
+        """Forget the updates before an offset; a negative one keeps that many of the last."""
+        while self._updates and (
+            self._updates[0]["update_id"] < offset if offset >= 0 else len(self._updates) > -offset
+        ):
+            self.confirmed.append(self._updates.popleft()["update_id"])
+
+    def forget_updates(self) -> None:
+        self._updates.clear()
+
+    async def poll(self, timeout_s: float, limit: int) -> list[Json]:
+        """Wait for updates; a later poll ends this one."""
+        if self._poller is not None:
+            self._poller.set()
+            self.changed()
+        ended = self._poller = anyio.Event()
+        try:
+            with anyio.move_on_after(timeout_s):
+                while not self._updates and not ended.is_set():
+                    await self._changed.wait()
+        finally:
+            if self._poller is ended:
+                self._poller = None
+        if ended.is_set():
+            raise ApiError(
+                409,
+                "Conflict: terminated by other getUpdates request; make sure that only one bot"
+                " instance is running",
+            )
+        return list(self._updates)[:limit]
+
+    def _add(
+        self, chat: Chat, *, sender: int, by_bot: bool = False, **content: Unpack[Content]
+    ) -> Message:
+        if chat.kind == "supergroup":
+            message_id = chat.next_id()
+        else:  # Private chats and basic groups share one sequence.
+            self._private_id += 1
+            message_id = self._private_id
+        message = Message(
+            message_id=message_id, chat_id=chat.chat_id, sender=sender, by_bot=by_bot, **content
+        )
+        return chat.add(message)
+
+    def _service(self, chat: int, service: Json) -> Json:
+        return self.json_of(self._add(self.chat(chat), sender=0, service=service))
+
+    def _sender(self, message: Message) -> Json | None:
+        if message.by_bot:
+            return self.bot
+        return user_json(message.sender) if message.sender else None
+
+    def _wanted(self, kinds: Sequence[str]) -> bool:
+        if not self.allowed_updates:
+            return not set(kinds) <= _NOT_BY_DEFAULT
+        return any(kind in self.allowed_updates for kind in kinds)
+
+    def _visible(self, chat: Chat, message: Message) -> bool:
+        if chat.kind == "private" or not self.privacy:
+            return True
+        replied = chat.messages.get(message.reply_to or 0)
+        if replied is not None and replied.by_bot:
+            return True
+        return any(self._concerns(message.text, entity) for entity in message.entities)
+
+    def _concerns(self, text: str, entity: Json) -> bool:
+        """Tell whether a mention or command means the bot."""
+        encoded = text.encode("utf-16-le", "surrogatepass")[entity["offset"] * 2 :]
+        shown = encoded[: entity["length"] * 2].decode("utf-16-le", "replace").lower()
+        name = self.username.lower()
+        match entity["type"]:
+            case "bot_command":
+                return shown.partition("@")[2] in {"", name}
+            case "mention":
+                return shown == f"@{name}"
+            case "text_mention":
+                return bool(entity["user"]["id"] == self.bot_id)
+            case _:
+                return False
