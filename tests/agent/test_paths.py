@@ -1,0 +1,87 @@
+"""Virtual paths, pure: the table of what is refused, and masking."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.errors import PathRefused
+from agent.paths import Mapping, PathTable, normalise
+
+TABLE = PathTable(
+    [
+        Mapping(virtual="/mnt/user-data/workspace", host=Path("/data/t/user-data/workspace")),
+        Mapping(virtual="/mnt/user-data/outputs", host=Path("/data/t/user-data/outputs")),
+        Mapping(virtual="/mnt/docs", host=Path("/srv/docs"), read_only=True),
+        Mapping(virtual="/mnt/docs/drafts", host=Path("/srv/drafts")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "virtual"),
+    [
+        ("/mnt/user-data/outputs/a.txt", "/mnt/user-data/outputs/a.txt"),
+        ("/mnt/user-data/outputs/", "/mnt/user-data/outputs"),
+        ("//mnt//user-data/./outputs/a", "/mnt/user-data/outputs/a"),
+        ("a/b.txt", "/mnt/user-data/workspace/a/b.txt"),
+        ("./a", "/mnt/user-data/workspace/a"),
+        ("/mnt/docs/drafts/x", "/mnt/docs/drafts/x"),
+        ("/mnt/docs/drafts2/x", "/mnt/docs/drafts2/x"),
+        ("..hidden", "/mnt/user-data/workspace/..hidden"),
+    ],
+)
+def test_a_place_is_found(path: str, virtual: str):
+    assert TABLE.place(path).virtual == virtual
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "",
+            "   ",
+            "\0",
+            "a\0b",
+            "x" * 5000,
+            "..",
+            "../a",
+            "/mnt/user-data/outputs/../../../etc/passwd",
+        ),
+        *("a\\..\\b", "..\\a", "a\\b", "/mnt/user-data", "/mnt/user-data/", "/mnt", "/"),
+        *(
+            "/mnt/user-data2/a",
+            "/mnt/user-data/outputs2",
+            "/mnt/user-data/outputs.bak/a",
+            "/etc/passwd",
+        ),
+        *("/data/t/user-data/workspace/a", "/MNT/user-data/outputs/a", "~/a/../b"),
+    ],
+)
+def test_a_path_is_refused(path: str):
+    with pytest.raises(PathRefused):
+        TABLE.place(path)
+
+
+def test_the_refusal_names_the_folders_that_can_be_used() -> None:
+    with pytest.raises(PathRefused, match="/mnt/user-data/outputs, /mnt/user-data/workspace"):
+        TABLE.place("/etc/passwd")
+
+
+def test_read_only_folders_can_be_read_and_not_written() -> None:
+    assert TABLE.place("/mnt/docs/a").mapping.read_only
+    with pytest.raises(PathRefused, match="write access to /mnt/docs is not allowed"):
+        TABLE.place("/mnt/docs/a", write=True)
+    assert TABLE.place("/mnt/docs/drafts/a", write=True).parts == ("a",)
+
+
+def test_host_paths_become_virtual_at_path_boundaries() -> None:
+    text = "cat /srv/docs/a /srv/docs2 /srv/docs.bak /srv/docs: /data/t/user-data/outputs. /srv/drafts/x"
+    assert TABLE.mask(text) == (
+        "cat /mnt/docs/a /srv/docs2 /srv/docs.bak /mnt/docs: /mnt/user-data/outputs. /mnt/docs/drafts/x"
+    )
+    assert TABLE.virtual(Path("/srv/docs/a/b")) == "/mnt/docs/a/b"
+    assert TABLE.virtual(Path("/srv/docsx")) is None
+
+
+def test_normalising_is_idempotent() -> None:
+    assert normalise(normalise("a//b/./c")) == "/mnt/user-data/workspace/a/b/c"

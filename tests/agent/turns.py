@@ -1,0 +1,69 @@
+"""Runs turns of the real lead agent for tests: a data folder, a checkpoint file, a model of the test's choice."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from agent.config import TitleConfig
+from agent.folders import Folders, ThreadFolders
+from agent.lead import LeadGraph
+from agent.middleware import middleware_chain
+from agent.sandbox.local import LocalSandboxes
+from agent.state import ThreadState
+from agent.tools.answers import Limits
+from agent.tools.catalog import built_in_tools
+
+THREAD = "11111111-2222-4333-8444-555555555555"
+CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
+
+
+class Room:
+    """One thread of an agent around a scripted model."""
+
+    def __init__(self, graph: LeadGraph, folders: ThreadFolders) -> None:
+        self.graph = graph
+        self.folders = folders
+
+    async def say(self, text: str) -> list[AnyMessage]:
+        """Run one turn and return the thread's messages."""
+        state = await self.graph.ainvoke({"messages": [HumanMessage(text)]}, CONFIG)
+        messages: list[AnyMessage] = state["messages"]
+        return messages
+
+    async def state(self) -> dict[str, Any]:
+        """Return the thread's stored state."""
+        return dict((await self.graph.aget_state(CONFIG)).values)
+
+
+@asynccontextmanager
+async def room(
+    home: Path,
+    model: BaseChatModel,
+    *,
+    tools: Sequence[BaseTool] = (),
+    title: TitleConfig | None = None,
+    title_model: BaseChatModel | None = None,
+    limits: Limits | None = None,
+) -> AsyncIterator[Room]:
+    """Open a thread whose agent has the real chain, the built-in tools and the tools given."""
+    folders = Folders(home)
+    built_in = built_in_tools(LocalSandboxes(folders), limits or Limits())
+    async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
+        graph = create_agent(
+            model,
+            [*built_in, *tools],
+            middleware=middleware_chain(
+                folders=folders, title=title or TitleConfig(), title_model=title_model
+            ),
+            state_schema=ThreadState,
+            checkpointer=checkpointer,
+        )
+        yield Room(graph, folders.of(THREAD))

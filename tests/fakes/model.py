@@ -1,0 +1,298 @@
+"""An OpenAI-compatible model server on 127.0.0.1: scripted answers, and a record of every request.
+
+    async with FakeModelServer() as server:
+        server.reply(Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),)), "Nothing there.")
+        ... ChatOpenAI(base_url=server.base_url, api_key="test", model="fake") ...
+        assert server.requests[0].last_user_text == "hi"
+
+Without a script it echoes: "You said: ...". Answers are queued with `reply`, or made by `server.answer`.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from aiohttp import web
+
+from agent.models.playback import words
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of a reply."""
+
+    name: str
+    args: dict[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer of the server.
+
+    Attributes:
+        text: What the model says; streamed word by word.
+        calls: Which tools it calls.
+        reasoning: Streamed before the text, in the field that vLLM uses.
+        first_token_delay_s: Pause before the first chunk.
+        token_delay_s: Pause before each further chunk; None = the server's.
+        hang_after: Stop after so many words and keep the connection open; None = never.
+        drop_after: Break the connection after so many words; None = never.
+        status: An HTTP error instead of an answer, when not 200.
+        headers: Of the answer, for example Retry-After.
+        finish_reason: None = derived.
+    """
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    reasoning: str = ""
+    first_token_delay_s: float = 0.0
+    token_delay_s: float | None = None
+    hang_after: int | None = None
+    drop_after: int | None = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    finish_reason: str | None = None
+
+
+@dataclass
+class ModelRequest:
+    """A request as the server saw it.
+
+    Attributes:
+        body: The JSON body.
+        headers: The HTTP headers.
+        finished: The answer was sent to its end.
+        closed_by_client: The client went away before that.
+    """
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+    finished: bool = False
+    closed_by_client: bool = False
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation that the model was shown."""
+        messages: list[dict[str, Any]] = self.body.get("messages", [])
+        return messages
+
+    @property
+    def last_user_text(self) -> str:
+        """What the user said last, as text."""
+        said = [m["content"] for m in self.messages if m["role"] == "user"]
+        return _text(said[-1]) if said else ""
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Which tools were offered."""
+        return [tool["function"]["name"] for tool in self.body.get("tools", [])]
+
+
+class Dropped(ConnectionResetError):
+    """The connection was broken as scripted."""
+
+
+Answer = Callable[[ModelRequest], Reply]
+
+
+class FakeModelServer:
+    """POST /v1/chat/completions (streamed or not) and GET /v1/models."""
+
+    def __init__(self, *, token_delay_s: float = 0.0, answer: Answer | None = None) -> None:
+        self.token_delay_s = token_delay_s
+        self.answer = answer or _echo
+        self.requests: list[ModelRequest] = []
+        self.base_url = ""
+        self._queue: deque[Reply] = deque()
+        self._changed = anyio.Event()
+        self._runner: web.AppRunner | None = None
+        self._stopping = False
+
+    def reply(self, *replies: Reply | str) -> None:
+        """Queue answers, one for each further request; a string is a reply with that text."""
+        self._queue.extend(Reply(text=r) if isinstance(r, str) else r for r in replies)
+
+    async def until(
+        self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = 5.0
+    ) -> None:
+        """Wait until something holds of the requests, for example that one was closed by its client."""
+        with anyio.fail_after(within_s):
+            while not condition(self):
+                await self._changed.wait()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64_000_000)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/v1/models", self._models)
+        # Cancellation of the handler is how a client that went away is noticed.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+
+    async def _complete(self, http: web.Request) -> web.StreamResponse:
+        request = ModelRequest(body=await http.json(), headers=dict(http.headers))
+        self.requests.append(request)
+        self._tell()
+        reply = self._queue.popleft() if self._queue else self.answer(request)
+        try:
+            response = await self._respond(http, request, reply)
+        except Dropped:
+            raise
+        except (asyncio.CancelledError, ConnectionError):
+            request.closed_by_client = not self._stopping
+            raise
+        else:
+            request.finished = reply.status == 200
+            return response
+        finally:
+            self._tell()
+
+    async def _respond(
+        self, http: web.Request, request: ModelRequest, reply: Reply
+    ) -> web.StreamResponse:
+        if reply.status != 200:
+            error = {"message": "scripted error", "type": "server_error", "code": reply.status}
+            return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
+        if request.body.get("stream"):
+            return await self._stream(http, request, reply)
+        await anyio.sleep(reply.first_token_delay_s)
+        if reply.hang_after is not None:
+            await anyio.sleep_forever()
+        if reply.drop_after is not None:
+            _drop(http)
+        return web.json_response(_whole(request, reply), headers=reply.headers)
+
+    async def _stream(
+        self, http: web.Request, request: ModelRequest, reply: Reply
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"content-type": "text/event-stream", **reply.headers}
+        )
+        await response.prepare(http)
+        await anyio.sleep(reply.first_token_delay_s)
+        pause = self.token_delay_s if reply.token_delay_s is None else reply.token_delay_s
+        async for delta in self._deltas(http, reply):
+            await response.write(_frame(_chunk(request, delta)))
+            await anyio.sleep(pause)
+        await response.write(_frame(_chunk(request, {}, finish_reason=_reason(reply))))
+        if (request.body.get("stream_options") or {}).get("include_usage"):
+            usage = {**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)}
+            await response.write(_frame(usage))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _deltas(self, http: web.Request, reply: Reply) -> AsyncIterator[dict[str, Any]]:
+        yield {"role": "assistant", "content": ""}
+        for word in words(reply.reasoning):
+            yield {"reasoning": word}
+        for sent, word in enumerate([*words(reply.text), ""]):
+            if reply.hang_after == sent:
+                await anyio.sleep_forever()
+            if reply.drop_after == sent:
+                _drop(http)
+            if word:
+                yield {"content": word}
+        for index, call in enumerate(reply.calls):
+            for delta in _call_deltas(call, index):
+                yield delta
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+
+def _echo(request: ModelRequest) -> Reply:
+    return Reply(text=f"You said: {request.last_user_text}")
+
+
+def _drop(http: web.Request) -> None:
+    if http.transport is not None:
+        http.transport.abort()
+    raise Dropped
+
+
+def _frame(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def _chunk(
+    request: ModelRequest, delta: dict[str, Any], *, finish_reason: str | None = None
+) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return {**_head(request, "chat.completion.chunk"), "choices": [choice]}
+
+
+def _whole(request: ModelRequest, reply: Reply) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
+    if reply.reasoning:
+        message["reasoning"] = reply.reasoning
+    if reply.calls:
+        message["tool_calls"] = [
+            _call(call, index, json.dumps(call.args)) for index, call in enumerate(reply.calls)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": _reason(reply)}
+    head = _head(request, "chat.completion")
+    return {**head, "choices": [choice], "usage": _usage(request, reply)}
+
+
+def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
+    model = request.body.get("model", "fake")
+    return {"id": "chatcmpl-fake", "object": kind, "created": 1, "model": model}
+
+
+def _call(call: Call, index: int, arguments: str) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id or f"call_{call.name}_{index}", "type": "function", "function": function}
+
+
+def _call_deltas(call: Call, index: int) -> list[dict[str, Any]]:
+    arguments = json.dumps(call.args)
+    half = len(arguments) // 2
+    pieces: list[dict[str, Any]] = [{"index": index, **_call(call, index, "")}]
+    pieces += [
+        {"index": index, "function": {"arguments": piece}}
+        for piece in (arguments[:half], arguments[half:])
+    ]
+    return [{"tool_calls": [piece]} for piece in pieces]
+
+
+def _reason(reply: Reply) -> str:
+    return reply.finish_reason or ("tool_calls" if reply.calls else "stop")
+
+
+def _usage(request: ModelRequest, reply: Reply) -> dict[str, int]:
+    prompt = sum(len(_text(message.get("content"))) for message in request.messages) // 4 + 1
+    completion = len(words(reply.text)) + len(reply.calls) + 1
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def _text(content: object) -> str:
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")

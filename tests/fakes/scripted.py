@@ -1,0 +1,122 @@
+"""A chat model without a server: says what a test wrote down, streamed like the demo model streams."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import anyio
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models.chat_models import generate_from_stream
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import PrivateAttr
+from typing_extensions import override
+
+from agent.models.playback import Call, Turn, chunks_of
+
+__all__ = ["Call", "ScriptedChatModel", "Turn"]
+
+Script = Turn | Exception
+
+
+class ScriptedChatModel(BaseChatModel):
+    """Plays one entry of its script for each call; an exception is raised, an exhausted script says "(done)".
+
+    Attributes:
+        delay_s: Pause before each chunk.
+        hang: Never answer; for tests that cancel.
+    """
+
+    delay_s: float = 0.0
+    hang: bool = False
+
+    _script: deque[Script] = PrivateAttr(default_factory=deque)
+    _prompts: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+    _called: anyio.Event = PrivateAttr(default_factory=anyio.Event)
+
+    @classmethod
+    def playing(
+        cls, *script: Script | str, delay_s: float = 0.0, hang: bool = False
+    ) -> "ScriptedChatModel":
+        """Build a model with its script; a string is a turn that says it."""
+        model = cls(delay_s=delay_s, hang=hang)
+        model._script.extend(
+            Turn(text=entry) if isinstance(entry, str) else entry for entry in script
+        )
+        return model
+
+    @property
+    def prompts(self) -> list[list[BaseMessage]]:
+        """The messages of every call, system prompt included."""
+        return self._prompts
+
+    @property
+    def called(self) -> anyio.Event:
+        """Is set with the first call."""
+        return self._called
+
+    @property
+    @override
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    @override
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
+
+    @override
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return generate_from_stream(self._stream(messages))
+
+    @override
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for chunk in chunks_of(self._next(messages), messages):
+            yield ChatGenerationChunk(message=chunk)
+
+    @override
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        turn = self._next(messages)
+        if self.hang:
+            await anyio.sleep_forever()
+        for chunk in chunks_of(turn, messages):
+            await anyio.sleep(self.delay_s)
+            piece = ChatGenerationChunk(message=chunk)
+            if run_manager is not None:
+                await run_manager.on_llm_new_token(piece.text, chunk=piece)
+            yield piece
+
+    def _next(self, messages: list[BaseMessage]) -> Turn:
+        self._prompts.append(list(messages))
+        self._called.set()
+        entry = self._script.popleft() if self._script else Turn(text="(done)")
+        if isinstance(entry, Exception):
+            raise entry
+        return entry
