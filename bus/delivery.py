@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 SEND_DEADLINE_S = 60.0
 """One attempt may take this long; what takes longer is in doubt."""
 
+STOP_GRACE_S = 3.0
+"""How long an attempt that is under way may go on when Parley stops; what takes longer is in doubt."""
+
 MAX_INTERNAL_ERRORS = 3
 """Attempts at a delivery that fails for a reason of our own."""
 
@@ -95,6 +98,7 @@ class Delivery:
         self._patience = patience or Patience()
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._settled: dict[str, anyio.Event] = {}
+        self._attempts: set[anyio.CancelScope] = set()
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -108,6 +112,8 @@ class Delivery:
                 await anyio.sleep_forever()
             finally:
                 self._tasks = None
+                for attempt in self._attempts:
+                    attempt.deadline = min(attempt.deadline, anyio.current_time() + STOP_GRACE_S)
 
     def notify(self, key: ConversationKey) -> None:
         """Say that rows of this conversation may be due. Cheap; call it after every commit of deliveries."""
@@ -232,12 +238,18 @@ class Delivery:
         await self.pacer.turn(chat, adapter.capabilities.send_interval_s)
         if not await self.outbox.begin(row.id, now=self._now()):
             return
-        try:
-            with anyio.fail_after(SEND_DEADLINE_S):
+        # Shielded: what the platform has taken must be recorded, also while Parley stops.
+        deadline = anyio.current_time() + SEND_DEADLINE_S
+        with anyio.CancelScope(shield=True, deadline=deadline) as scope:
+            self._attempts.add(scope)
+            try:
                 message = await self._send(row, body, adapter)
-        except TimeoutError:
-            raise DeliveryError("no answer in time", retryable=True, ambiguous=True) from None
-        await self._delivered(row, body, message, uncertain=row.error == REPEATED)
+                await self._record(row, message, uncertain=row.error == REPEATED)
+            finally:
+                self._attempts.discard(scope)
+        if scope.cancelled_caught:
+            raise DeliveryError("no answer in time", retryable=True, ambiguous=True)
+        await self._close(row, body)
 
     async def _send(self, row: DeliveryRow, body: Body, adapter: Adapter) -> MessageId:
         match body:
@@ -286,7 +298,8 @@ class Delivery:
         if isinstance(adapter, Finds):
             return await self._look_up(row, body, adapter)
         if row.error == REPEATED:
-            await self._delivered(row, body, None, uncertain=True)
+            await self._record(row, None, uncertain=True)
+            await self._close(row, body)
         else:
             await self._repeat_once(row)
         return False
@@ -307,7 +320,8 @@ class Delivery:
         except TimeoutError:
             return False
         if found is not None:
-            await self._delivered(row, body, found)
+            await self._record(row, found, uncertain=False)
+            await self._close(row, body)
         return found is None
 
     async def _repeat_once(self, row: DeliveryRow) -> None:
@@ -341,13 +355,12 @@ class Delivery:
             case _:
                 assert_never(verdict)
 
-    async def _delivered(
-        self, row: DeliveryRow, body: Body, message: MessageId | None, *, uncertain: bool = False
+    async def _record(
+        self, row: DeliveryRow, message: MessageId | None, *, uncertain: bool
     ) -> None:
         await self.outbox.delivered(row.id, message, now=self._now(), uncertain=uncertain)
         if message and row.conversation.topic:
             await self._origins.remember(row.conversation, message)
-        await self._close(row, body)
 
     async def _fail(self, row: DeliveryRow, body: Body, error: str) -> None:
         await self.outbox.fail(row.id, error=error, now=self._now())

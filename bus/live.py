@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 WORKING_TEXT = "…"
 """What a card says before the first word."""
 
-PATCH_DEADLINE_S = 15.0
+PATCH_DEADLINE_S = 8.0
 """One patch may take this long; a lost frame is made good by the next one or by the final."""
 
 SPLIT_IN_THREAD_CHARS = 4000

@@ -9,10 +9,11 @@ import httpx
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from typing_extensions import override
 
 from bus.delivery import REPEATED, Delivery, Patience
 from bus.errors import DeliveryError
-from bus.messages import FileDelivery, Place, TextDelivery, encode_delivery
+from bus.messages import FileDelivery, MessageId, Place, TextDelivery, encode_delivery
 from bus.retry import Backoff
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -254,3 +255,23 @@ async def _until_error(delivery: Delivery, key: str, error: str) -> None:
             if row is not None and row.error == error:
                 return
             await anyio.sleep(0.01)
+
+
+async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> None:
+    platform = SlowPlatform()
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        await platform.until(1)
+    async with pump(platform, tmp_path) as delivery:
+        row = await settle(delivery, "a")
+    assert (row.state, row.attempts, platform.texts) == ("delivered", 1, ["hello"])
+
+
+class SlowPlatform(FakePlatform):
+    """Shows a message at once and answers a little later."""
+
+    @override
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        message = await super().send(place, markdown, key=key)
+        await anyio.sleep(0.2)
+        return message
