@@ -108,9 +108,14 @@ def graph_input(request: RunRequest) -> object:
     """Return what the graph is started with. Raises InvalidRequest."""
     if request.command is not None:
         return _command(request.command)
-    if isinstance(request.input, Mapping) and "messages" in request.input:
-        return {**request.input, "messages": _messages(request.input["messages"])}
-    return request.input
+    return state_values(request.input)
+
+
+def state_values(given: object) -> object:
+    """Return values for a state, with the messages among them converted. Raises InvalidRequest."""
+    if isinstance(given, Mapping) and "messages" in given:
+        return {**given, "messages": _messages(given["messages"])}
+    return given
 
 
 def _own_removed(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,14 +27,19 @@ class EventLog:
     Args:
         state: Returns the run's values so far, for readers who missed events.
         max_bytes: Bound of what is kept.
+        first: The number of the first event.
     """
 
     def __init__(
-        self, *, state: Callable[[], object] = lambda: None, max_bytes: int = MAX_BYTES
+        self,
+        *,
+        state: Callable[[], object] = lambda: None,
+        max_bytes: int = MAX_BYTES,
+        first: int = 1,
     ) -> None:
         self._events: list[RunEvent] = []
-        self._first = 1
-        self._next = 1
+        self._first = first
+        self._next = first
         self._max_bytes = max_bytes
         self._state = state
         self._changed: anyio.Event | None = None
@@ -80,7 +85,7 @@ class EventLog:
 
     def subscribe(self, after: int = 0, *, coalesce_s: float = COALESCE_S) -> "Subscription":
         """Return a reader that starts after event `after` (0 = from the first)."""
-        return Subscription(self, min(max(after, 0), self.last_id), coalesce_s)
+        return Subscription(self, min(after, self.last_id), coalesce_s)
 
     def _wake(self) -> None:
         if self._changed is not None:

@@ -1,0 +1,123 @@
+"""The state of a thread: read, looked back on, written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import StateSnapshot
+
+from agent.runtime.errors import InvalidRequest
+from agent.runtime.request import state_values
+from agent.runtime.runs import RunManager
+from agent.runtime.worker import Graph, interrupts_of
+from store.threads import Thread
+
+_INTERNAL = ("__", "branch:", "join:")
+"""Channels that LangGraph keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A change of a thread's state from outside a run.
+
+    Attributes:
+        values: What a node would return; None with `as_node` only moves on.
+        as_node: The node it is to look as if it came from.
+        checkpoint: Where to fork from; empty = the newest checkpoint.
+    """
+
+    values: Any = None
+    as_node: str | None = None
+    checkpoint: Mapping[str, Any]
+
+
+class ThreadStates:
+    """States of threads, read through the graph that last ran on them."""
+
+    def __init__(self, runs: RunManager) -> None:
+        self._runs = runs
+
+    async def values(self, thread_id: str) -> dict[str, Any] | None:
+        """Return the newest values as they were saved, without building a graph; None before the first."""
+        found = await self._runs.checkpointer.aget_tuple(_config(thread_id, {}))
+        if found is None:
+            return None
+        channels = found.checkpoint["channel_values"]
+        return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL)}
+
+    async def snapshot(
+        self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
+    ) -> StateSnapshot | None:
+        """Return the state at a checkpoint (empty = the newest); None for a thread without any graph."""
+        graph = self._graph(thread)
+        if graph is None:
+            return None
+        return await graph.aget_state(_config(thread.thread_id, checkpoint), subgraphs=subgraphs)
+
+    async def history(
+        self,
+        thread: Thread,
+        *,
+        limit: int,
+        before: Mapping[str, Any] | None,
+        metadata: Mapping[str, Any] | None,
+        checkpoint: Mapping[str, Any],
+    ) -> list[StateSnapshot]:
+        """Return past states, newest first."""
+        graph = self._graph(thread)
+        if graph is None:
+            return []
+        config = _config(thread.thread_id, checkpoint)
+        earlier = _config(thread.thread_id, before) if before else None
+        found = graph.aget_state_history(
+            config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
+        )
+        return [snapshot async for snapshot in found]
+
+    async def update(self, thread: Thread, change: Update) -> RunnableConfig:
+        """Write a new checkpoint; return its config.
+
+        Raises:
+            ThreadBusy: a run holds the thread.
+            InvalidRequest: the graph does not take this change.
+        """
+        graph = self._graph(thread)
+        if graph is None:
+            raise InvalidRequest("The thread has no graph yet: start a run on it first.")
+        config = _config(thread.thread_id, change.checkpoint)
+        async with self._runs.quiet(thread.thread_id):
+            try:
+                written = await graph.aupdate_state(
+                    config, state_values(change.values), as_node=change.as_node
+                )
+            except (ValueError, TypeError, KeyError, RuntimeError) as error:
+                raise InvalidRequest(str(error)) from error
+            state = await graph.aget_state(_config(thread.thread_id, {}))
+            title = state.values.get("title") if isinstance(state.values, dict) else None
+            await self._runs.threads.state_changed(
+                thread.thread_id,
+                status="interrupted" if state.next else "idle",
+                interrupts=interrupts_of(state),
+                title=title if isinstance(title, str) else None,
+                now=self._runs.now(),
+            )
+        return written
+
+    def _graph(self, thread: Thread) -> Graph | None:
+        """Return the graph of the thread's last run, or the first there is."""
+        graphs = self._runs.graphs
+        graph_id = thread.metadata.get("graph_id")
+        if graph_id not in graphs:
+            graph_id = next(iter(graphs), None)
+        if graph_id is None:
+            return None
+        return self._runs.graph(graph_id, _config(thread.thread_id, {}))
+
+
+def _config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:
+    where: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": ""}
+    for key in ("checkpoint_id", "checkpoint_ns"):
+        if checkpoint.get(key):
+            where[key] = str(checkpoint[key])
+    return {"configurable": where}

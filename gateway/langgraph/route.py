@@ -1,0 +1,112 @@
+"""What every handler of this API shares: reading a body, checking an id, saying what was wrong."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+from uuid import UUID
+
+import orjson
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import override
+
+from agent.runtime.errors import (
+    Closing,
+    InvalidRequest,
+    RuntimeProblem,
+    ThreadBusy,
+    UnknownAssistant,
+)
+from agent.runtime.serialise import dumps
+from store.errors import Conflict, NotFound
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Body = TypeVar("Body", bound=BaseModel)
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (ThreadBusy, 409),
+    (Conflict, 409),
+    (NotFound, 404),
+    (Closing, 503),
+)
+
+
+class Refused(Exception):
+    """A request that cannot be served; carries the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class WireRoute(APIRoute):
+    """A route whose errors are `{"detail": text}` with LangGraph's status codes."""
+
+    @override
+    def get_route_handler(self) -> Handler:
+        inner = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except Refused as error:
+                return problem(error.status, error.detail)
+            except (RuntimeProblem, NotFound, Conflict) as error:
+                return problem(status_of(error), str(error))
+
+        return handler
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of an error of the runtime or the store."""
+    if isinstance(error, UnknownAssistant):
+        return 422 if error.by_name else 404
+    if isinstance(error, InvalidRequest):
+        return 422 if error.malformed else 400
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def answer(
+    value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return JSON."""
+    return Response(
+        dumps(value), status_code=status, headers=headers, media_type="application/json"
+    )
+
+
+def problem(status: int, detail: str) -> Response:
+    """Return an error."""
+    return answer({"detail": detail}, status=status)
+
+
+async def read_body(request: Request, model: type[Body]) -> Body:
+    """Return the request's body as `model`; unknown fields are ignored. Raises Refused (422)."""
+    raw = await request.body()
+    try:
+        given = orjson.loads(raw) if raw else {}
+    except orjson.JSONDecodeError:
+        raise Refused(422, "Invalid JSON in request body") from None
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise Refused(422, _explain(error)) from None
+
+
+def checked_id(given: str, what: str) -> str:
+    """Return a thread's, run's or assistant's id in its canonical form. Raises Refused (422)."""
+    try:
+        return str(UUID(given))
+    except ValueError:
+        raise Refused(422, f"Invalid {what} ID: must be a UUID") from None
+
+
+def _explain(error: ValidationError) -> str:
+    """Say which fields are wrong and why, without repeating their values."""
+    parts = []
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        place = ".".join(str(step) for step in one["loc"]) or "body"
+        parts.append(f"{place}: {one['msg']}")
+    return "; ".join(parts)

@@ -1,0 +1,134 @@
+"""Rows and states as the LangGraph wire format shows them. Pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import PregelTask, StateSnapshot
+
+from agent.runtime.runs import assistant_id_of
+from store.runs import Run
+from store.threads import Thread
+
+View = dict[str, Any]
+
+BEGINNING = "2024-01-01T00:00:00+00:00"
+"""When the built-in assistants were made: they have no row, and a fixed time keeps answers comparable."""
+
+
+def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
+    """Return a Thread."""
+    return {
+        "thread_id": thread.thread_id,
+        "created_at": when(thread.created_at),
+        "updated_at": when(thread.updated_at),
+        "state_updated_at": when(thread.state_updated_at),
+        "metadata": thread.metadata,
+        "status": thread.status,
+        "config": {"configurable": {}},
+        "values": values,
+        "error": thread.error,
+        "interrupts": thread.interrupts,
+    }
+
+
+def run_view(run: Run) -> View:
+    """Return a Run."""
+    return {
+        "run_id": run.run_id,
+        "thread_id": run.thread_id,
+        "assistant_id": run.assistant_id,
+        "metadata": run.metadata,
+        "status": run.status,
+        "kwargs": run.kwargs,
+        "multitask_strategy": run.multitask_strategy,
+        "created_at": when(run.created_at),
+        "updated_at": when(run.updated_at),
+    }
+
+
+def assistant_view(graph_id: str) -> View:
+    """Return the Assistant that exists for a graph."""
+    return {
+        "assistant_id": assistant_id_of(graph_id),
+        "graph_id": graph_id,
+        "config": {},
+        "context": {},
+        "metadata": {"created_by": "system"},
+        "name": graph_id,
+        "created_at": BEGINNING,
+        "updated_at": BEGINNING,
+        "version": 1,
+        "description": None,
+    }
+
+
+def state_view(state: StateSnapshot | None) -> View:
+    """Return a ThreadState; one without checkpoint is a thread on which nothing ran yet."""
+    checkpoint = checkpoint_view(state.config) if state else None
+    if state is None or checkpoint is None or checkpoint["checkpoint_id"] is None:
+        return {
+            "values": {},
+            "next": [],
+            "tasks": [],
+            "metadata": None,
+            "created_at": None,
+            "checkpoint": None,
+            "parent_checkpoint": None,
+            "interrupts": [],
+            "checkpoint_id": None,
+            "parent_checkpoint_id": None,
+        }
+    parent = checkpoint_view(state.parent_config)
+    return {
+        "values": state.values,
+        "next": state.next,
+        "tasks": [_task_view(task) for task in state.tasks],
+        "metadata": state.metadata,
+        "created_at": state.created_at,
+        "checkpoint": checkpoint,
+        "parent_checkpoint": parent,
+        "interrupts": [_interrupt_view(one) for one in state.interrupts],
+        "checkpoint_id": checkpoint["checkpoint_id"],
+        "parent_checkpoint_id": parent["checkpoint_id"] if parent else None,
+    }
+
+
+def checkpoint_view(config: RunnableConfig | None) -> View | None:
+    """Return the checkpoint that a config names."""
+    if not config:
+        return None
+    where = config["configurable"]
+    return {
+        "checkpoint_id": where.get("checkpoint_id"),
+        "thread_id": where.get("thread_id"),
+        "checkpoint_ns": where.get("checkpoint_ns", ""),
+    }
+
+
+def when(seconds: float) -> str:
+    """Return a time as the API shows it.
+
+    >>> when(0.5)
+    '1970-01-01T00:00:00.500000+00:00'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+def _task_view(task: PregelTask) -> View:
+    nested = task.state
+    return {
+        "id": task.id,
+        "name": task.name,
+        "path": task.path,
+        "error": repr(task.error) if task.error else None,
+        "interrupts": [_interrupt_view(one) for one in task.interrupts],
+        "checkpoint": nested["configurable"] if isinstance(nested, dict) else None,
+        "state": state_view(nested) if isinstance(nested, StateSnapshot) else None,
+        "result": task.result,
+    }
+
+
+def _interrupt_view(one: Any) -> View:  # noqa: ANN401 - LangGraph's Interrupt, whose value is anything
+    return {"id": one.id, "value": one.value}

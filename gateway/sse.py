@@ -1,0 +1,170 @@
+"""A run's events as server-sent events, and answers that take long. Both notice when the client is gone."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from agent.runtime.events import RunEvent
+from agent.runtime.stream import Subscription
+
+HEARTBEAT = b": heartbeat\n\n"
+
+PATIENCE_S = 0.25
+"""How long an answer that is not ready is waited for before it is streamed: most runs of this length are over,
+and an answer in one piece costs half of one with keep-alives and a watch on the client."""
+
+Gone = Callable[[], None]
+Wanted = Callable[[RunEvent], bool]
+
+
+def frame(event: RunEvent) -> bytes:
+    r"""Return one frame.
+
+    >>> frame(RunEvent(3, "values", b"{}"))
+    b'event: values\ndata: {}\nid: 3\n\n'
+    """
+    return b"event: %b\ndata: %b\nid: %d\n\n" % (event.name.encode(), event.data, event.id)
+
+
+def frames(events: Iterable[RunEvent], wanted: Wanted) -> bytes:
+    """Return the frames of those events that are wanted, for one write."""
+    return b"".join([frame(event) for event in events if wanted(event)])
+
+
+def last_event_id(header: str | None) -> int:
+    """Return the number after which a client wants events; anything that is not one of ours means all.
+
+    >>> last_event_id("7"), last_event_id("-1"), last_event_id(None), last_event_id("1795192453503-0")
+    (7, 0, 0, 0)
+    """
+    try:
+        return max(0, int(header or 0))
+    except ValueError:
+        return 0
+
+
+class EventStream(Response):
+    """A stream of events from a subscription, until the run ends or the client goes.
+
+    Args:
+        subscription: Where the events come from.
+        wanted: Which of them the client asked for.
+        gone: Called when the client leaves before the end.
+        heartbeat_s: Silence before a comment that keeps proxies and clients patient, seconds.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        headers: Mapping[str, str],
+        heartbeat_s: float,
+        wanted: Wanted = lambda _event: True,
+        gone: Gone = lambda: None,
+    ) -> None:
+        super().__init__(
+            headers={
+                **headers,
+                "Cache-Control": "no-store, no-transform",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        del self.headers["content-length"]
+        self._subscription = subscription
+        self._wanted = wanted
+        self._gone = gone
+        self._heartbeat_s = heartbeat_s
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _start(self, send)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
+            while (
+                events := await self._subscription.receive(idle_s=self._heartbeat_s)
+            ) is not None:
+                body = frames(events, self._wanted) if events else HEARTBEAT
+                if body:
+                    await _more(send, body)
+            tasks.cancel_scope.cancel()
+        await _end(send)
+
+
+class LateAnswer(Response):
+    """JSON that may take long. Blank lines, which JSON allows in front, show that somebody is still there.
+
+    Args:
+        ready: Set when the answer can be had.
+        result: Returns the answer.
+        gone: Called when the client leaves before the answer.
+        heartbeat_s: Silence before a blank line, seconds.
+    """
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        ready: anyio.Event,
+        result: Callable[[], bytes],
+        *,
+        headers: Mapping[str, str],
+        heartbeat_s: float,
+        gone: Gone = lambda: None,
+    ) -> None:
+        super().__init__(headers=dict(headers))
+        self._ready = ready
+        self._result = result
+        self._gone = gone
+        self._heartbeat_s = heartbeat_s
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with anyio.move_on_after(min(PATIENCE_S, self._heartbeat_s)):
+            await self._ready.wait()
+        if self._ready.is_set():
+            self.body = self._result()
+            self.headers["content-length"] = str(len(self.body))
+            await super().__call__(scope, receive, send)
+            return
+        del self.headers["content-length"]
+        await _start(self, send)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
+            while not self._ready.is_set():
+                with anyio.move_on_after(self._heartbeat_s) as silence:
+                    await self._ready.wait()
+                if silence.cancelled_caught:
+                    await _more(send, b"\n")
+            await _more(send, self._result())
+            tasks.cancel_scope.cancel()
+        await _end(send)
+
+
+async def _watch(receive: Receive, gone: Gone, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone()
+    scope.cancel()
+
+
+async def _start(response: Response, send: Send) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
+
+
+async def _more(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,211 @@
+"""An HTTP transport that calls an ASGI application in this process and streams its answers.
+
+httpx's own ASGI transport collects the whole answer before it returns it, so a token stream would arrive
+at its end. Here every chunk is handed over as it is sent, and the application waits while nobody reads.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import httpx
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from starlette.types import ASGIApp, Message, Scope
+from typing_extensions import override
+
+BUFFERED_CHUNKS = 8
+"""Chunks that may wait for the reader before the application has to."""
+
+CLOSE_S = 5.0
+"""How long applications get to notice that their client is gone when the transport closes, seconds."""
+
+_SPEC_VERSION = "2.3"
+"""As uvicorn says: the end of the client is told by `receive`, not by an error in `send`."""
+
+
+class StreamingASGITransport(httpx.AsyncBaseTransport):
+    """Runs an ASGI application for each request of an `httpx.AsyncClient`.
+
+    The client (or whoever makes the transport) must be entered with `async with`: the applications' tasks
+    belong to that block. The application's lifespan is not touched. Leaving an answer early, or a read
+    timeout, is told to the application as `http.disconnect`.
+
+    Args:
+        app: The application.
+        client: The address it sees as the client's.
+    """
+
+    def __init__(self, app: ASGIApp, *, client: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        self._app = app
+        self._client = client
+        self._tasks: TaskGroup | None = None
+        self._entered = 0
+        self._open: set[_Exchange] = set()
+
+    @override
+    async def __aenter__(self) -> Self:
+        self._entered += 1
+        if self._entered == 1:
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+        return self
+
+    @override
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._entered -= 1
+        if self._entered or self._tasks is None:
+            return
+        tasks, self._tasks = self._tasks, None
+        for exchange in list(self._open):
+            exchange.hang_up()
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            for exchange in list(self._open):
+                await exchange.over.wait()
+        tasks.cancel_scope.cancel()
+        await tasks.__aexit__(exc_type, exc_value, traceback)
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._tasks is None:
+            raise RuntimeError("Enter the client with `async with`: its requests need an owner.")
+        body = await request.aread()
+        exchange = _Exchange(_scope(request, self._client), body, _read_timeout(request))
+        self._open.add(exchange)
+        self._tasks.start_soon(self._serve, exchange)
+        try:
+            return await exchange.response()
+        except BaseException:
+            exchange.hang_up()
+            raise
+
+    async def _serve(self, exchange: "_Exchange") -> None:
+        try:
+            await exchange.run(self._app)
+        finally:
+            self._open.discard(exchange)
+
+
+class _Exchange:
+    """One request and its answer. Also the answer's body, as httpx reads it."""
+
+    def __init__(self, scope: Scope, body: bytes, timeout: float | None) -> None:
+        self.over = anyio.Event()
+        self._scope = scope
+        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._timeout = timeout
+        self._gone = anyio.Event()
+        self._started = anyio.Event()
+        self._start: Message | None = None
+        self._failure: Exception | None = None
+        self._send: MemoryObjectSendStream[bytes]
+        self._receive: MemoryObjectReceiveStream[bytes]
+        self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFERED_CHUNKS)
+
+    async def run(self, app: ASGIApp) -> None:
+        """Call the application. What it raises is the client's to see, not the task group's."""
+        try:
+            await app(self._scope, self._next_message, self._take)
+        except Exception as error:  # noqa: BLE001 - HTTP handler: handed to whoever made the request
+            self._failure = error
+        finally:
+            self._started.set()
+            self._send.close()
+            self.over.set()
+
+    async def response(self) -> httpx.Response:
+        """Wait for the head of the answer."""
+        with anyio.move_on_after(self._timeout) as limit:
+            await self._started.wait()
+        if limit.cancelled_caught:
+            raise httpx.ReadTimeout(f"No answer within {self._timeout} s.")
+        if self._start is None:
+            raise self._failure or httpx.RemoteProtocolError("The application sent no answer.")
+        return httpx.Response(
+            self._start["status"], headers=self._start.get("headers", []), stream=_Body(self)
+        )
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes."""
+        while True:
+            try:
+                with anyio.fail_after(self._timeout):
+                    chunk = await self._receive.receive()
+            except TimeoutError:
+                self.hang_up()
+                raise httpx.ReadTimeout(f"No data within {self._timeout} s.") from None
+            except anyio.EndOfStream:
+                break
+            yield chunk
+        if self._failure is not None:
+            raise httpx.ReadError("The answer broke off.") from self._failure
+
+    def hang_up(self) -> None:
+        """Go away: the application is told, and what it still sends is dropped."""
+        self._gone.set()
+        self._receive.close()
+
+    async def _next_message(self) -> Message:
+        message, self._request = self._request, None
+        if message is not None:
+            return message
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            self._started.set()
+        elif message["type"] == "http.response.body":
+            if message.get("body"):
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await self._send.send(bytes(message["body"]))
+            if not message.get("more_body", False):
+                self._send.close()
+
+
+class _Body(httpx.AsyncByteStream):
+    """An answer's body."""
+
+    def __init__(self, exchange: _Exchange) -> None:
+        self._exchange = exchange
+
+    @override
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._exchange.chunks()
+
+    @override
+    async def aclose(self) -> None:
+        self._exchange.hang_up()
+
+
+def _scope(request: httpx.Request, client: tuple[str, int]) -> dict[str, Any]:
+    target, _, query = request.url.raw_path.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": _SPEC_VERSION},
+        "http_version": "1.1",
+        "method": request.method,
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "scheme": request.url.scheme,
+        "path": request.url.path,
+        "raw_path": target,
+        "query_string": query,
+        "server": (request.url.host, request.url.port),
+        "client": client,
+        "root_path": "",
+        "state": {},
+    }
+
+
+def _read_timeout(request: httpx.Request) -> float | None:
+    timeout = request.extensions.get("timeout") or {}
+    read: float | None = timeout.get("read")
+    return read
