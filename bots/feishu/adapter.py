@@ -1,0 +1,142 @@
+"""The Feishu and Lark channel: connect, receive, send. Thin: the work is in the modules beside it."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+import anyio
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+from bots.config import FeishuConfig
+from bots.feishu.api import Api, Bot
+from bots.feishu.capabilities import FEISHU
+from bots.feishu.errors import FeishuError
+from bots.feishu.files import Uploads
+from bots.feishu.format import fits
+from bots.feishu.inbound import CHANNEL
+from bots.feishu.longconn import LongConnection
+from bots.feishu.outbound import Outbound
+from bots.feishu.receiver import Receiver
+from bots.feishu.rest import App, Rest
+from bots.feishu.sdk import FrameCodec
+from bots.feishu.timings import Backoff, Timings
+from bots.feishu.vitals import Vitals
+from bots.text.split import split
+from bus.messages import MessageId, Place
+from bus.ports import (
+    Adapter,
+    Capabilities,
+    CommandInfo,
+    Health,
+    Intake,
+    Now,
+    OutgoingFile,
+    Patches,
+    Signs,
+)
+
+
+class FeishuAdapter(Adapter, Patches, Signs):
+    """A Feishu or Lark app over the long connection."""
+
+    def __init__(
+        self, config: FeishuConfig, *, timings: Timings | None = None, now: Now = time.time
+    ) -> None:
+        """Connect nothing yet; import the SDK's frame (0.2 s).
+
+        Args:
+            config: `channels.feishu`.
+            timings: Bounds and waits; tests pass short ones.
+            now: The wall clock, for `health`.
+        """
+        self._config = config
+        self._timings = timings or Timings()
+        self._app = App(
+            app_id=config.app_id, app_secret=config.app_secret, domain=config.domain.rstrip("/")
+        )
+        self._rest = Rest(self._app, self._timings)
+        self._api = Api(self._rest)
+        self._outbound = Outbound(self._api, Uploads(self._api, limit_s=self._timings.upload_s))
+        self._codec = FrameCodec()
+        self._vitals = Vitals(now)
+
+    @property
+    @override
+    def name(self) -> str:
+        return CHANNEL
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return FEISHU
+
+    @override
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        if self._config.mode == "webhook":
+            self._vitals.failed(
+                "webhook mode is not available: set channels.feishu.mode to websocket"
+            )
+            return
+        connection = LongConnection(
+            app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
+        )
+        try:
+            async with self._rest.pooled():
+                receiver = Receiver(intake, await self._who_are_we())
+                await connection.run(self._codec, receiver.handle)
+        finally:
+            self._vitals.stopped()
+
+    @override
+    def health(self) -> Health:
+        return self._vitals.health()
+
+    @override
+    def split(self, markdown: str) -> Sequence[str]:
+        return split(markdown, fits)
+
+    @override
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        return await self._outbound.send(place, markdown, key=key)
+
+    @override
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        return await self._outbound.send_file(place, file, key=key)
+
+    @override
+    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        return await self._outbound.open_card(place, markdown, key=key)
+
+    @override
+    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+        await self._outbound.patch(message, markdown, final=final)
+
+    @override
+    async def working(self, place: Place) -> None:
+        await self._outbound.working(place)
+
+    @override
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        await self._outbound.finished(place, ok=ok)
+
+    async def _who_are_we(self) -> Bot:
+        """Ask for the bot's own id, for as long as it takes: without it no mention can be recognised."""
+        backoff = Backoff(self._timings)
+        while True:
+            try:
+                return await self._api.bot()
+            except FeishuError as error:
+                refused = error.refused or not error.retryable
+                wait_s = self._timings.refused_s if refused else backoff.next_s()
+                report = self._vitals.failed if refused else self._vitals.trying
+                report(f"{self._app.host}: {error}; trying again in {wait_s:.0f} s")
+            await anyio.sleep(wait_s)
+
+
+def build(config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
+    """Return the adapter of `channels.feishu`. Feishu has no list of commands to register them in."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
+    del commands
+    return FeishuAdapter(config)

@@ -1,0 +1,27 @@
+"""What Feishu and Lark can do, in numbers. Sources: the open platform's message and card pages."""
+
+from typing import Final
+
+from bus.ports import Capabilities
+
+IMAGE_BYTES: Final = 10 * 1024 * 1024
+"""Largest picture of `im/v1/images`; a larger one is sent as a file."""
+
+FILE_BYTES: Final = 30 * 1024 * 1024
+"""Largest file of `im/v1/files`. An empty file is refused."""
+
+UUID_CHARS: Final = 50
+"""Longest `uuid` of a send. The same uuid sends at most once in an hour."""
+
+FEISHU: Final = Capabilities(
+    patches=True,
+    # A message takes 5 patches a second (code 230020 beyond); half of that leaves room for retries.
+    patch_interval_s=0.5,
+    # A chat takes 5 messages a second, shared by all bots in it.
+    send_interval_s=0.2,
+    # One hour by the documentation; 5 minutes less for clocks and queues.
+    idempotent_send_s=3300.0,
+    # A reaction stays until it is taken away.
+    sign_refresh_s=0.0,
+    max_file_bytes=FILE_BYTES,
+)

@@ -1,0 +1,158 @@
+"""What a Feishu message says: its JSON content to plain text and attachments. Pure."""
+
+import json
+import mimetypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import quote
+
+from bots.text.characters import clean
+from bus.messages import Attachment
+
+Kind = Literal["file", "image", "audio", "video"]
+
+_FILES: Final[Mapping[str, Kind]] = {"file": "file", "audio": "audio", "media": "video"}
+_NAMES: Final[Mapping[Kind, str]] = {"file": "file", "audio": "audio.opus", "video": "video.mp4"}
+_PICTURE: Final = "image.png"
+"""Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
+
+
+class Unreadable(ValueError):
+    """The content is of a type, or in a shape, that Parley does not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a message holds: its words with mention placeholders (`@_user_1`), and its files."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+
+def read_content(message_id: str, message_type: str, content: str, own_id: str = "") -> Said:
+    """Return what a message says.
+
+    Args:
+        message_id: Where its files are fetched from.
+        message_type: The event's `message_type`.
+        content: The event's `content`: JSON as a string.
+        own_id: The bot's open id: rich text may mention it by that instead of a placeholder.
+
+    Raises:
+        Unreadable: the type is none of text, post, image, file, audio, media, or the JSON is broken.
+
+    >>> read_content("om_1", "text", '{"text": "hi"}').text
+    'hi'
+    """
+    value = _parse(content)
+    if message_type == "text":
+        return Said(text=clean(_text(value, "text")))
+    if message_type == "post":
+        return _post(message_id, value, own_id)
+    if message_type == "image":
+        return Said(attachments=tuple(_picture(message_id, value)))
+    if message_type in _FILES:
+        return Said(attachments=tuple(_file(message_id, value, _FILES[message_type])))
+    raise Unreadable(f"messages of type {message_type[:40]!r} are not read")
+
+
+def _parse(content: str) -> Mapping[str, object]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable("the content is not JSON") from error
+    if not isinstance(value, dict):
+        raise Unreadable("the content is not a JSON object")
+    return value
+
+
+def _text(value: Mapping[str, object], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
+
+
+def _post(message_id: str, value: Mapping[str, object], own_id: str) -> Said:
+    """Read rich text: one map for each locale, or a bare one."""
+    if not isinstance(value.get("content"), list):
+        value = next((body for body in value.values() if isinstance(body, dict)), {})
+    lines = [_text(value, "title")] if _text(value, "title") else []
+    attachments: list[Attachment] = []
+    for nodes in _lists(value.get("content")):
+        words = []
+        for node in nodes:
+            words.append(_node(node, own_id))
+            attachments.extend(_node_files(message_id, node))
+        lines.append("".join(words))
+    for file in _objects(value.get("files")):
+        attachments.extend(_file(message_id, file, "file"))
+    return Said(text=clean("\n".join(lines)), attachments=tuple(attachments))
+
+
+def _lists(value: object) -> Iterator[list[Mapping[str, object]]]:
+    for item in value if isinstance(value, list) else []:
+        yield list(_objects(item))
+
+
+def _objects(value: object) -> Iterator[Mapping[str, object]]:
+    yield from (
+        item for item in (value if isinstance(value, list) else []) if isinstance(item, dict)
+    )
+
+
+def _node(node: Mapping[str, object], own_id: str) -> str:
+    """Return the words of one element of rich text."""
+    match node.get("tag"):
+        case "a":
+            label, link = _text(node, "text"), _text(node, "href")
+            return label if not link or link == label else f"{label} ({link})" if label else link
+        case "at":
+            return _mention(node, own_id)
+        case "code_block":
+            return f"```{_text(node, 'language').lower()}\n{_text(node, 'text').rstrip()}\n```"
+        case "emotion":
+            return f":{_text(node, 'emoji_type')}:"
+        case _:
+            return _text(node, "text")
+
+
+def _mention(node: Mapping[str, object], own_id: str) -> str:
+    """Return a mention as its placeholder, which the event explains, or by name."""
+    user = _text(node, "user_id")
+    if user.startswith("@_"):
+        return user
+    if user == "all":
+        return "@_all"
+    return "" if user == own_id else f"@{_text(node, 'user_name') or 'someone'}"
+
+
+def _node_files(message_id: str, node: Mapping[str, object]) -> Iterator[Attachment]:
+    match node.get("tag"):
+        case "img":
+            yield from _picture(message_id, node)
+        case "media":
+            yield from _file(message_id, node, "video")
+        case "file":
+            yield from _file(message_id, node, "file")
+        case _:
+            return
+
+
+def _picture(message_id: str, value: Mapping[str, object]) -> Iterator[Attachment]:
+    key = _text(value, "image_key")
+    if key:
+        ref = _resource(message_id, key, "image")
+        yield Attachment(name=_PICTURE, mime="image/png", kind="image", ref=ref)
+
+
+def _file(message_id: str, value: Mapping[str, object], kind: Kind) -> Iterator[Attachment]:
+    key = _text(value, "file_key")
+    if key:
+        name = clean(_text(value, "file_name")).strip() or _NAMES[kind]
+        mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        yield Attachment(name=name, mime=mime, kind=kind, ref=_resource(message_id, key, "file"))
+
+
+def _resource(message_id: str, key: str, kind: str) -> str:
+    """Return the API path (below im/v1) that hands out a message's file."""
+    return f"messages/{quote(message_id, safe='')}/resources/{quote(key, safe='')}?type={kind}"

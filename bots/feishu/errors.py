@@ -1,0 +1,166 @@
+"""What Feishu's refusals mean for a delivery. Pure: an answer or a transport error to a `FeishuError`.
+
+Codes are those of the open platform's message, card and authentication pages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+
+from bus.errors import DeliveryError
+
+TOKEN_CODES: Final = frozenset({99991661, 99991663, 99991664, 99991668, 99991677})
+"""The tenant token is missing, invalid or expired: fetch a new one, once."""
+
+CREDENTIAL_CODES: Final = frozenset({10003, 10012, 10014, 10015, 99991543})
+"""The token page does not know this app id and secret."""
+
+_RATE_CODES: Final = frozenset({230020, 99991400, 11232})
+_GONE_CODES: Final = frozenset({230011, 231003, 230031, 230017, 230110})
+_CARD_CODES: Final = frozenset({230099, 200570, 200621, 11310})
+_LATER_CODES: Final = frozenset({1, 2200, 55001, 230049, 1000040343})
+"""Busy or an internal error of the platform, whatever the HTTP status: not delivered, try again."""
+
+_SAID: Final[Mapping[int, str]] = {
+    230001: "Feishu found a bad parameter in the message",
+    230002: "the bot is not in this chat: add it to the group again",
+    230006: "the app's bot ability is off: switch it on in the developer console and publish a version",
+    230011: "the message that was to be answered or changed was withdrawn",
+    230013: "the app is not available to this user: widen its availability in the developer console",
+    230017: "the bot does not own this message and cannot change it",
+    230018: "the bot may not speak in this chat",
+    230020: "Feishu's rate limit of this message or chat was hit",
+    230025: "the message is too long for Feishu (30 KB for a card)",
+    230027: "the app lacks a permission (scope) for this: check im:message in the developer console",
+    230028: "the tenant's data loss prevention refused the text",
+    230031: "the card is older than 14 days and can no longer be changed",
+    230099: "Feishu could not make a card of the text",
+    230110: "the message was deleted",
+    231003: "the message that was to be answered or changed was deleted",
+    234006: "the file is larger than Feishu takes",
+    234010: "Feishu does not take an empty file",
+    99991400: "Feishu's rate limit of this app was hit",
+    99991672: "the app lacks a scope: add it in the developer console and publish a version",
+}
+
+_RETRY_S: Final = 1.0
+"""Wait after a rate limit whose answer names no time: the windows are one second long."""
+
+_REFUSED_RETRY_S: Final = 60.0
+_MSG_CHARS: Final = 200
+
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+class FeishuError(DeliveryError):
+    """A refusal or failure of the Feishu API.
+
+    Attributes:
+        code: The platform's code; 0 when it did not answer.
+        refused: The platform refuses the app as a whole (wrong id or secret, token not taken).
+        bad_card: The card's content was refused; a plainer one may pass.
+    """
+
+    code = 0
+    refused = False
+    bad_card = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer of the API.
+
+    Attributes:
+        status: HTTP status.
+        code: `code` of the body; None when the body is not the API's JSON.
+        msg: `msg` of the body, for people.
+        headers: Header names in lower case.
+        data: `data` of the body, or the whole body where the API has no `data`.
+    """
+
+    status: int
+    code: int | None
+    msg: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call did what it was asked."""
+        return self.code == 0 and self.status < httpx.codes.BAD_REQUEST
+
+
+def delivery_error(cause: Answer | httpx.HTTPError | TimeoutError) -> FeishuError:
+    """Return what a failed call means. Never holds a token, a secret or the message's text.
+
+    >>> error = delivery_error(Answer(status=400, code=230020))
+    >>> error.retryable, error.retry_after_s, error.ambiguous
+    (True, 1.0, False)
+    """
+    if isinstance(cause, Answer):
+        return _refusal(cause)
+    if isinstance(cause, _NEVER_SENT):
+        return FeishuError(f"Feishu cannot be reached ({type(cause).__name__})", retryable=True)
+    if isinstance(cause, httpx.TransportError | TimeoutError):
+        name = type(cause).__name__
+        return FeishuError(f"Feishu did not answer ({name})", retryable=True, ambiguous=True)
+    return FeishuError(f"the answer of Feishu is unreadable ({type(cause).__name__})")
+
+
+def _refusal(answer: Answer) -> FeishuError:
+    error = _by_status(answer) or _by_code(answer)
+    error.code = answer.code or 0
+    return error
+
+
+def _by_status(answer: Answer) -> FeishuError | None:
+    """Judge by the HTTP status where that is enough."""
+    if answer.status == httpx.codes.TOO_MANY_REQUESTS or answer.code in _RATE_CODES:
+        return FeishuError(_text(answer), retryable=True, retry_after_s=_retry_after_s(answer))
+    if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:
+        return FeishuError(f"Feishu answered HTTP {answer.status}", retryable=True)
+    if answer.code is None:
+        # A proxy's page instead of the API's JSON. With a success status nobody knows what happened.
+        unknown = answer.status < httpx.codes.BAD_REQUEST
+        text = f"something between here and Feishu answered HTTP {answer.status} without JSON"
+        return FeishuError(text, retryable=unknown, ambiguous=unknown)
+    return None
+
+
+def _by_code(answer: Answer) -> FeishuError:
+    code, text = answer.code, _text(answer)
+    if code in TOKEN_CODES or code in CREDENTIAL_CODES:
+        return _refused(text)
+    if code in _LATER_CODES:
+        return FeishuError(text, retryable=True)
+    error = FeishuError(text, target_gone=code in _GONE_CODES)
+    error.bad_card = code in _CARD_CODES
+    return error
+
+
+def _refused(text: str) -> FeishuError:
+    advice = f"{text}: check channels.feishu.app_id, app_secret and domain"
+    error = FeishuError(advice, retryable=True, retry_after_s=_REFUSED_RETRY_S)
+    error.refused = True
+    return error
+
+
+def _text(answer: Answer) -> str:
+    said = _SAID.get(answer.code or 0)
+    if said is None:
+        said = f"Feishu refused: {' '.join(answer.msg.split())[:_MSG_CHARS] or 'no reason given'}"
+    return f"{said} (code {answer.code}, HTTP {answer.status})"
+
+
+def _retry_after_s(answer: Answer) -> float:
+    """Return the wait that the headers name: `x-ogw-ratelimit-reset`, in seconds."""
+    for name in ("x-ogw-ratelimit-reset", "retry-after"):
+        try:
+            seconds = float(answer.headers.get(name, ""))
+        except ValueError:
+            continue
+        if 0 <= seconds < float("inf"):
+            return max(seconds, _RETRY_S)
+    return _RETRY_S

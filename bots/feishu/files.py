@@ -1,0 +1,137 @@
+"""Files to Feishu: a picture or a file, streamed from the disk."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import anyio
+
+from bots.feishu.api import Api
+from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
+from bots.feishu.errors import FeishuError
+from bots.feishu.rest import Body
+from bots.text.characters import clean
+from bus.ports import OutgoingFile
+
+_CHUNK_BYTES: Final = 64 * 1024
+_NAME_CHARS: Final = 200
+
+_PICTURES: Final = frozenset(
+    {
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+        "image/gif",
+        "image/bmp",
+        "image/tiff",
+        "image/x-icon",
+    }
+)
+
+_TYPES: Final[Mapping[str, str]] = {
+    ".pdf": "pdf",
+    ".doc": "doc",
+    ".docx": "doc",
+    ".xls": "xls",
+    ".xlsx": "xls",
+    ".ppt": "ppt",
+    ".pptx": "ppt",
+}
+"""`file_type` by suffix; everything else is a `stream`. Sound and video uploaded under their own
+types (opus, mp4) can only be sent as `audio` and `media`, which need a length and a cover."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """An uploaded file, ready to be sent: the message's type and content."""
+
+    type: str
+    value: Mapping[str, object]
+
+
+class Uploads:
+    """Uploads files. Nothing is visible to anyone before the message that names them is sent."""
+
+    def __init__(self, api: Api, *, limit_s: float) -> None:
+        self._api = api
+        self._limit_s = limit_s
+
+    async def upload(self, file: OutgoingFile) -> Upload:
+        """Upload `file`: a picture where the platform takes it as one, else a file.
+
+        Raises:
+            FeishuError: never ambiguous, because an upload alone shows nothing.
+        """
+        try:
+            return await self._upload(file)
+        except OSError as error:
+            raise FeishuError(f"{file.name} cannot be read ({type(error).__name__})") from error
+        except FeishuError as error:
+            error.ambiguous = False
+            raise
+
+    async def _upload(self, file: OutgoingFile) -> Upload:
+        size = (await anyio.Path(file.path).stat()).st_size
+        _check(file.name, size)
+        if file.mime in _PICTURES and size <= IMAGE_BYTES:
+            try:
+                return await self._picture(file.path, size)
+            except FeishuError as error:
+                if error.retryable:
+                    raise
+                # Refused as a picture (a broken one, too many pixels): it is still a file.
+        return await self._file(file, size)
+
+    async def _picture(self, path: Path, size: int) -> Upload:
+        form = _form({"image_type": "message"}, "image", path, size)
+        key = await self._api.upload_image(form, limit_s=self._limit_s)
+        return Upload(type="image", value={"image_key": key})
+
+    async def _file(self, file: OutgoingFile, size: int) -> Upload:
+        name = _shown(file.name)
+        kind = _TYPES.get(PurePosixPath(name).suffix.lower(), "stream")
+        form = _form({"file_type": kind, "file_name": name}, "file", file.path, size)
+        key = await self._api.upload_file(form, limit_s=self._limit_s)
+        return Upload(type="file", value={"file_key": key})
+
+
+def _check(name: str, size: int) -> None:
+    if not size:
+        raise FeishuError(f"{name} is empty, and Feishu takes no empty files")
+    if size > FILE_BYTES:
+        raise FeishuError(f"{name} is larger than the 30 MB that Feishu takes")
+
+
+def _shown(name: str) -> str:
+    """Return the name without folders and control characters, of bounded length, with its suffix."""
+    path = PurePosixPath(clean(name).replace("\n", " ").replace("\\", "/"))
+    return f"{path.stem[: _NAME_CHARS - len(path.suffix[:20])]}{path.suffix[:20]}" or "file"
+
+
+def _form(fields: Mapping[str, str], field: str, path: Path, size: int) -> Body:
+    """Return a multipart form that streams `path`. The file's own name travels as a field, never in a header."""
+    boundary = secrets.token_hex(16)
+    head = "".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields.items()
+    )
+    head += (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{field}"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
+    )
+    before, after = head.encode("utf-8", "replace"), f"\r\n--{boundary}--\r\n".encode()
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield before
+        async with await anyio.open_file(path, "rb") as file:
+            while chunk := await file.read(_CHUNK_BYTES):
+                yield chunk
+        yield after
+
+    headers = {
+        "content-type": f"multipart/form-data; boundary={boundary}",
+        "content-length": str(len(before) + size + len(after)),
+    }
+    return Body(open=stream, headers=headers)

@@ -1,0 +1,167 @@
+"""Feishu events to messages of the bus. Pure."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bots.feishu.api import Bot
+from bots.feishu.content import Unreadable, read_content
+from bots.text.characters import clean
+from bus.messages import ConversationKey, Inbound, Place, Sender
+from bus.ports import Reason
+
+CHANNEL: Final = "feishu"
+
+_MESSAGE: Final = "im.message.receive_v1"
+_PLACEHOLDER: Final = re.compile(r"(@_user_\d+|@_all(?!\w))( ?)")
+_COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
+_CLOCK_DIGITS: Final = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """An event that is not a message for us, and why."""
+
+    reason: Reason
+    detail: str
+
+
+class _NotOurs(Exception):
+    """Carries the verdict out of the reading."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.ignored = Ignored(reason=reason, detail=detail)
+
+
+def read_event(payload: bytes, bot: Bot) -> Inbound | Ignored:
+    """Return the message that an event carries, or why there is none. Never raises on hostile input.
+
+    >>> read_event(b'{"header": {"event_type": "im.chat.disbanded_v1"}}', Bot(open_id="ou_b", name="B")).detail
+    'im.chat.disbanded_v1'
+    """
+    try:
+        envelope = json.loads(payload)
+    except (ValueError, RecursionError):
+        return Ignored(reason=Reason.UNSUPPORTED, detail="the event is not JSON")
+    try:
+        return _message(_Node(envelope), bot)
+    except _NotOurs as verdict:
+        return verdict.ignored
+    except Unreadable as error:
+        return Ignored(reason=Reason.UNSUPPORTED, detail=str(error))
+
+
+class _Node:
+    """A JSON object whose fields may be missing or of any type."""
+
+    def __init__(self, value: object) -> None:
+        self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
+
+    def __getitem__(self, name: str) -> "_Node":
+        return _Node(self._value.get(name))
+
+    def text(self, name: str) -> str:
+        value = self._value.get(name)
+        return clean(value) if isinstance(value, str) else ""
+
+    def raw(self, name: str) -> str:
+        value = self._value.get(name)
+        return value if isinstance(value, str) else ""
+
+    def items(self, name: str) -> "Iterator[_Node]":
+        value = self._value.get(name)
+        yield from (_Node(item) for item in (value if isinstance(value, list) else []))
+
+
+def _message(envelope: _Node, bot: Bot) -> Inbound:
+    header, event = envelope["header"], envelope["event"]
+    kind = header.text("event_type")
+    if kind != _MESSAGE:
+        raise _NotOurs(Reason.UNSUPPORTED, kind[:80] or "an event without a type")
+    message, sender = event["message"], _sender(event["sender"], bot)
+    message_id, chat = message.text("message_id"), message.text("chat_id")
+    if not message_id or not chat:
+        raise _NotOurs(Reason.UNSUPPORTED, "a message without an id or chat")
+    said = read_content(
+        message_id, message.text("message_type"), message.raw("content"), bot.open_id
+    )
+    mentions = list(message.items("mentions"))
+    private = message.text("chat_type") == "p2p"
+    return Inbound(
+        event_id=header.text("event_id") or message_id,
+        message_id=message_id,
+        key=_key(header, message, private=private),
+        place=Place(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
+        sender=sender,
+        text=_words(said.text, mentions, bot),
+        private=private,
+        addressed=private or any(_is_bot(mention, bot) for mention in mentions),
+        replies_to=_replies_to(message),
+        remember=not private,
+        attachments=said.attachments,
+        sent_at=_seconds(message.text("create_time")),
+    )
+
+
+def _sender(sender: _Node, bot: Bot) -> Sender:
+    user = sender["sender_id"].text("open_id")
+    if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
+        raise _NotOurs(Reason.FROM_BOT, "the sender is an app")
+    if not user:
+        raise _NotOurs(Reason.UNSUPPORTED, "a message without a sender")
+    return Sender(user_id=user)
+
+
+def _key(header: _Node, message: _Node, *, private: bool) -> ConversationKey:
+    """Return the conversation: a topic is one, a chain of replies in a group is one, a private chat is one."""
+    topic = message.text("thread_id")
+    if not topic and not private:
+        topic = message.text("root_id") or message.text("message_id")
+    return ConversationKey(
+        channel=CHANNEL,
+        workspace=header.text("tenant_key"),
+        chat=message.text("chat_id"),
+        topic=topic,
+    )
+
+
+def _replies_to(message: _Node) -> tuple[str, ...]:
+    """Return the messages that this one answers; in a topic the topic decides, not they."""
+    if message.text("thread_id"):
+        return ()
+    ids = (message.text("parent_id"), message.text("root_id"))
+    return tuple(dict.fromkeys(name for name in ids if name))
+
+
+def _is_bot(mention: _Node, bot: Bot) -> bool:
+    return mention["id"].text("open_id") == bot.open_id
+
+
+def _words(text: str, mentions: list[_Node], bot: Bot) -> str:
+    """Return the text without mentions of the bot and with readable mentions of others."""
+    names = {"@_all": "@all"}
+    for mention in mentions:
+        name = mention.text("name") or "someone"
+        names[mention.text("key")] = "" if _is_bot(mention, bot) else f"@{name}"
+
+    def replaced(match: re.Match[str]) -> str:
+        name = names.get(match[1], match[1])
+        return name + match[2] if name else ""
+
+    return _command(_PLACEHOLDER.sub(replaced, text).strip(), bot)
+
+
+def _command(text: str, bot: Bot) -> str:
+    """Return a command without the suffix that names us: `/help@Parley` is `/help`."""
+    match = _COMMAND_SUFFIX.match(text)
+    if match and match[2].casefold() == bot.name.casefold():
+        return match[1] + text[match.end() :]
+    return text
+
+
+def _seconds(milliseconds: str) -> float | None:
+    plain = milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) <= _CLOCK_DIGITS
+    return int(milliseconds) / 1000 if plain else None

@@ -1,0 +1,66 @@
+"""Joins events that the platform sends in several frames."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from bots.feishu.sdk import Frame
+
+_MAX_PARTS: Final = 1000
+_DIGITS: Final = 10
+_MAX_BYTES: Final = 16 * 1024 * 1024
+"""More than this of unfinished events is dropped, oldest first: the platform sends them again."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    since: float
+    total: int
+    pieces: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(len(piece) for piece in self.pieces.values())
+
+
+class Parts:
+    """Events of which some parts are still missing. Bounded in time and bytes."""
+
+    def __init__(self, *, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keep_s = keep_s
+        self._clock = clock
+        self._pending: dict[str, _Pending] = {}
+
+    def join(self, frame: Frame) -> bytes | None:
+        """Return the whole payload when `frame` is whole or the last missing part of it, else None."""
+        total, number = _number(frame.headers, "sum", 1), _number(frame.headers, "seq", 0)
+        if total <= 1:
+            return frame.payload
+        name = frame.headers.get("message_id", "")
+        if not name or total > _MAX_PARTS or number >= total:
+            return None
+        self._expire()
+        pending = self._pending.get(name)
+        if pending is None or pending.total != total:
+            pending = self._pending[name] = _Pending(self._clock(), total)
+        pending.pieces[number] = frame.payload
+        if len(pending.pieces) < total:
+            return None
+        del self._pending[name]
+        return b"".join(pending.pieces[index] for index in range(total))
+
+    def _expire(self) -> None:
+        oldest = self._clock() - self._keep_s
+        for name in [name for name, pending in self._pending.items() if pending.since < oldest]:
+            del self._pending[name]
+        while (
+            self._pending and sum(pending.size for pending in self._pending.values()) > _MAX_BYTES
+        ):
+            del self._pending[next(iter(self._pending))]
+
+
+def _number(headers: Mapping[str, str], name: str, default: int) -> int:
+    value = headers.get(name, "")
+    plain = value.isascii() and value.isdigit() and len(value) < _DIGITS
+    return int(value) if plain else default

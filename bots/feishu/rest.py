@@ -1,0 +1,250 @@
+"""Calls to Feishu's REST API: one pool of connections, an own tenant token, every answer's code checked."""
+
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+
+from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
+from bots.feishu.timings import Timings
+
+_TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
+_RENEW_S: Final = 600.0
+"""A token is renewed this long before it expires. The platform hands out a new one in its last
+half hour, and the old one stays good, so that nothing fails in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """Which app talks to which platform.
+
+    Attributes:
+        app_id: `cli_...`.
+        app_secret: Never logged.
+        domain: https://open.feishu.cn, https://open.larksuite.com, or a local server; no slash at the end.
+    """
+
+    app_id: str
+    app_secret: str = field(repr=False)
+    domain: str
+
+    @property
+    def host(self) -> str:
+        """The name people know the platform's server by."""
+        return urlsplit(self.domain).netloc or self.domain
+
+    @property
+    def local(self) -> bool:
+        """Whether the server is this machine, which no proxy of the environment can reach."""
+        host = urlsplit(self.domain).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A request's body, made anew for each attempt because a stream can be read once.
+
+    Attributes:
+        open: Returns the bytes, or a stream of them.
+        headers: Its type, and its length if it is a stream.
+    """
+
+    open: Callable[[], bytes | AsyncIterator[bytes]]
+    headers: Mapping[str, str]
+
+
+def json_body(value: Mapping[str, object]) -> Body:
+    """Return `value` as a JSON body; half surrogate pairs, which UTF-8 cannot hold, become `?`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    data = text.encode("utf-8", "replace")
+    return Body(open=lambda: data, headers={"content-type": "application/json; charset=utf-8"})
+
+
+class Rest:
+    """The API of one app.
+
+    While `pooled` is open, calls share its connections; at other times each call opens its own,
+    so that the last answers of a stopping service still get out.
+    """
+
+    def __init__(
+        self, app: App, timings: Timings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app = app
+        self._timings = timings
+        self._clock = clock
+        self._tls = ssl.create_default_context() if app.domain.startswith("https:") else None
+        self._pool: httpx.AsyncClient | None = None
+        self._calls = 0
+        self._idle = anyio.Event()
+        self._token = ""
+        self._renew_at = 0.0
+        self._token_lock = anyio.Lock()
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS settings, for whoever else connects to the platform; None over plain HTTP."""
+        return self._tls
+
+    @asynccontextmanager
+    async def pooled(self) -> AsyncIterator[None]:
+        """Keep connections open between calls. Leaving waits shortly for calls that are under way."""
+        self._pool = pool = self._client()
+        try:
+            yield
+        finally:
+            self._pool = None
+            with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(self._timings.close_s):
+                    while self._calls:
+                        self._idle = anyio.Event()
+                        await self._idle.wait()
+                with anyio.move_on_after(self._timings.close_s):
+                    await pool.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        limit_s: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Call the API with the tenant token, renewing it once if it is not taken; return `data`.
+
+        Raises:
+            FeishuError: the call failed; says whether and when to repeat it.
+        """
+        request = _Request(method, path, params or {}, body, limit_s or self._timings.call_s)
+        async with self._connections() as client:
+            token = await self._tenant_token(client)
+            answer = await self._send(client, request, token)
+            if answer.code in TOKEN_CODES:
+                self._forget(token)
+                answer = await self._send(client, request, await self._tenant_token(client))
+        if not answer.ok:
+            raise delivery_error(answer)
+        return answer.data
+
+    async def bare(self, path: str, value: Mapping[str, object]) -> Answer:
+        """POST without a token and return the answer, whatever its code.
+
+        Raises:
+            FeishuError: there was no answer.
+        """
+        request = _Request("POST", path, {}, json_body(value), self._timings.call_s)
+        async with self._connections() as client:
+            return await self._send(client, request, "")
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self._app.domain,
+            # Seconds of silence; the whole call has a bound of its own.
+            timeout=httpx.Timeout(self._timings.call_s, connect=min(5.0, self._timings.call_s)),
+            limits=httpx.Limits(
+                max_connections=50, max_keepalive_connections=10, keepalive_expiry=30.0
+            ),
+            verify=self._tls or False,
+            trust_env=not self._app.local,
+        )
+
+    @asynccontextmanager
+    async def _connections(self) -> AsyncIterator[httpx.AsyncClient]:
+        self._calls += 1
+        try:
+            if self._pool is not None:
+                yield self._pool
+            else:
+                async with self._client() as client:
+                    yield client
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    async def _tenant_token(self, client: httpx.AsyncClient) -> str:
+        """Return a token that is good for a while. Nothing was sent when this fails."""
+        async with self._token_lock:
+            if self._token and self._clock() < self._renew_at:
+                return self._token
+            secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
+            request = _Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
+            try:
+                answer = await self._send(client, request, "")
+                self._keep(answer)
+            except FeishuError as error:
+                error.ambiguous = False
+                raise
+            return self._token
+
+    def _keep(self, answer: Answer) -> None:
+        token = answer.data.get("tenant_access_token")
+        if not answer.ok or not isinstance(token, str) or not token:
+            raise delivery_error(answer)
+        life_s = answer.data.get("expire")
+        life_s = float(life_s) if isinstance(life_s, int | float) else 0.0
+        self._token = token
+        self._renew_at = self._clock() + life_s - min(_RENEW_S, life_s / 4)
+
+    def _forget(self, token: str) -> None:
+        """Drop `token` unless somebody renewed it meanwhile."""
+        if self._token == token:
+            self._token = ""
+
+    async def _send(self, client: httpx.AsyncClient, request: "_Request", token: str) -> Answer:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        content = None
+        if request.body is not None:
+            headers |= request.body.headers
+            content = request.body.open()
+        try:
+            with anyio.fail_after(request.limit_s):
+                response = await client.request(
+                    request.method,
+                    request.path,
+                    params=request.params,
+                    content=content,
+                    headers=headers,
+                )
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise delivery_error(error) from error
+        return _answer(response)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    params: Mapping[str, str]
+    body: Body | None
+    limit_s: float
+
+
+def _answer(response: httpx.Response) -> Answer:
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict) or not isinstance(body.get("code"), int):
+        return Answer(status=response.status_code, code=None, headers=response.headers)
+    data = body.get("data")
+    return Answer(
+        status=response.status_code,
+        code=body["code"],
+        msg=str(body.get("msg") or ""),
+        headers=response.headers,
+        # The token and bot pages have no `data`: their fields stand beside `code`.
+        data=data if isinstance(data, dict) else body,
+    )

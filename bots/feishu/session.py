@@ -1,0 +1,152 @@
+"""One websocket of the long connection, from its opening to its end: frames in, acknowledgements out."""
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from bots.feishu.parts import Parts
+from bots.feishu.sdk import Frame, FrameCodec, FrameError
+from bots.feishu.timings import Timings
+
+_log: Final = logging.getLogger(__name__)
+
+_CONTROL: Final = 0
+_DONE: Final = 200
+_AGAIN: Final = 500
+_LONGEST_PING_S: Final = 3600
+_MAX_HANDLERS: Final = 256
+"""Events handled at once; beyond, the reader waits for room, which slows the platform down."""
+
+Handler = Callable[[bytes], Awaitable[bool]]
+"""Takes an event's JSON; returns whether it is done with, else the platform sends it again. Never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What every session of a connection shares.
+
+    Attributes:
+        codec: Frames to bytes and back.
+        handler: Gets each event.
+        heard: Called whenever the platform sent anything.
+        timings: Bounds.
+    """
+
+    codec: FrameCodec
+    handler: Handler
+    heard: Callable[[], None]
+    timings: Timings
+
+
+class Session:
+    """Receives until its websocket ends. Events not acknowledged by then come again."""
+
+    def __init__(
+        self, socket: ClientConnection, wiring: Wiring, *, service: int, ping_s: float
+    ) -> None:
+        self._socket = socket
+        self._wiring = wiring
+        self._service = service
+        self._ping_s = ping_s
+        self._silent = False
+        self._parts = Parts(keep_s=wiring.timings.parts_s)
+        self._room = anyio.Semaphore(_MAX_HANDLERS)
+
+    async def run(self) -> None:
+        """Receive, answer and ping until the connection ends."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._ping)
+            try:
+                async for message in self._socket:
+                    if isinstance(message, bytes):
+                        await self._take(message, tasks)
+            except ConnectionClosed as error:
+                _log.info("the long connection broke off (%s)", type(error).__name__)
+            tasks.cancel_scope.cancel()
+
+    async def _take(self, message: bytes, tasks: TaskGroup) -> None:
+        self._silent = False
+        self._wiring.heard()
+        try:
+            frame = self._wiring.codec.decode(message)
+        except FrameError as error:
+            _log.warning("the long connection sent something unreadable: %s", error)
+            return
+        if frame.method == _CONTROL:
+            self._control(frame)
+            return
+        payload = self._parts.join(frame)
+        if payload is not None:
+            await self._room.acquire()
+            tasks.start_soon(self._handle, frame, payload)
+
+    def _control(self, frame: Frame) -> None:
+        """Take over the ping interval that a pong may carry."""
+        if frame.headers.get("type") == "pong" and frame.payload:
+            self._ping_s = ping_interval_s(_json(frame.payload)) or self._ping_s
+
+    async def _handle(self, frame: Frame, payload: bytes) -> None:
+        try:
+            began = time.monotonic()
+            done = False
+            with anyio.move_on_after(self._wiring.timings.ack_s) as budget:
+                done = await self._wiring.handler(payload)
+            if budget.cancelled_caught:
+                _log.warning("an event was not stored in time; it will come again")
+            await self._acknowledge(
+                frame, done=done, took_ms=int((time.monotonic() - began) * 1000)
+            )
+        finally:
+            self._room.release()
+
+    async def _acknowledge(self, frame: Frame, *, done: bool, took_ms: int) -> None:
+        """Send the frame back with a verdict instead of the event."""
+        payload = json.dumps({"code": _DONE if done else _AGAIN}).encode()
+        headers = {**frame.headers, "biz_rt": str(took_ms)}
+        await self._send(replace(frame, headers=headers, payload=payload))
+
+    async def _ping(self) -> None:
+        """Ping as often as the platform wants; give up a connection that stays silent between two pings."""
+        while True:
+            if self._silent:
+                _log.warning("the long connection is silent: opening a new one")
+                await self._socket.close()
+                return
+            self._silent = True
+            await self._send(
+                Frame(service=self._service, method=_CONTROL, headers={"type": "ping"})
+            )
+            await anyio.sleep(self._ping_s)
+
+    async def _send(self, frame: Frame) -> None:
+        try:
+            with anyio.move_on_after(self._wiring.timings.connect_s):
+                await self._socket.send(self._wiring.codec.encode(frame))
+        except ConnectionClosed:
+            _log.debug("a frame was not sent: the connection is closed")
+
+
+def ping_interval_s(config: object) -> float | None:
+    """Return the ping interval of a ClientConfig, in seconds, if it names a sensible one.
+
+    >>> ping_interval_s({"PingInterval": 120}), ping_interval_s({"PingInterval": 0}), ping_interval_s(None)
+    (120.0, None, None)
+    """
+    value = config.get("PingInterval") if isinstance(config, dict) else None
+    return float(value) if isinstance(value, int | float) and 0 < value <= _LONGEST_PING_S else None
+
+
+def _json(data: bytes) -> object:
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value

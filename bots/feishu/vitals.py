@@ -1,0 +1,58 @@
+"""The true state of the connection, as `health` tells it."""
+
+import logging
+from typing import Final
+
+from bus.ports import Health, Link, Now
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Vitals:
+    """Keeps the link's state, since when it holds, and when the platform last sent anything."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._link = Link.CONNECTING
+        self._detail = ""
+        self._since = now()
+        self._last_event_at: float | None = None
+        self._was_connected = False
+
+    def connected(self) -> None:
+        """Events can arrive."""
+        self._was_connected = True
+        self._set(Link.CONNECTED, "")
+
+    def trying(self, detail: str = "") -> None:
+        """No events now; the adapter goes on trying by itself."""
+        self._set(Link.RECONNECTING if self._was_connected else Link.CONNECTING, detail)
+
+    def failed(self, detail: str) -> None:
+        """Somebody has to act; `detail` says who on what."""
+        self._set(Link.FAILED, detail)
+
+    def stopped(self) -> None:
+        """The adapter was told to stop."""
+        self._set(Link.STOPPED, "")
+
+    def seen(self) -> None:
+        """The platform sent something."""
+        self._last_event_at = self._now()
+
+    def health(self) -> Health:
+        """Return the state for the admin."""
+        return Health(
+            link=self._link,
+            detail=self._detail,
+            since=self._since,
+            last_event_at=self._last_event_at,
+        )
+
+    def _set(self, link: Link, detail: str) -> None:
+        if link is not self._link:
+            self._since = self._now()
+        if (link, detail) != (self._link, self._detail):
+            level = logging.WARNING if detail else logging.INFO
+            _log.log(level, "feishu is %s%s", link.value, f": {detail}" if detail else "")
+        self._link, self._detail = link, detail

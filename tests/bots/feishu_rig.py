@@ -1,0 +1,80 @@
+"""A Feishu adapter on the fake platform, with an intake that remembers."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from bots.config import FeishuConfig
+from bots.feishu.adapter import FeishuAdapter
+from bots.feishu.timings import Timings
+from bus.messages import Inbound
+from bus.ports import Link, Reason
+from tests.fakes.feishu import FakeFeishu
+
+QUICK = Timings(
+    call_s=5,
+    upload_s=5,
+    connect_s=5,
+    backoff_min_s=0.02,
+    backoff_max_s=0.05,
+    refused_s=0.05,
+    close_s=1,
+)
+
+
+@dataclass
+class Intake:
+    """Keeps what it gets; raises the next of `raises` instead, and waits while `gate` is shut."""
+
+    received: list[Inbound] = field(default_factory=list)
+    refused: list[tuple[Reason, str]] = field(default_factory=list)
+    raises: list[Exception] = field(default_factory=list)
+    gates: dict[str, anyio.Event] = field(default_factory=dict)
+
+    async def receive(self, inbound: Inbound) -> Reason:
+        if self.raises:
+            raise self.raises.pop(0)
+        if inbound.text in self.gates:
+            await self.gates[inbound.text].wait()
+        self.received.append(inbound)
+        return Reason.ACCEPTED
+
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        assert channel == "feishu"
+        self.refused.append((reason, detail))
+
+    @property
+    def texts(self) -> list[str]:
+        return [inbound.text for inbound in self.received]
+
+
+def adapter_for(
+    feishu: FakeFeishu, *, timings: Timings = QUICK, **settings: object
+) -> FeishuAdapter:
+    """Return an adapter that is configured for the fake."""
+    return FeishuAdapter(FeishuConfig.model_validate(feishu.settings | settings), timings=timings)
+
+
+@asynccontextmanager
+async def running(
+    adapter: FeishuAdapter, intake: Intake, *, link: Link = Link.CONNECTED
+) -> AsyncIterator[None]:
+    """Run the adapter until the block ends; enter it when its link is in the given state."""
+    async with anyio.create_task_group() as tasks:
+
+        async def run(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+            await adapter.run(intake, task_status=task_status)
+
+        await tasks.start(run)
+        await until(lambda: adapter.health().link is link)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def until(predicate: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """Wait until `predicate` holds."""
+    with anyio.fail_after(timeout_s):
+        while not predicate():  # noqa: ASYNC110 - health has no event to wait on
+            await anyio.sleep(0.005)

@@ -1,0 +1,319 @@
+"""Receiving: connect, hand over, acknowledge, reconnect. Real adapter, fake platform."""
+
+import logging
+from functools import partial
+
+import anyio
+import pytest
+
+from bots.config import FeishuConfig
+from bots.feishu.adapter import build
+from bots.feishu.timings import Timings
+from bus.errors import IntakeClosed, IntakeFull
+from bus.messages import Place
+from bus.ports import Adapter, CommandInfo, Link, Patches, Reason, Signs
+from tests.bots.feishu_rig import Intake, adapter_for, running, until
+from tests.fakes.feishu import FakeFeishu
+
+
+async def test_a_private_message_arrives_and_is_acknowledged() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        message = await feishu.dm("hello")
+        event = feishu.event_of(message)
+        await feishu.wait_for(lambda: event.acked)
+        assert event.codes == [200]
+        assert feishu.violations == []
+    (inbound,) = intake.received
+    assert inbound.text == "hello"
+    assert inbound.private
+    assert inbound.addressed
+    assert inbound.message_id == message.id
+    assert inbound.event_id == event.id
+    assert inbound.place == Place(chat="oc_dm_ou_alice", reply_to=message.id)
+
+
+async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        message = await feishu.mention("what is up")
+        await feishu.wait_for(lambda: feishu.event_of(message).acked)
+    (inbound,) = intake.received
+    assert (inbound.text, inbound.addressed, inbound.private) == ("what is up", True, False)
+    assert inbound.key.topic == message.id
+
+
+@pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), RuntimeError("disk full")])
+async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Exception) -> None:
+    intake = Intake(raises=[error])
+    async with FakeFeishu(redeliver_s=0.02) as feishu, running(adapter_for(feishu), intake):
+        message = await feishu.dm("keep me")
+        event = feishu.event_of(message)
+        await feishu.wait_for(lambda: event.acked)
+        assert event.codes == [500, 200]
+    assert [(inbound.event_id, inbound.message_id) for inbound in intake.received] == [
+        (event.id, message.id)
+    ]
+
+
+async def test_an_intake_that_is_too_slow_is_answered_with_500_in_time() -> None:
+    intake = Intake(gates={"slow": anyio.Event()})
+    timings = Timings(ack_s=0.05)
+    async with (
+        FakeFeishu(redeliver_s=0.02) as feishu,
+        running(adapter_for(feishu, timings=timings), intake),
+    ):
+        message = await feishu.dm("slow")
+        event = feishu.event_of(message)
+        await feishu.wait_for(lambda: event.codes)
+        assert event.codes[0] == 500
+        intake.gates["slow"].set()
+        await feishu.wait_for(lambda: event.acked)
+    assert set(intake.texts) == {"slow"}
+
+
+async def test_a_slow_message_delays_only_its_own_chat_and_keeps_the_order_there() -> None:
+    intake = Intake(gates={"first": anyio.Event()})
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        first = await feishu.dm("first")
+        await feishu.wait_for(lambda: feishu.event_of(first).pushes)
+        second = await feishu.dm("second")
+        other = await feishu.dm("other", user="ou_bob")
+        await feishu.wait_for(lambda: feishu.event_of(other).acked)
+        assert not feishu.event_of(second).acked
+        intake.gates["first"].set()
+        await feishu.wait_for(lambda: feishu.event_of(second).acked)
+    assert intake.texts == ["other", "first", "second"]
+
+
+async def test_an_event_in_parts_is_joined() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        message = await feishu.say("part " * 1000, chat="oc_dm", private=True, parts=5)
+        await feishu.wait_for(lambda: feishu.event_of(message).acked)
+        assert feishu.violations == []
+    assert intake.texts == [("part " * 1000).strip()]
+
+
+@pytest.mark.parametrize(
+    "event_type",
+    [
+        "im.message.message_read_v1",
+        "im.message.recalled_v1",
+        "im.message.reaction.created_v1",
+        "im.chat.member.bot.added_v1",
+        "im.chat.access_event.bot_p2p_chat_entered_v1",
+        "application.bot.menu_v6",
+        "card.action.trigger",
+    ],
+)
+async def test_other_events_are_acknowledged_and_counted(event_type: str) -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        event = await feishu.push(event_type, {"operator": {"open_id": "ou_alice"}})
+        await feishu.wait_for(lambda: event.acked)
+        assert event.codes == [200]
+    assert intake.refused == [(Reason.UNSUPPORTED, event_type)]
+
+
+async def test_other_bots_are_ignored() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        message = await feishu.say("beep", chat="oc_room", user="ou_robot", sender_type="app")
+        await feishu.wait_for(lambda: feishu.event_of(message).acked)
+    assert intake.received == []
+    assert [reason for reason, _ in intake.refused] == [Reason.FROM_BOT]
+
+
+async def test_hostile_payloads_harm_nothing() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        for raw in (b"\xff\xfe", b"[" * 50_000, b"null", b'{"header": 7, "event": []}', b"{}"):
+            event = await feishu.push_raw(raw)
+            await until(partial(getattr, event, "acked"))
+        await feishu.pusher.send_garbage(b"\xff\xff\xff not a frame")
+        message = await feishu.dm("\ud800 \x00 \x1b[31m" + "x" * 1_000_000)
+        await feishu.wait_for(lambda: feishu.event_of(message).acked)
+        assert len(feishu.past_connections) == 0
+    (inbound,) = intake.received
+    assert inbound.text.encode()
+    assert len(inbound.text) > 1_000_000
+
+
+async def test_several_connections_live_in_one_process() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu:
+        async with running(adapter_for(feishu), intake), running(adapter_for(feishu), intake):
+            assert len(feishu.connections) == 2
+            for number in range(8):
+                await feishu.dm(f"m{number}", user=f"ou_{number}")
+            await feishu.wait_for(lambda: all(event.acked for event in feishu.world.events))
+        assert feishu.violations == []
+    assert sorted(intake.texts) == [f"m{number}" for number in range(8)]
+
+
+async def test_a_cut_connection_is_opened_again() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, intake):
+            feishu.refuse_connects(1)
+            feishu.disconnect_all()
+            await until(lambda: adapter.health().link is Link.RECONNECTING)
+            assert "code 1" in adapter.health().detail or "closed" in adapter.health().detail
+            await feishu.wait_for(lambda: len(feishu.calls("endpoint")) >= 4)
+            message = await feishu.dm("while away")
+            feishu.refuse_connects(0)
+            await feishu.wait_for(lambda: feishu.event_of(message).acked)
+            assert adapter.health().link is Link.CONNECTED
+            assert adapter.health().detail == ""
+    assert intake.texts == ["while away"]
+
+
+async def test_an_event_cut_off_before_its_answer_comes_again() -> None:
+    intake = Intake(gates={"cut": anyio.Event()})
+    async with (
+        FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu,
+        running(adapter_for(feishu), intake),
+    ):
+        message = await feishu.dm("cut")
+        event = feishu.event_of(message)
+        await feishu.wait_for(lambda: event.pushes)
+        feishu.disconnect_all()
+        intake.gates["cut"].set()
+        await feishu.wait_for(lambda: event.acked)
+    assert {inbound.event_id for inbound in intake.received} == {event.id}
+
+
+async def test_pings_follow_the_interval_of_the_platform() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu:
+        feishu.pusher.ping_s = 0.02
+        adapter = adapter_for(feishu)
+        async with running(adapter, intake):
+            await feishu.wait_for(lambda: feishu.connections[0].pings >= 3)
+            assert adapter.health().last_event_at is not None
+            assert feishu.violations == []
+            assert len(feishu.past_connections) == 0
+
+
+async def test_a_connection_that_went_silent_is_replaced() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.pusher.ping_s = 0.02
+        feishu.mute()
+        async with running(adapter_for(feishu), Intake()):
+            await feishu.wait_for(lambda: feishu.past_connections)
+            feishu.mute(muted=False)
+            message = await feishu.dm("again")
+            await feishu.wait_for(lambda: feishu.event_of(message).acked)
+
+
+async def test_stopping_says_goodbye() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, Intake()):
+            assert len(feishu.connections) == 1
+        await feishu.wait_for(lambda: feishu.past_connections)
+        assert [connection.close_code for connection in feishu.past_connections] == [1000]
+        assert adapter.health().link is Link.STOPPED
+
+
+async def test_stopping_while_an_event_is_handled_leaves_it_unacknowledged() -> None:
+    intake = Intake(gates={"late": anyio.Event()})
+    async with FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu:
+        async with running(adapter_for(feishu), intake):
+            message = await feishu.dm("late")
+            await feishu.wait_for(lambda: feishu.event_of(message).pushes)
+        event = feishu.event_of(message)
+        await feishu.wait_for(lambda: event.codes)
+        assert event.codes == [0]
+        assert intake.received == []
+        intake.gates.clear()
+        async with running(adapter_for(feishu), intake):
+            await feishu.wait_for(lambda: event.acked)
+    assert intake.texts == ["late"]
+
+
+async def test_a_wrong_secret_is_said_and_tried_again_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu, app_secret="not-the-right-one")
+        async with running(adapter, Intake(), link=Link.FAILED):
+            detail = adapter.health().detail
+            assert "channels.feishu.app_id, app_secret" in detail
+            await feishu.wait_for(lambda: len(feishu.calls("token")) >= 3)
+    assert "not-the-right-one" not in caplog.text + detail
+
+
+@pytest.mark.parametrize(("code", "link"), [(1000040344, Link.FAILED), (1, Link.CONNECTING)])
+async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
+    code: int, link: Link
+) -> None:
+    async with FakeFeishu() as feishu:
+        feishu.refuse_connects(code)
+        adapter = adapter_for(feishu)
+        async with running(adapter, Intake(), link=link):
+            await until(lambda: f"code {code}" in adapter.health().detail)
+            feishu.refuse_connects(0)
+            await until(lambda: adapter.health().link is Link.CONNECTED)
+
+
+async def test_too_many_connections_are_named() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.refuse_handshakes({"handshake-status": "514", "handshake-autherrcode": "1000040350"})
+        adapter = adapter_for(feishu)
+        async with running(adapter, Intake(), link=Link.FAILED):
+            assert "50 connections" in adapter.health().detail
+            feishu.refuse_handshakes(None)
+            await until(lambda: adapter.health().link is Link.CONNECTED)
+
+
+async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
+    async with FakeFeishu() as gone:
+        settings = gone.settings
+    adapter_settings = FeishuConfig.model_validate(settings)
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu, domain=adapter_settings.domain)
+        async with running(adapter, Intake(), link=Link.CONNECTING):
+            await until(lambda: "cannot be reached" in adapter.health().detail)
+            assert adapter.health().link is Link.CONNECTING
+
+
+async def test_the_first_answers_may_fail() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.fail("token", status=503, text="<html>")
+        feishu.fail("bot.info", drop="before")
+        feishu.fail("bot.info", status=200, text="a login page")
+        feishu.fail("endpoint", status=502, text="bad gateway")
+        async with running(adapter_for(feishu), Intake()):
+            assert len(feishu.connections) == 1
+
+
+async def test_no_ticket_or_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), Intake()):
+        message = await feishu.dm("hello")
+        await feishu.wait_for(lambda: feishu.event_of(message).acked)
+    for secret in (feishu.app_secret, "ticket-", "t-0000"):
+        assert secret not in caplog.text
+
+
+async def test_webhook_mode_says_that_it_is_not_there() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu, mode="webhook")
+        async with running(adapter, Intake(), link=Link.FAILED):
+            assert "channels.feishu.mode" in adapter.health().detail
+        assert adapter.health().link is Link.FAILED
+
+
+def test_build_makes_an_adapter_with_cards_and_signs() -> None:
+    adapter: Adapter = build(
+        FeishuConfig(app_id="cli_1", app_secret="s"), [CommandInfo(name="new", help="n")]
+    )
+    assert adapter.name == "feishu"
+    assert isinstance(adapter, Patches)
+    assert isinstance(adapter, Signs)
+    assert adapter.capabilities.patches
+    assert adapter.health().link is Link.CONNECTING

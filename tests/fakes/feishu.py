@@ -1,0 +1,349 @@
+"""A Feishu server on 127.0.0.1, independent of the SDK, and no kinder than the platform."""
+
+import json
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+import anyio
+from aiohttp import web
+
+from tests.fakes.feishu_push import Connection, PushService
+from tests.fakes.feishu_rest import RestApi
+from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Event, Failure, Message, World
+
+__all__ = ["BOT_OPEN_ID", "Call", "Connection", "Event", "FakeFeishu", "Message"]
+
+T = TypeVar("T")
+
+
+class Extra(TypedDict, total=False):
+    """What a user's message may have besides its content.
+
+    `private`: in a p2p chat; `thread`: topic id; `reply_to`: id of the message it answers;
+    `sender_type`: user or app; `parts`: in how many frames its event is pushed.
+    """
+
+    private: bool
+    thread: str
+    reply_to: str
+    mentions: list[dict[str, Any]]
+    sender_type: str
+    parts: int
+
+
+class FakeFeishu:
+    """The platform as its clients see it: REST API, long connections, chats, users.
+
+    Use it as `async with FakeFeishu() as feishu:` inside a test (not across a fixture's yield).
+    Configure Parley with `feishu.settings`, a `channels.feishu` section.
+
+    Speak as a user: `dm`, `mention`, `say`, `file`, `push` (any event). Each returns the `Message`
+    (or `Event`). Events are pushed to a random connection until acknowledged with code 200.
+    Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
+    `files`, `connections`, `past_connections`, `violations` (must stay empty).
+    Wait: `await wait_for(lambda: feishu.answers(chat))`, asked again after every change.
+    Break: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
+    `recall(message)`, `expire(message)`, `remove_bot(chat)`, `mute()`.
+
+    Operations: token, endpoint, bot.info, message.create, message.reply, message.patch,
+    reaction.create, reaction.delete, image.create, file.create.
+
+    Args:
+        ack_s: How long a push waits for its acknowledgement (the platform: 3 s).
+        redeliver_s: Pause before an event is pushed again (the platform: 15 s, 5 min, ...).
+        token_s: Life of a tenant token (the platform: 2 h).
+        app_calls_per_s: Calls an app may make in a second (the platform: 50).
+    """
+
+    tenant = "tenant_1"
+
+    def __init__(
+        self,
+        *,
+        app_id: str = "cli_0123456789abcdef",
+        app_secret: str = "feishu-app-secret",  # noqa: S107 - a fake's
+        ack_s: float = 3.0,
+        redeliver_s: float = 0.2,
+        token_s: float = 7200.0,
+        app_calls_per_s: int = 50,
+    ) -> None:
+        self.app_id = app_id
+        self.app_secret = app_secret
+        self.world = World()
+        secrets = {"app_id": app_id, "app_secret": app_secret}
+        self.rest = RestApi(self.world, **secrets, token_s=token_s, app_calls_per_s=app_calls_per_s)
+        self.pusher = PushService(self.world, **secrets, ack_s=ack_s, redeliver_s=redeliver_s)
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        application = web.Application(client_max_size=2**26)
+        endpoint = self.rest.guarded("endpoint", self.pusher.endpoint)
+        application.add_routes([web.post("/callback/ws/endpoint", endpoint), *self.rest.routes()])
+        application.router.add_get("/callback/ws", self.pusher.connect)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.5, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(kind, error, trace)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._runner.cleanup()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The `channels.feishu` section that leads here."""
+        return {
+            "enabled": True,
+            "app_id": self.app_id,
+            "app_secret": self.app_secret,
+            "domain": self.url,
+        }
+
+    # What people do.
+
+    async def dm(self, text: str, *, user: str = "ou_alice", reply_to: str = "") -> Message:
+        """Write to the bot in private."""
+        return await self.say(
+            text, chat=f"oc_dm_{user}", user=user, private=True, reply_to=reply_to
+        )
+
+    async def mention(
+        self,
+        text: str,
+        *,
+        chat: str = "oc_room",
+        user: str = "ou_alice",
+        thread: str = "",
+        reply_to: str = "",
+    ) -> Message:
+        """Write `@Parley text` in a group."""
+        mentions = [
+            {
+                "key": "@_user_1",
+                "id": {"open_id": BOT_OPEN_ID},
+                "name": "Parley",
+                "tenant_key": self.tenant,
+            }
+        ]
+        extra = Extra(thread=thread, reply_to=reply_to, mentions=mentions)
+        return await self.say(f"@_user_1 {text}", chat=chat, user=user, **extra)
+
+    async def say(
+        self, text: str, *, chat: str, user: str = "ou_alice", **extra: Unpack[Extra]
+    ) -> Message:
+        """Write a text, exactly as given."""
+        return await self.message("text", {"text": text}, chat=chat, user=user, **extra)
+
+    async def file(
+        self, name: str, *, chat: str = "oc_dm_ou_alice", user: str = "ou_alice"
+    ) -> Message:
+        """Send a file in private."""
+        content = {"file_key": self.world.next_id("file_v3_"), "file_name": name}
+        return await self.message("file", content, chat=chat, user=user, private=True)
+
+    async def message(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        *,
+        chat: str,
+        user: str = "ou_alice",
+        **extra: Unpack[Extra],
+    ) -> Message:
+        """Send a message of any type."""
+        replied = self.world.messages.get(extra.get("reply_to", ""))
+        message = Message(
+            self.world.next_id("om_user"), chat, user, kind, content, thread=extra.get("thread", "")
+        )
+        if replied is not None:
+            message.reply_to = replied.id
+            message.root = replied.root or replied.id
+            message.thread = message.thread or replied.thread
+        self.world.add(message)
+        event = Event(self.world.next_id("ev_"), {}, message, parts=extra.get("parts", 1))
+        event.payload = self._envelope(
+            event.id, "im.message.receive_v1", self._received(message, extra)
+        )
+        self._start(event)
+        return message
+
+    async def push(self, event_type: str, event: dict[str, Any]) -> Event:
+        """Push an event of any type."""
+        made = Event(self.world.next_id("ev_"), {})
+        made.payload = self._envelope(made.id, event_type, event)
+        self._start(made)
+        return made
+
+    async def push_raw(self, payload: bytes) -> Event:
+        """Push bytes that need not be JSON."""
+        made = Event(self.world.next_id("ev_"), {}, raw=payload)
+        self._start(made)
+        return made
+
+    def push_again(self, event: Event) -> None:
+        """Push an acknowledged event once more, as the platform sometimes does hours later."""
+        event.acked = False
+        self._tasks.start_soon(self.pusher.deliver, event)
+
+    # What can be seen.
+
+    def messages(self, chat: str) -> list[Message]:
+        """Return what stands in a chat, withdrawn messages left out, oldest first."""
+        return [
+            message
+            for message in self.world.messages.values()
+            if message.chat == chat and not message.gone
+        ]
+
+    def answers(self, chat: str) -> list[Message]:
+        """Return what the bot said in a chat."""
+        return [message for message in self.messages(chat) if message.by_bot]
+
+    def answers_to(self, message: Message) -> list[Message]:
+        """Return the bot's replies to a message."""
+        return [answer for answer in self.answers(message.chat) if answer.reply_to == message.id]
+
+    def event_of(self, message: Message) -> Event:
+        """Return the event that told of a user's message."""
+        return next(event for event in self.world.events if event.message is message)
+
+    def calls(self, op: str) -> list[Call]:
+        """Return the requests of an operation."""
+        return [call for call in self.world.calls if call.op == op]
+
+    @property
+    def files(self) -> dict[str, tuple[str, str, bytes]]:
+        """Uploads by key: type, name, bytes."""
+        return self.world.files
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The long connections that are open."""
+        return self.pusher.connections
+
+    @property
+    def past_connections(self) -> list[Connection]:
+        """The long connections that ended, with the code they were closed with."""
+        return self.pusher.past
+
+    @property
+    def violations(self) -> list[str]:
+        """Requests that the platform's documents forbid."""
+        return self.world.violations
+
+    async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float = 10.0) -> T:
+        """Return the first truthy value of `predicate`; TimeoutError with the fake's state otherwise."""
+        return await self.world.wait_for(predicate, timeout_s)
+
+    # What goes wrong.
+
+    def fail(  # noqa: PLR0913 - one knob for each way to fail
+        self,
+        op: str,
+        *,
+        times: int = 1,
+        status: int = 0,
+        code: int = 0,
+        text: str | None = None,
+        headers: dict[str, str] | None = None,
+        drop: Literal["before", "after"] | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
+        """Fail the next `times` calls of an operation.
+
+        Args:
+            op: The operation, see the class.
+            times: How many calls fail.
+            status: HTTP status of an answer without effect, with `code` or the raw `text`.
+            code: The body's `code`.
+            text: A body that is not the API's JSON.
+            headers: Headers of that answer.
+            drop: Cut the connection `before` or `after` the call took effect.
+            delay_s: Wait first; alone it only makes the call slow.
+        """
+        failure = Failure(op, times, status, code, text, headers or {}, drop, delay_s)
+        self.world.failures.append(failure)
+
+    def disconnect_all(self) -> None:
+        """Cut every long connection without a goodbye."""
+        for connection in self.connections:
+            if connection.request.transport is not None:
+                connection.request.transport.abort()
+
+    def refuse_connects(self, code: int = 1) -> None:
+        """Answer requests for an address with this code (1 = busy); 0 = serve again."""
+        self.pusher.endpoint_code = code
+
+    def refuse_handshakes(self, headers: dict[str, str] | None) -> None:
+        """Refuse websockets with these headers; None = serve again."""
+        self.pusher.handshake = headers
+
+    def mute(self, *, muted: bool = True) -> None:
+        """Leave pings unanswered."""
+        self.pusher.mute = muted
+
+    def revoke_tokens(self) -> None:
+        """Make every tenant token invalid."""
+        self.rest.revoke_tokens()
+
+    def recall(self, message: Message) -> None:
+        """Withdraw a message."""
+        message.gone = True
+        self.world.changed()
+
+    def expire(self, message: Message) -> None:
+        """Let 14 days pass over a card."""
+        message.too_old = True
+
+    def remove_bot(self, chat: str) -> None:
+        """Take the bot out of a group."""
+        self.world.left.add(chat)
+
+    def _start(self, event: Event) -> None:
+        self.world.events.append(event)
+        self._tasks.start_soon(self.pusher.deliver, event)
+
+    def _envelope(self, event_id: str, event_type: str, event: dict[str, Any]) -> dict[str, Any]:
+        header = {
+            "event_id": event_id, "event_type": event_type, "create_time": str(int(time.time() * 1000)),
+            "token": "", "app_id": self.app_id, "tenant_key": self.tenant,
+        }  # fmt: skip
+        return {"schema": "2.0", "header": header, "event": event}
+
+    def _received(self, message: Message, extra: Extra) -> dict[str, Any]:
+        ids = {"open_id": message.sender, "union_id": f"on_{message.sender}", "user_id": None}
+        sender_type = extra.get("sender_type", "user")
+        sender = {"sender_id": ids, "sender_type": sender_type, "tenant_key": self.tenant}
+        told: dict[str, Any] = {
+            "message_id": message.id,
+            "create_time": str(int(time.time() * 1000)),
+            "chat_id": message.chat,
+            "chat_type": "p2p" if extra.get("private") else "group",
+            "message_type": message.type,
+            "content": json.dumps(message.content, ensure_ascii=False),
+        }
+        links = {
+            "root_id": message.root,
+            "parent_id": message.reply_to,
+            "thread_id": message.thread,
+        }
+        told |= {name: value for name, value in links.items() if value}
+        if extra.get("mentions"):
+            told["mentions"] = extra["mentions"]
+        return {"sender": sender, "message": told}

@@ -1,0 +1,139 @@
+"""Which cards Feishu takes: JSON 2.0, unknown properties refused, at most three tables."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MAX_TABLES = 3
+MAX_ELEMENTS = 200
+
+_CARD = {"schema", "config", "header", "body", "card_link"}
+_CONFIG = {
+    "update_multi", "streaming_mode", "streaming_config", "summary", "enable_forward", "width_mode",
+    "enable_forward_interaction", "locales", "style", "use_custom_translation",
+}  # fmt: skip
+_BODY = {
+    "elements", "direction", "padding", "horizontal_spacing", "horizontal_align", "vertical_spacing",
+    "vertical_align",
+}  # fmt: skip
+_HEADER = {"title", "subtitle", "template", "icon", "text_tag_list", "padding"}
+_PLACE = {"element_id", "margin"}
+_TAGS: dict[str, set[str]] = {
+    "markdown": {"content", "text_size", "text_align", "icon"} | _PLACE,
+    "div": {"text", "icon", "width"} | _PLACE,
+    "hr": set(_PLACE),
+    "img": {"img_key", "alt", "title", "scale_type", "size", "preview", "corner_radius"} | _PLACE,
+    "column_set": {
+        "columns", "flex_mode", "horizontal_spacing", "horizontal_align", "background_style", "action",
+    } | _PLACE,
+    "column": {
+        "elements", "width", "weight", "background_style", "vertical_align", "vertical_spacing", "padding",
+        "direction", "horizontal_align", "horizontal_spacing", "action",
+    } | _PLACE,
+    "button": {
+        "text", "type", "size", "width", "icon", "hover_tips", "disabled", "disabled_tips", "confirm",
+        "behaviors", "name", "form_action_type", "required",
+    } | _PLACE,
+    "table": {"columns", "rows", "page_size", "row_height", "header_style", "freeze_first_column"} | _PLACE,
+    "collapsible_panel": {
+        "elements", "expanded", "header", "border", "background_color", "direction", "padding",
+        "vertical_spacing",
+    } | _PLACE,
+    "plain_text": {"content", "text_size", "text_color", "text_align", "lines", "i18n_content"},
+    "lark_md": {"content", "text_size", "text_color", "text_align", "lines"},
+    "standard_icon": {"token", "color", "size"},
+}  # fmt: skip
+_NEEDS = {
+    "markdown": "content",
+    "div": "text",
+    "plain_text": "content",
+    "img": "img_key",
+    "button": "text",
+}
+_DELIMITER_ROW = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+
+
+class CardRefused(Exception):
+    """The platform would not take this card; `sub` is the code in its message."""
+
+    def __init__(self, sub: int, text: str) -> None:
+        super().__init__(text)
+        self.sub = sub
+
+
+def check(card: object) -> dict[str, Any]:
+    """Return the card if the platform would take it, else raise CardRefused."""
+    if not isinstance(card, dict):
+        raise CardRefused(200621, "a card is an object")
+    if card.get("schema") != "2.0":
+        raise CardRefused(200621, "schema is not 2.0")
+    _known(card, _CARD, "card")
+    _known(card.get("config", {}), _CONFIG, "config")
+    _known(card.get("header", {}), _HEADER, "header")
+    body = card.get("body")
+    if not isinstance(body, dict) or not isinstance(body.get("elements"), list):
+        raise CardRefused(200621, "body.elements is missing")
+    _known(body, _BODY, "body")
+    elements = list(_elements(body["elements"]))
+    if not elements or len(elements) > MAX_ELEMENTS:
+        raise CardRefused(11310, f"{len(elements)} elements")
+    if sum(_tables(element) for element in elements) > MAX_TABLES:
+        raise CardRefused(11310, "element exceeds the limit; table number over limit")
+    return card
+
+
+def words(card: dict[str, Any]) -> list[str]:
+    """Return what a reader sees, one text an element."""
+    seen = []
+    for element in _elements(card["body"]["elements"]):
+        if element["tag"] == "markdown":
+            seen.append(element["content"])
+        elif element["tag"] == "div":
+            seen.append(element["text"]["content"])
+    return seen
+
+
+def _elements(items: list[Any]) -> Iterator[dict[str, Any]]:
+    for item in items:
+        tag = item.get("tag") if isinstance(item, dict) else None
+        if tag not in _TAGS:
+            raise CardRefused(200861, f"unknown tag {tag!r}")
+        _known(item, _TAGS[tag] | {"tag"}, tag)
+        _complete(item, tag)
+        yield item
+        for name in ("elements", "columns") if tag != "table" else ():
+            yield from _elements(item.get(name, []))
+
+
+def _complete(item: dict[str, Any], tag: str) -> None:
+    need = _NEEDS.get(tag)
+    if need and not item.get(need):
+        raise CardRefused(200621, f"{tag} without {need}")
+    if tag in {"markdown", "plain_text"} and not isinstance(item["content"], str):
+        raise CardRefused(200621, f"{tag}.content is not a string")
+    text = item.get("text")
+    if tag in {"div", "button"}:
+        list(_elements([text]))
+
+
+def _known(value: object, names: set[str], where: str) -> None:
+    if not isinstance(value, dict):
+        raise CardRefused(200621, f"{where} is not an object")
+    if unknown := set(value) - names:
+        raise CardRefused(200621, f"unknown property {sorted(unknown)} in {where}")
+
+
+def _tables(element: dict[str, Any]) -> int:
+    if element["tag"] == "table":
+        return 1
+    if element["tag"] != "markdown":
+        return 0
+    count, fence, before = 0, "", ""
+    for line in element["content"].splitlines():
+        mark = line.strip()[:3]
+        if mark in {"```", "~~~"} and fence in {"", mark}:
+            fence = "" if fence else mark
+        elif not fence and "|" in before and "-" in line and _DELIMITER_ROW.match(line):
+            count += 1
+        before = line
+    return count

@@ -1,0 +1,195 @@
+"""The fake's long connections: addresses with one-time tickets, pushes until acknowledged, pings."""
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from aiohttp import WSMsgType, web
+
+from tests.fakes import feishu_wire
+from tests.fakes.feishu_rest import Refused
+from tests.fakes.feishu_wire import WireFrame
+from tests.fakes.feishu_world import Event, World
+
+MAX_CONNECTIONS = 50
+
+
+@dataclass(eq=False)
+class Connection:
+    """One client's websocket; `close_code` is what the client said goodbye with (1006 = nothing)."""
+
+    socket: web.WebSocketResponse
+    request: web.Request
+    service: int
+    pings: int = 0
+    pushes: int = 0
+    close_code: int | None = None
+
+
+@dataclass
+class _Waiting:
+    frame: WireFrame
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    code: int = 0
+
+
+class PushService:
+    """Hands each event to one random connection, again and again until it is acknowledged with 200."""
+
+    def __init__(
+        self, world: World, *, app_id: str, app_secret: str, ack_s: float, redeliver_s: float
+    ) -> None:
+        self._world = world
+        self._credentials = (app_id, app_secret)
+        self._ack_s = ack_s
+        self._redeliver_s = redeliver_s
+        self.ping_s: float = 120
+        self.endpoint_code = 0
+        self.handshake: dict[str, str] | None = None
+        self.connections: list[Connection] = []
+        self.past: list[Connection] = []
+        self._tickets: dict[str, int] = {}
+        self._waiting: dict[str, _Waiting] = {}
+
+    async def endpoint(self, request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
+        """Name an address to connect to."""
+        if set(body) != {"AppID", "AppSecret"}:
+            self._world.violation(f"endpoint: {body}")
+            raise Refused(1000040344, "no credential", status=200)
+        if (body["AppID"], body["AppSecret"]) != self._credentials:
+            raise Refused(10014, "app secret invalid", status=200)
+        if self.endpoint_code:
+            raise Refused(self.endpoint_code, "told to refuse", status=200)
+        ticket, service = self._world.next_id("ticket-"), random.randint(1, 2**31 - 1)  # noqa: S311
+        self._tickets[ticket] = service
+        url = f"ws://{request.host}/callback/ws?device_id=7&service_id={service}&ticket={ticket}"
+        config = {
+            "ReconnectCount": -1,
+            "ReconnectInterval": 120,
+            "ReconnectNonce": 30,
+            "PingInterval": self.ping_s,
+        }
+        return {"data": {"URL": url, "ClientConfig": config}}
+
+    async def connect(self, request: web.Request) -> web.StreamResponse:
+        """Serve one websocket until it ends."""
+        if self.handshake is not None:
+            return web.Response(status=403, headers=self.handshake)
+        service = self._tickets.pop(request.query.get("ticket", ""), None)
+        if service is None or len(self.connections) >= MAX_CONNECTIONS:
+            headers = {"handshake-status": "514", "handshake-autherrcode": "1000040350"}
+            return web.Response(status=403, headers=headers)
+        socket = web.WebSocketResponse(max_msg_size=2**24)
+        await socket.prepare(request)
+        connection = Connection(socket, request, service)
+        self.connections.append(connection)
+        self._world.changed()
+        try:
+            async for message in socket:
+                if message.type is not WSMsgType.BINARY:
+                    self._world.violation(f"a {message.type} message on the long connection")
+                    continue
+                await self._take(connection, feishu_wire.decode(message.data))
+        finally:
+            connection.close_code = socket.close_code
+            self.connections.remove(connection)
+            self.past.append(connection)
+            self._world.changed()
+        return socket
+
+    async def deliver(self, event: Event) -> None:
+        """Push an event until it is acknowledged."""
+        while not event.acked:
+            connection = await self._any_connection()
+            event.pushes += 1
+            connection.pushes += 1
+            self._world.changed()
+            code = await self._push(connection, event)
+            event.acked = code == 200
+            event.codes.append(code)
+            self._world.changed()
+            if not event.acked:
+                await anyio.sleep(self._redeliver_s)
+
+    async def send_garbage(self, data: bytes) -> None:
+        """Send bytes that are no frame to every connection."""
+        for connection in self.connections:
+            await connection.socket.send_bytes(data)
+
+    async def _any_connection(self) -> Connection:
+        await self._world.wait_for(lambda: self.connections, timeout_s=3600)
+        return random.choice(self.connections)  # noqa: S311
+
+    async def _push(self, connection: Connection, event: Event) -> int:
+        """Send an event, in its parts, and return the code it was answered with; 0 for none in time."""
+        data = event.raw or json.dumps(event.payload, ensure_ascii=False).encode(
+            "utf-8", "surrogatepass"
+        )
+        name = self._world.next_id("push-")
+        size = -(-len(data) // event.parts)
+        waiting = self._waiting[name] = _Waiting(WireFrame())
+        for number in range(event.parts):
+            headers = {
+                "type": "event", "message_id": name, "sum": str(event.parts), "seq": str(number),
+                "trace_id": event.id, "timestamp": "1700000000000",
+            }  # fmt: skip
+            frame = WireFrame(
+                seq_id=number, log_id=2**40 + number, service=connection.service, method=1, headers=headers,
+                payload=data[number * size : (number + 1) * size], log_id_new="log-1",
+            )  # fmt: skip
+            waiting.frame = frame
+            try:
+                await connection.socket.send_bytes(feishu_wire.encode(frame))
+            except (ConnectionError, RuntimeError):
+                return 0
+        with anyio.move_on_after(self._ack_s):
+            await waiting.answered.wait()
+        del self._waiting[name]
+        return waiting.code
+
+    async def _take(self, connection: Connection, frame: WireFrame) -> None:
+        if frame.missing:
+            self._world.violation(f"a frame without {sorted(frame.missing)}")
+        if frame.method == 0:
+            await self._ping(connection, frame)
+        elif frame.method == 1:
+            self._answer(frame)
+        else:
+            self._world.violation(f"a frame of method {frame.method}")
+
+    async def _ping(self, connection: Connection, frame: WireFrame) -> None:
+        if frame.headers != {"type": "ping"} or frame.service != connection.service:
+            self._world.violation(f"a strange ping {frame}")
+        connection.pings += 1
+        self._world.changed()
+        if self.mute:
+            return
+        config = json.dumps({"PingInterval": self.ping_s}).encode()
+        pong = WireFrame(service=connection.service, headers={"type": "pong"}, payload=config)
+        await connection.socket.send_bytes(feishu_wire.encode(pong))
+
+    mute = False
+    """No pongs, no events: a connection that looks alive and is not."""
+
+    def _answer(self, frame: WireFrame) -> None:
+        waiting = self._waiting.get(frame.headers.get("message_id", ""))
+        if waiting is None:
+            return  # an answer that came too late
+        if not self._same(waiting.frame, frame):
+            self._world.violation(f"an answer that is not the event's own frame: {frame}")
+        try:
+            waiting.code = int(json.loads(frame.payload)["code"])
+        except (ValueError, KeyError, TypeError):
+            self._world.violation(f"an answer without a code: {frame.payload[:100]!r}")
+        waiting.answered.set()
+
+    def _same(self, sent: WireFrame, answer: WireFrame) -> bool:
+        headers = {name: value for name, value in answer.headers.items() if name != "biz_rt"}
+        return (
+            answer.log_id_new == sent.log_id_new
+            and answer.service == sent.service
+            and headers.keys() == sent.headers.keys()
+            and answer.headers.get("biz_rt", "").isdigit()
+        )

@@ -1,0 +1,359 @@
+"""The fake's REST API: every request is checked against the platform's documented arguments and limits."""
+
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import anyio
+from aiohttp import BodyPartReader, web
+
+from tests.fakes import feishu_cards
+from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Message, World
+
+Body = dict[str, Any]
+Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any]]]
+
+CARD_BYTES = 30 * 1024
+TEXT_BYTES = 150 * 1024
+IMAGE_BYTES = 10 * 1024 * 1024
+FILE_BYTES = 30 * 1024 * 1024
+PATCHES_PER_S = 5
+UUID_LIFE_S = 3600.0
+_FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
+_EMOJIS = {"OK", "DONE", "CrossMark", "THUMBSUP", "Typing", "OnIt"}
+_MAGIC = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
+_IM = "/open-apis/im/v1"
+
+
+class Refused(Exception):
+    """An answer with a code."""
+
+    def __init__(
+        self, code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(msg)
+        self.code, self.msg, self.status, self.headers = code, msg, status, headers or {}
+
+
+class RestApi:
+    """Tokens, messages, cards, reactions and uploads."""
+
+    def __init__(
+        self, world: World, *, app_id: str, app_secret: str, token_s: float, app_calls_per_s: int
+    ) -> None:
+        self._world = world
+        self._app_id = app_id
+        self._app_secret = app_secret
+        self.token_s = token_s
+        self._app_calls_per_s = app_calls_per_s
+        self._recent: deque[float] = deque()
+        self._tokens: dict[str, float] = {}
+        self._uuids: dict[str, tuple[float, Message]] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        table: list[tuple[str, str, str, Handler]] = [
+            ("POST", "/open-apis/auth/v3/tenant_access_token/internal", "token", self._token),
+            ("GET", "/open-apis/bot/v3/info", "bot.info", self._bot_info),
+            ("POST", f"{_IM}/messages", "message.create", self._create),
+            ("POST", f"{_IM}/messages/{{id}}/reply", "message.reply", self._reply),
+            ("PATCH", f"{_IM}/messages/{{id}}", "message.patch", self._patch),
+            ("POST", f"{_IM}/messages/{{id}}/reactions", "reaction.create", self._react),
+            (
+                "DELETE",
+                f"{_IM}/messages/{{id}}/reactions/{{reaction}}",
+                "reaction.delete",
+                self._unreact,
+            ),
+            ("POST", f"{_IM}/images", "image.create", self._image),
+            ("POST", f"{_IM}/files", "file.create", self._file),
+        ]
+        routes = [
+            web.route(verb, path, self.guarded(op, handler)) for verb, path, op, handler in table
+        ]
+        return [*routes, web.route("*", "/open-apis/{rest:.*}", self._unknown)]
+
+    def revoke_tokens(self) -> None:
+        """Make every token invalid before its time."""
+        self._tokens.clear()
+
+    def guarded(
+        self, op: str, handler: Handler
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Wrap a handler: record the call, fail it as told, turn refusals into answers."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            body = await _body(request)
+            self._world.calls.append(Call(op, dict(request.query), body, time.monotonic()))
+            self._world.changed()
+            failure = self._world.take_failure(op)
+            if failure is not None:
+                await anyio.sleep(failure.delay_s)
+                if failure.drop == "before":
+                    return _drop(request)
+                if failure.status and failure.text is not None:
+                    return web.Response(
+                        status=failure.status, text=failure.text, headers=failure.headers
+                    )
+                if failure.status:
+                    wrong = {"code": failure.code, "msg": "told to fail"}
+                    return web.json_response(wrong, status=failure.status, headers=failure.headers)
+            try:
+                self._check_app(op, request)
+                response = web.json_response(
+                    {"code": 0, "msg": "success"} | await handler(request, body)
+                )
+            except Refused as error:
+                wrong = {"code": error.code, "msg": error.msg}
+                response = web.json_response(wrong, status=error.status, headers=error.headers)
+            self._world.changed()
+            return _drop(request) if failure is not None and failure.drop == "after" else response
+
+        return answer
+
+    def _check_app(self, op: str, request: web.Request) -> None:
+        if op in {"token", "endpoint"}:
+            return
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not token:
+            raise Refused(99991661, "Missing access token for authorization")
+        if token not in self._tokens:
+            raise Refused(99991663, "Invalid access token for authorization")
+        if self._tokens[token] < time.monotonic():
+            raise Refused(99991677, "Authentication token expired")
+        now = time.monotonic()
+        while self._recent and self._recent[0] < now - 1:
+            self._recent.popleft()
+        if len(self._recent) >= self._app_calls_per_s:
+            headers = {
+                "x-ogw-ratelimit-limit": str(self._app_calls_per_s),
+                "x-ogw-ratelimit-reset": "1",
+            }
+            raise Refused(99991400, "request trigger frequency limit", status=429, headers=headers)
+        self._recent.append(now)
+
+    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+        self._world.violation(f"unknown method {request.method} {request.path}")
+        return web.Response(status=404, text="404 page not found")
+
+    async def _token(self, request: web.Request, body: Body) -> dict[str, Any]:
+        self._arguments("token", body, {"app_id": str, "app_secret": str})
+        if (body["app_id"], body["app_secret"]) != (self._app_id, self._app_secret):
+            raise Refused(10014, "app secret invalid", status=200)
+        token = self._world.next_id("t-")
+        self._tokens[token] = time.monotonic() + self.token_s
+        return {"tenant_access_token": token, "expire": self.token_s}
+
+    async def _bot_info(self, request: web.Request, body: Body) -> dict[str, Any]:
+        return {"bot": {"activate_status": 2, "app_name": "Parley", "open_id": BOT_OPEN_ID}}
+
+    async def _create(self, request: web.Request, body: Body) -> dict[str, Any]:
+        if (
+            set(request.query) != {"receive_id_type"}
+            or request.query["receive_id_type"] != "chat_id"
+        ):
+            self._bad("message.create", f"query {dict(request.query)}")
+        fields = {"receive_id": str, "msg_type": str, "content": str, "uuid": str}
+        self._arguments("message.create", body, fields, optional={"uuid"})
+        return self._send(body, Message("", body["receive_id"], BOT_OPEN_ID, body["msg_type"], {}))
+
+    async def _reply(self, request: web.Request, body: Body) -> dict[str, Any]:
+        fields = {"msg_type": str, "content": str, "uuid": str, "reply_in_thread": bool}
+        self._arguments("message.reply", body, fields, optional={"uuid", "reply_in_thread"})
+        parent = self._find(request, "message.reply")
+        message = Message("", parent.chat, BOT_OPEN_ID, body["msg_type"], {}, reply_to=parent.id)
+        message.root = parent.root or parent.id
+        message.thread = parent.thread or (
+            self._world.next_id("omt_") if body.get("reply_in_thread") else ""
+        )
+        return self._send(body, message)
+
+    def _send(self, body: Body, message: Message) -> dict[str, Any]:
+        uuid = body.get("uuid", "")
+        if len(uuid) > 50:
+            self._bad("message", "uuid is longer than 50")
+        sent_at, first = self._uuids.get(uuid, (0.0, None))
+        if uuid and first and time.monotonic() - sent_at < UUID_LIFE_S:
+            return {"data": _shown(first)}
+        if message.chat not in self._world.chats or message.chat in self._world.left:
+            raise Refused(230002, "Bot/User can NOT be out of the chat.")
+        message.id, message.uuid = self._world.next_id("om_bot"), uuid
+        message.content = self._content(message.type, body["content"])
+        self._world.add(message)
+        if uuid:
+            self._uuids[uuid] = (time.monotonic(), message)
+        return {"data": _shown(message)}
+
+    def _content(self, kind: str, content: str) -> dict[str, Any]:
+        """Return the content of a message of this type, or refuse it."""
+        try:
+            value = json.loads(content)
+        except ValueError:
+            self._bad("message", "content is not JSON")
+        if kind == "interactive":
+            return self._card(content, value)
+        if kind == "text" and len(content.encode()) > TEXT_BYTES:
+            raise Refused(230025, "The length of the message content reaches its limit.")
+        key = {"image": "image_key", "file": "file_key", "text": "text"}.get(kind)
+        if key is None or not isinstance(value, dict) or set(value) != {key}:
+            self._bad("message", f"content of {kind}: {content[:100]}")
+        if key != "text" and (value[key] not in self._world.files):
+            self._bad("message", f"unknown {key}")
+        if kind == "file" and self._world.files[value[key]][0] in {"opus", "mp4"}:
+            raise Refused(
+                230055, "The type of file upload does not match the type of message being sent."
+            )
+        return dict(value)
+
+    def _card(self, content: str, value: object) -> dict[str, Any]:
+        if len(json.dumps({"content": content}, ensure_ascii=False).encode()) > CARD_BYTES:
+            raise Refused(230025, "The length of the message content reaches its limit.")
+        try:
+            card = feishu_cards.check(value)
+        except feishu_cards.CardRefused as error:
+            if error.sub != 11310:
+                self._world.violation(f"card: {error}")
+            said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "
+            raise Refused(230099, said) from error
+        if _broken_image(card):
+            raise Refused(
+                230099,
+                "Failed to create card content, ext=ErrCode: 200570; ErrMsg: invalid image key;",
+            )
+        return card
+
+    async def _patch(self, request: web.Request, body: Body) -> dict[str, Any]:
+        self._arguments("message.patch", body, {"content": str})
+        message = self._find(request, "message.patch")
+        if not message.by_bot or message.type != "interactive":
+            raise Refused(230001, "This message is NOT a card.")
+        if message.too_old:
+            raise Refused(230031, "The message is expired and can not be updated.")
+        now = time.monotonic()
+        if len([at for at in message.patched_at if at > now - 1]) >= PATCHES_PER_S:
+            raise Refused(230020, "This operation triggers the frequency limit.")
+        message.patched_at.append(now)
+        card = self._content("interactive", body["content"])
+        for version in (message.content, card):
+            if not version.get("config", {}).get("update_multi"):
+                self._bad("message.patch", "update_multi is not true")
+        message.content = card
+        message.edits.append(card)
+        return {"data": {}}
+
+    async def _react(self, request: web.Request, body: Body) -> dict[str, Any]:
+        self._arguments("reaction.create", body, {"reaction_type": dict})
+        emoji = body["reaction_type"].get("emoji_type")
+        if set(body["reaction_type"]) != {"emoji_type"} or emoji not in _EMOJIS:
+            raise Refused(231001, "reaction type is invalid.")
+        message = self._find(request, "reaction.create")
+        reaction = self._world.next_id("react_")
+        message.reactions[reaction] = emoji
+        return {"data": {"reaction_id": reaction, "reaction_type": {"emoji_type": emoji}}}
+
+    async def _unreact(self, request: web.Request, body: Body) -> dict[str, Any]:
+        message = self._find(request, "reaction.delete")
+        if message.reactions.pop(request.match_info["reaction"], None) is None:
+            raise Refused(231007, "The reaction does not exist.")
+        return {"data": {}}
+
+    async def _image(self, request: web.Request, body: Body) -> dict[str, Any]:
+        self._arguments("image.create", body, {"image_type": str, "image": bytes})
+        image: bytes = body["image"]
+        self._size(image, IMAGE_BYTES)
+        if body["image_type"] != "message":
+            self._bad("image.create", f"image_type {body['image_type']}")
+        if not image.startswith(_MAGIC):
+            raise Refused(234011, "Can't recognize the image format.")
+        return {"data": {"image_key": self._keep("img_", "image", "", image)}}
+
+    async def _file(self, request: web.Request, body: Body) -> dict[str, Any]:
+        fields = {"file_type": str, "file_name": str, "file": bytes, "duration": str}
+        self._arguments("file.create", body, fields, optional={"duration"})
+        if body["file_type"] not in _FILE_TYPES:
+            self._bad("file.create", f"file_type {body['file_type']}")
+        self._size(body["file"], FILE_BYTES)
+        return {
+            "data": {
+                "file_key": self._keep("file_", body["file_type"], body["file_name"], body["file"])
+            }
+        }
+
+    def _size(self, data: bytes, limit: int) -> None:
+        if not data:
+            raise Refused(234010, "File's size can't be 0.")
+        if len(data) > limit:
+            raise Refused(234006, "The file size exceed the max value.")
+
+    def _keep(self, prefix: str, kind: str, name: str, data: bytes) -> str:
+        key = self._world.next_id(prefix)
+        self._world.files[key] = (kind, name, data)
+        return key
+
+    def _find(self, request: web.Request, op: str) -> Message:
+        message = self._world.messages.get(request.match_info["id"])
+        if message is None:
+            self._bad(op, f"no message {request.match_info['id']}")
+        if message.gone:
+            raise Refused(230011, "The message has been recalled.")
+        return message
+
+    def _arguments(
+        self, op: str, body: Body, fields: Mapping[str, type], *, optional: set[str] | None = None
+    ) -> None:
+        """Refuse unknown, missing and mistyped arguments."""
+        if unknown := set(body) - set(fields):
+            self._bad(op, f"unknown arguments {sorted(unknown)}")
+        if missing := set(fields) - set(body) - (optional or set()):
+            self._bad(op, f"missing arguments {sorted(missing)}")
+        wrong = [name for name, value in body.items() if not isinstance(value, fields[name])]
+        if wrong:
+            self._bad(op, f"wrong types of {wrong}")
+
+    def _bad(self, op: str, text: str) -> NoReturn:
+        self._world.violation(f"{op}: {text}")
+        raise Refused(230001, f"Your request contains an invalid request parameter: {text}")
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    return {
+        "message_id": message.id,
+        "chat_id": message.chat,
+        "msg_type": message.type,
+        "root_id": message.root,
+        "parent_id": message.reply_to,
+        "thread_id": message.thread,
+    }
+
+
+def _broken_image(card: dict[str, Any]) -> bool:
+    return any(re.search(r"!\[[^\]]*\]\((?!img_)", text) for text in feishu_cards.words(card))
+
+
+def _drop(request: web.Request) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _body(request: web.Request) -> Body:
+    """Return the request's arguments; anything but an object lacks them all."""
+    if request.content_type == "multipart/form-data":
+        return await _form(request)
+    try:
+        body = await request.json() if request.method in {"POST", "PATCH"} else {}
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+async def _form(request: web.Request) -> Body:
+    fields: Body = {}
+    reader = await request.multipart()
+    while (part := await reader.next()) is not None:
+        if isinstance(part, BodyPartReader):
+            data = bytes(await part.read(decode=False))
+            fields[part.name or ""] = data if part.filename else data.decode()
+    return fields

@@ -1,0 +1,166 @@
+"""What the fake Feishu knows: messages, events, failures to come, and what it found wrong."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal, TypeVar
+
+import anyio
+
+from tests.fakes import feishu_cards
+
+T = TypeVar("T")
+
+
+@dataclass
+class Message:
+    """A message in a chat, by a user or by the bot. `edits` holds every content it had, newest last."""
+
+    id: str
+    chat: str
+    sender: str
+    type: str
+    content: dict[str, Any]
+    reply_to: str = ""
+    root: str = ""
+    thread: str = ""
+    uuid: str = ""
+    at: float = field(default_factory=time.monotonic)
+    edits: list[dict[str, Any]] = field(default_factory=list)
+    reactions: dict[str, str] = field(default_factory=dict)
+    patched_at: list[float] = field(default_factory=list)
+    gone: bool = False
+    too_old: bool = False
+
+    @property
+    def by_bot(self) -> bool:
+        return self.sender == BOT_OPEN_ID
+
+    @property
+    def text(self) -> str:
+        """What a reader sees now."""
+        return "\n".join(words(self.type, self.content))
+
+    @property
+    def texts(self) -> list[str]:
+        """What a reader saw, oldest first."""
+        return ["\n".join(words(self.type, content)) for content in self.edits]
+
+    @property
+    def emojis(self) -> list[str]:
+        return sorted(self.reactions.values())
+
+
+@dataclass
+class Event:
+    """An event on its way: how often it was pushed, and with what it was answered.
+
+    `raw`, if set, is pushed instead of `payload`.
+    """
+
+    id: str
+    payload: dict[str, Any]
+    message: Message | None = None
+    raw: bytes = b""
+    parts: int = 1
+    pushes: int = 0
+    codes: list[int] = field(default_factory=list)
+    acked: bool = False
+
+
+@dataclass
+class Call:
+    """A request as it arrived."""
+
+    op: str
+    query: dict[str, str]
+    body: Any
+    at: float
+
+
+@dataclass
+class Failure:
+    """What happens to the next calls of an operation; see `FakeFeishu.fail`."""
+
+    op: str
+    times: int
+    status: int = 0
+    code: int = 0
+    text: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    drop: Literal["before", "after"] | None = None
+    delay_s: float = 0.0
+
+
+BOT_OPEN_ID = "ou_0bot"
+
+
+def words(kind: str, content: dict[str, Any]) -> list[str]:
+    """Return the visible words of a message's content."""
+    if kind == "interactive":
+        return feishu_cards.words(content)
+    if kind == "text":
+        return [str(content.get("text", ""))]
+    return [json.dumps(content, ensure_ascii=False)]
+
+
+class World:
+    """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Message] = {}
+        self.events: list[Event] = []
+        self.calls: list[Call] = []
+        self.failures: list[Failure] = []
+        self.violations: list[str] = []
+        self.files: dict[str, tuple[str, str, bytes]] = {}
+        self.chats: set[str] = set()
+        self.left: set[str] = set()
+        self._numbers = count(1)
+        self._change = anyio.Event()
+
+    def next_id(self, prefix: str) -> str:
+        return f"{prefix}{next(self._numbers):06d}"
+
+    def add(self, message: Message) -> Message:
+        message.edits.append(message.content)
+        self.messages[message.id] = message
+        self.chats.add(message.chat)
+        self.changed()
+        return message
+
+    def changed(self) -> None:
+        change, self._change = self._change, anyio.Event()
+        change.set()
+
+    def violation(self, text: str) -> None:
+        self.violations.append(text)
+        self.changed()
+
+    def take_failure(self, op: str) -> Failure | None:
+        for failure in self.failures:
+            if failure.op == op and failure.times > 0:
+                failure.times -= 1
+                return failure
+        return None
+
+    async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float) -> T:
+        """Return the first truthy value of `predicate`, asked after every change; TimeoutError otherwise."""
+        with anyio.move_on_after(timeout_s):
+            while True:
+                change = self._change
+                if value := predicate():
+                    return value
+                await change.wait()
+        raise TimeoutError(f"not seen in {timeout_s} s; {self.summary()}")
+
+    def summary(self) -> str:
+        lines = [
+            f"{m.id} {m.chat} {'bot' if m.by_bot else 'user'}: {m.text[:80]!r}"
+            for m in self.messages.values()
+        ]
+        lines += [f"event {e.id}: pushes {e.pushes}, codes {e.codes}" for e in self.events]
+        lines += [f"call {c.op}" for c in self.calls[-10:]] + self.violations
+        return "the fake's state:\n" + "\n".join(lines)
