@@ -1,0 +1,76 @@
+"""The platforms by name. An SDK is imported only when its platform is configured: some cost seconds and megabytes."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bots.config import BotsConfig
+from bots.loopback import Loopback
+from bus.config import ChannelPolicy
+from bus.ports import Adapter, CommandInfo
+
+PLATFORMS: Mapping[str, str] = {
+    "slack": "bots.slack.adapter",
+    "telegram": "bots.telegram.adapter",
+    "feishu": "bots.feishu.adapter",
+}
+"""Name of the section in `channels` -> module with `build(config, commands) -> Adapter`."""
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "slack": ("bot_token", "app_token"),
+    "telegram": ("bot_token",),
+    "feishu": ("app_id", "app_secret"),
+}
+"""Keys without which a platform cannot be connected to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The adapters of the enabled platforms.
+
+    Attributes:
+        terminal: The one of `adapters` behind `parley chat`, if enabled.
+        faults: Platforms that are enabled and cannot be connected to: name -> what to do.
+    """
+
+    adapters: Mapping[str, Adapter]
+    terminal: Loopback | None
+    faults: Mapping[str, str]
+
+
+def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -> Built:
+    """Make the adapters of the enabled platforms; one that cannot be made harms no other.
+
+    Args:
+        config: The platforms' sections.
+        commands: What platforms that can register commands are told.
+        files: Where the terminal keeps files handed over.
+    """
+    adapters: dict[str, Adapter] = {}
+    faults: dict[str, str] = {}
+    for name, module in PLATFORMS.items():
+        section: ChannelPolicy = getattr(config, name)
+        if not section.enabled:
+            continue
+        fault = missing(name, section)
+        if fault:
+            faults[name] = fault
+            continue
+        try:
+            adapters[name] = importlib.import_module(module).build(section, commands)
+        except ImportError as error:
+            faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
+    terminal = Loopback(files=files) if config.terminal.enabled else None
+    if terminal is not None:
+        adapters[terminal.name] = terminal
+    return Built(adapters=adapters, terminal=terminal, faults=faults)
+
+
+def missing(name: str, section: ChannelPolicy) -> str | None:
+    """Return which keys of an enabled platform are not set, as a line that says what to do, or None."""
+    keys = [key for key in REQUIRED.get(name, ()) if not getattr(section, key)]
+    if not keys:
+        return None
+    paths = " and ".join(f"channels.{name}.{key}" for key in keys)
+    return f"{paths} {'are' if len(keys) > 1 else 'is'} not set"

@@ -1,0 +1,72 @@
+"""What `parley serve` and `parley check` say about a configuration. Pure, apart from the tokens' file name."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.config import DEMO_MODEL_CLASS
+from bots.config import BotsConfig
+from gateway.config import Config
+
+NAME_CHARS = 10
+DEMO_HINT = "the built-in demo answers: set `models` in config.yaml to get a real one"
+NO_CHANNEL_HINT = (
+    "no chat platform is on: set channels.slack.enabled, channels.telegram.enabled or"
+    " channels.feishu.enabled, with their tokens (see config.example.yaml)"
+)
+
+
+def facts(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of what holds whatever runs."""
+    source = _short(config.source) if config.source else "none found; built-in defaults"
+    yield "config", source
+    yield "data", _short(config.home)
+    model = config.agent.chat_models[0]
+    is_demo = model.use == DEMO_MODEL_CLASS
+    yield "model", DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
+    yield "sandbox", sandbox(config)
+    if config.bus.langgraph_url:
+        yield "runs", f"on {config.bus.langgraph_url}"
+
+
+def sandbox(config: Config) -> str:
+    """Return where the agent's files are and its commands run."""
+    use = config.agent.sandbox.use
+    if use not in ("auto", "local"):
+        return use
+    return "local: the thread's own folders, no shell"
+
+
+def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield (name, state) of each channel."""
+    for name, state in states.items():
+        if not state["enabled"]:
+            yield name, "off"
+        else:
+            yield name, f"{state['state']}{': ' if state['detail'] else ''}{state['detail']}"
+
+
+def hints(config: Config) -> Iterator[str]:
+    """Yield what is missing for more."""
+    if not has_platform(config):
+        yield NO_CHANNEL_HINT
+    yield from config.warnings
+
+
+def has_platform(config: Config) -> bool:
+    """Return whether a chat platform is enabled; the terminal does not count."""
+    return any(
+        getattr(config.bots, name).enabled for name in BotsConfig.model_fields if name != "terminal"
+    )
+
+
+def listing(lines: Iterator[tuple[str, str]]) -> str:
+    """Return lines of name and value, aligned."""
+    return "".join(f"  {name:<{NAME_CHARS}}{value}\n" for name, value in lines)
+
+
+def _short(path: Path) -> str:
+    try:
+        return f"./{path.relative_to(Path.cwd())}"
+    except ValueError:
+        return str(path)

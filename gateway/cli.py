@@ -1,0 +1,89 @@
+"""The command line: `parley COMMAND`. Starts fast: what a command needs is imported when it is called."""
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+COMMANDS = {
+    "serve": "gateway.commands.serve",
+    "check": "gateway.commands.check",
+    "chat": "gateway.commands.chat",
+    "threads": "gateway.commands.threads",
+    "pairing": "gateway.commands.pairing",
+}
+"""Command -> module with `run(arguments) -> exit code`."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells count."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        command = importlib.import_module(COMMANDS[arguments.command])
+        return int(importlib.import_module("gateway.failures").told(command.run, arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; `--config` may stand anywhere."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--config",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="the configuration (default: $PARLEY_CONFIG, ./config.yaml, ../config.yaml)",
+    )
+    top = argparse.ArgumentParser(
+        prog="parley",
+        description="An LLM super-agent for Slack, Telegram, Feishu and your terminal.",
+        parents=[shared],
+    )
+    top.set_defaults(config=None)
+    top.add_argument("--version", action="version", version=f"parley {_version()}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[shared])
+
+    serve = command("serve", "Run the service until it is told to stop.")
+    serve.add_argument(
+        "--no-chat", action="store_true", help="do not open the chat in this terminal"
+    )
+    command("check", "Say what is configured and what is missing.")
+    chat = command("chat", "Talk to the agent: of the running service, or here in this process.")
+    chat.add_argument(
+        "--session", default="main", metavar="NAME", help="the conversation (default: main)"
+    )
+    threads = command("threads", "List the conversations and their threads.")
+    threads.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="at most so many (default: 50)"
+    )
+    _add_pairing(command("pairing", "Let strangers in, and shut them out."), shared)
+    return top
+
+
+def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = pairing.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=text, parents=[shared])
+
+    action("list", "Show open requests and the people let in.")
+    approve = action("approve", "Let the person with this code in.")
+    approve.add_argument("code", metavar="CODE", help="stands in the bot's message to them")
+    revoke = action("revoke", "Shut a person out again.")
+    revoke.add_argument("channel", metavar="CHANNEL", help="slack, telegram, feishu")
+    revoke.add_argument("user_id", metavar="USER_ID", help="the platform's id of the person")
+
+
+def _version() -> str:
+    try:
+        return version("parley")
+    except PackageNotFoundError:
+        return "(from a checkout)"

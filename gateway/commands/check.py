@@ -1,0 +1,72 @@
+"""`parley check`: what is configured, what is missing, what cannot work. Nothing is started or sent."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.config import AgentConfig
+from agent.errors import Unresolvable
+from agent.reflect import resolve
+from bots.config import BotsConfig
+from bots.registry import missing
+from gateway import banner
+from gateway.config import Config, load
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report; 1 if something cannot work."""
+    config = load(arguments.config)
+    problems = list(find_problems(config))
+    text = banner.listing(banner.facts(config)) + banner.listing(_channels(config))
+    text += "".join(f"  - {hint}\n" for hint in banner.hints(config))
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    for problem in problems:
+        sys.stderr.write(f"parley: {problem}\n")
+    if not problems:
+        sys.stdout.write("All that is configured can be used.\n")
+    return 1 if problems else 0
+
+
+def find_problems(config: Config) -> Iterator[str]:
+    """Yield one line for each thing that cannot work as it is configured."""
+    label = config.source or "(built-in defaults)"
+    if fault := folder_fault(config.home):
+        yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
+    for path, use in _classes(config.agent):
+        try:
+            resolve(use)
+        except Unresolvable as error:
+            yield f"{label}: {path}: {error.user_message}"
+    for name in BotsConfig.model_fields:
+        section = getattr(config.bots, name)
+        if section.enabled and (fault := missing(name, section)):
+            yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
+
+
+def folder_fault(folder: Path) -> str | None:
+    """Return why a data folder cannot be used, or None; it need not exist yet."""
+    if folder.exists() and not folder.is_dir():
+        return "is not a folder"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return "cannot be written"
+    return None
+
+
+def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
+    for index, model in enumerate(config.models):
+        yield f"models[{index}].use", model.use
+    for index, tool in enumerate(config.tools):
+        yield f"tools[{index}].use", tool.use
+    if config.sandbox.use not in ("auto", "local"):
+        yield "sandbox.use", config.sandbox.use
+
+
+def _channels(config: Config) -> Iterator[tuple[str, str]]:
+    for name in BotsConfig.model_fields:
+        section = getattr(config.bots, name)
+        fault = missing(name, section) if section.enabled else None
+        yield name, (fault or "on") if section.enabled else "off"

@@ -1,0 +1,44 @@
+"""`parley threads`: conversations and their threads."""
+
+import argparse
+import sys
+from functools import partial
+
+import anyio
+
+from gateway.config import Config, load
+from gateway.deps import iso
+from gateway.reach import ask, service
+from gateway.table import table
+from store.conversations import Conversations
+from store.database import Database
+
+HEAD = ("channel", "chat", "topic", "thread", "messages", "last used")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List conversations, most recently used first."""
+    config = load(arguments.config)
+    rows = anyio.run(partial(_rows, config, arguments.limit))
+    sys.stdout.write((table(HEAD, rows) if rows else "No conversation yet.") + "\n")
+    return 0
+
+
+async def _rows(config: Config, limit: int) -> list[list[object]]:
+    async with service(config) as client:
+        if client is not None:
+            answer = await ask(client, "GET", "channels/conversations", limit=limit)
+            keys = ("channel", "chat", "topic", "thread_id", "last_seq", "updated_at")
+            return [[row[key] for key in keys] for row in answer["rows"]]
+    async with Database.open(config.database, config.home) as database:
+        return [
+            [
+                row.key.channel,
+                row.key.chat,
+                row.key.topic,
+                row.thread_id,
+                row.last_seq,
+                iso(row.updated_at),
+            ]
+            for row in await Conversations(database).listing(limit=limit)
+        ]

@@ -1,0 +1,134 @@
+"""The composition root: every part is built here, in dependency order, and taken down in reverse."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import httpx
+from anyio import to_thread
+from fastapi import FastAPI
+from langgraph_sdk import get_client
+from langgraph_sdk.client import LangGraphClient
+
+from agent.errors import AgentError
+from agent.folders import Folders
+from agent.lead import AgentDeps, LeadAgents
+from agent.runtime.runs import RunManager
+from bots import registry
+from bus.commands import COMMANDS
+from bus.config import ChannelPolicy
+from bus.service import running_bus
+from gateway.app import IN_PROCESS_URL, build_app
+from gateway.config import Config
+from gateway.langgraph import LangGraphServices, langgraph_routers
+from gateway.services import Services
+from gateway.transport import StreamingASGITransport
+from store.checkpoints import open_checkpointer
+from store.database import Database
+from store.threads import Threads
+
+log = logging.getLogger(__name__)
+
+ASSISTANT = "lead_agent"
+REST_TIMEOUT = httpx.Timeout(30.0)
+RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
+"""Silence on a run's stream that ends it; heartbeats come every few seconds."""
+
+
+@asynccontextmanager
+async def running(config: Config, *, token: str | None = None) -> AsyncIterator[FastAPI]:
+    """Start everything that `config` asks for; yield the application for requests inside the process.
+
+    The running parts are `app.state.services`. No port is opened here.
+
+    Args:
+        config: The configuration.
+        token: The admin token, for a gateway elsewhere (`channels.gateway_url`).
+
+    Raises:
+        StoreError: the data folder or a database in it cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        app = await _embedded(stack, config)
+        services: Services = app.state.services
+        built = registry.build(config.bots, COMMANDS, files=config.home / "terminal")
+        policies: dict[str, ChannelPolicy] = {
+            name: getattr(config.bots, name) for name in built.adapters
+        }
+        bus = await stack.enter_async_context(
+            running_bus(
+                config=config.bus,
+                policies=policies,
+                adapters=built.adapters,
+                database=services.database,
+                langgraph=await _langgraph_client(stack, config, app),
+                gateway=await _gateway_client(stack, config, app, token),
+            )
+        )
+        app.state.services = replace(
+            services,
+            bus=bus,
+            terminal=built.terminal,
+            channel_faults=tuple(built.faults.items()),
+        )
+        try:
+            yield app
+        finally:
+            app.state.services = services
+
+
+async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
+    """Open the store, the agent and its runtime, and return their application."""
+    database = await stack.enter_async_context(Database.open(config.database, config.home))
+    checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
+    deps = AgentDeps(config=config.agent, home=config.home, checkpointer=checkpointer)
+    agents = await to_thread.run_sync(LeadAgents, deps)
+    warming = await stack.enter_async_context(anyio.create_task_group())
+    stack.callback(warming.cancel_scope.cancel)
+    warming.start_soon(_warm_up, agents)
+    graphs = {ASSISTANT: agents.graph}
+    runs = await stack.enter_async_context(RunManager(database, graphs, checkpointer))
+    services = Services(config=config, database=database, runs=runs, folders=Folders(config.home))
+    app = build_app(services, langgraph_routers())
+    app.state.langgraph = LangGraphServices(
+        runs=runs, threads=Threads(database), checkpointer=checkpointer, graphs=graphs
+    )
+    return app
+
+
+async def _warm_up(agents: LeadAgents) -> None:
+    """Import the default model's package while the channels connect; a first message would wait for it."""
+    try:
+        await agents.prepare()
+    except AgentError as error:
+        log.error("the default model cannot be used: %s", error.user_message)  # noqa: TRY400
+
+
+async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> LangGraphClient:
+    if config.bus.langgraph_url:
+        return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
+    client = httpx.AsyncClient(
+        transport=StreamingASGITransport(app), base_url=f"{IN_PROCESS_URL}/api", timeout=RUN_TIMEOUT
+    )
+    return LangGraphClient(await stack.enter_async_context(client))
+
+
+async def _gateway_client(
+    stack: AsyncExitStack, config: Config, app: FastAPI, token: str | None
+) -> httpx.AsyncClient:
+    if config.bus.gateway_url:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = httpx.AsyncClient(
+            base_url=f"{config.bus.gateway_url.rstrip('/')}/api",
+            headers=headers,
+            timeout=REST_TIMEOUT,
+        )
+    else:
+        client = httpx.AsyncClient(
+            transport=StreamingASGITransport(app),
+            base_url=f"{IN_PROCESS_URL}/api",
+            timeout=REST_TIMEOUT,
+        )
+    return await stack.enter_async_context(client)

@@ -1,0 +1,47 @@
+"""Typed accessors for routes."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from bots.loopback import Loopback
+from bus.service import Bus
+from gateway.errors import ServiceNotRunning
+from gateway.services import Services
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+def _bus(services: "Annotated[Services, Depends(_services)]") -> Bus:
+    if services.bus is None:
+        raise ServiceNotRunning
+    return services.bus
+
+
+def _terminal(services: "Annotated[Services, Depends(_services)]") -> Loopback:
+    if services.terminal is None or services.bus is None:
+        raise ServiceNotRunning
+    return services.terminal
+
+
+Parts = Annotated[Services, Depends(_services)]
+"""The running parts."""
+
+RunningBus = Annotated[Bus, Depends(_bus)]
+"""The bus; 503 while it does not run."""
+
+Terminal = Annotated[Loopback, Depends(_terminal)]
+"""The terminal adapter; 503 while it does not run."""
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return a time (Unix seconds) as ISO 8601 with zone.
+
+    >>> iso(0.0), iso(None)
+    ('1970-01-01T00:00:00+00:00', None)
+    """
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,0 +1,54 @@
+"""The port: opened before anything heavy, so that a port in use is told at once."""
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.config import GatewayConfig
+from gateway.failures import CommandFailed
+
+BACKLOG = 2048
+
+
+@contextmanager
+def listening(config: GatewayConfig) -> Iterator[socket.socket]:
+    """Listen on the configured address; connections wait until the application takes them.
+
+    Raises:
+        CommandFailed: the port is in use, may not be used, or the host is not one of this machine's.
+    """
+    where = f"gateway.host {config.host}, gateway.port {config.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        door = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CommandFailed(
+            f"{where}: cannot be listened on ({error.strerror}): correct the host"
+        ) from None
+    with door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind(address)
+            door.listen(BACKLOG)
+        except OSError as error:
+            raise CommandFailed(f"{where}: {_advice(error)}") from None
+        door.settimeout(0)
+        yield door
+
+
+def _advice(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                "the port is in use, perhaps by another `parley serve`: end it (`parley chat` talks to it),"
+                " or set another gateway.port"
+            )
+        case errno.EACCES:
+            return "this user may not use the port: set gateway.port to 1024 or more"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address: set gateway.host to 127.0.0.1"
+        case _:
+            return f"cannot be listened on ({error.strerror})"

@@ -1,0 +1,64 @@
+"""One table: what went wrong -> HTTP status and {"detail": ...}. No secrets, no paths, no stacks."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from agent.errors import AgentError
+from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
+from store.errors import Conflict, NotFound, StoreError
+
+log = logging.getLogger(__name__)
+
+Sentence = Callable[[Exception], str]
+
+
+class ServiceNotRunning(Exception):
+    """Channel service is not running."""
+
+
+def _own(error: Exception) -> str:
+    return str(error) or (type(error).__doc__ or "").strip()
+
+
+def _fixed(text: str) -> Sentence:
+    return lambda _error: text
+
+
+TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
+    NotFound: (404, _own),
+    Conflict: (409, _own),
+    StoreError: (503, _fixed("The store cannot be used at the moment; see the log.")),
+    IntakeFull: (503, _own),
+    IntakeClosed: (503, _own),
+    DeliveryError: (503, _own),
+    RunError: (502, _own),
+    ServiceNotRunning: (503, _own),
+    AgentError: (500, _fixed("The agent failed; see the log.")),
+    Exception: (500, _fixed("Internal server error; see the log.")),
+}
+"""The most special class of an error decides."""
+
+RETRY_AFTER_S = 1
+
+
+def answer(error: Exception) -> JSONResponse:
+    """Return the response for an error; what is our own fault is logged with its traceback."""
+    kind = next(cls for cls in type(error).__mro__ if cls in TABLE)
+    status, sentence = TABLE[kind]
+    if status >= 500 and kind in (Exception, AgentError, StoreError):  # noqa: PLR2004 - server errors
+        log.error("a request failed", exc_info=error)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None  # noqa: PLR2004
+    return JSONResponse({"detail": sentence(error)}, status_code=status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Give an application the table."""
+
+    def handler(_request: Request, error: Exception) -> JSONResponse:
+        return answer(error)
+
+    for kind in TABLE:
+        app.add_exception_handler(kind, handler)

@@ -1,0 +1,107 @@
+"""The two ways in which a chat in a terminal reaches the bot: in this process, or over HTTP."""
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+import httpx
+
+from bots.loopback import Loopback
+from bots.terminal import Session
+from bus.errors import BusError
+from bus.service import Bus
+from gateway.failures import CommandFailed
+from gateway.reach import said
+from gateway.rests import HEARTBEAT_S, TOLD, Told, is_settled, told
+from store.errors import StoreError
+
+LOST = "The connection to the service was lost: see its log, and run `parley chat` again."
+
+
+class ChatLink(Protocol):
+    """What a chat needs of the bot."""
+
+    async def say(self, text: str) -> str:
+        """Hand over a line; return what became of it (a `bus.ports.Reason`). Raises CommandFailed."""
+        ...
+
+    def told(self) -> AsyncIterator[Told]:
+        """Iterate over what is to be shown. Raises CommandFailed when the way is lost."""
+        ...
+
+
+class LocalLink:
+    """A session of this process's own terminal adapter."""
+
+    def __init__(self, session: Session, bus: Bus, name: str) -> None:
+        self._session = session
+        self._bus = bus
+        self._name = name
+
+    async def say(self, text: str) -> str:
+        """Hand over a line."""
+        try:
+            return (await self._session.say(text)).value
+        except (BusError, StoreError) as error:
+            raise CommandFailed(str(error)) from error
+
+    def told(self) -> AsyncIterator[Told]:
+        """Iterate over what is to be shown."""
+        return told(self._session.events(), partial(is_settled, self._bus, self._name))
+
+
+class RemoteLink:
+    """A session of a running service's terminal adapter."""
+
+    def __init__(self, client: httpx.AsyncClient, lines: AsyncIterator[str], name: str) -> None:
+        self._client = client
+        self._lines = lines
+        self._name = name
+
+    async def say(self, text: str) -> str:
+        """Hand over a line."""
+        body = {"text": text, "id": uuid.uuid4().hex}
+        try:
+            answer = await self._client.post(f"channels/terminal/{self._name}/messages", json=body)
+        except httpx.HTTPError as error:
+            raise CommandFailed(LOST) from error
+        if answer.is_error:
+            raise CommandFailed(f"The service did not take the message: {said(answer)}")
+        return str(answer.json()["result"])
+
+    async def told(self) -> AsyncIterator[Told]:
+        """Iterate over what is to be shown."""
+        try:
+            async for line in self._lines:
+                if line.startswith("data: "):
+                    yield TOLD.validate_json(line.removeprefix("data: "))
+        except httpx.HTTPError as error:
+            raise CommandFailed(LOST) from error
+        raise CommandFailed(LOST)
+
+
+@asynccontextmanager
+async def local_link(terminal: Loopback, bus: Bus, name: str) -> AsyncIterator[ChatLink]:
+    """Attach to a session in this process."""
+    with terminal.attach(name) as session:
+        yield LocalLink(session, bus, name)
+
+
+@asynccontextmanager
+async def remote_link(client: httpx.AsyncClient, name: str) -> AsyncIterator[ChatLink]:
+    """Attach to a session of the service that `client` speaks to.
+
+    Raises:
+        CommandFailed: the service does not let us.
+    """
+    timeout = httpx.Timeout(10.0, read=3 * HEARTBEAT_S)
+    path = f"channels/terminal/{name}/events"
+    async with client.stream("GET", path, timeout=timeout) as answer:
+        if answer.is_error:
+            await answer.aread()
+            raise CommandFailed(f"The service does not open the chat: {said(answer)}")
+        lines = answer.aiter_lines()
+        await anext(lines)  # ": attached": from here on nothing is missed
+        yield RemoteLink(client, lines, name)

@@ -1,0 +1,115 @@
+"""Where log lines go and what they look like. No secret gets through, whoever logs it."""
+
+import json
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from typing_extensions import override
+
+HIDDEN = "***"
+CHATTY = (
+    "httpx",
+    "httpcore",
+    "aiosqlite",
+    "asyncio",
+    "urllib3",
+    "markdown_it",
+    "openai",
+    "uvicorn.access",
+)
+"""Loggers that say at info what is not worth a line, or name URLs that hold tokens."""
+
+_TOKENS = re.compile(
+    r"(xox[a-z]-|xapp-|bot(?=\d+:))[A-Za-z0-9:_-]{6,}|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"
+)
+"""Slack tokens, Telegram tokens in URLs, Authorization headers."""
+
+
+class Redaction:
+    """Hides configured secrets, and what looks like a platform's token, in a finished line.
+
+    >>> Redaction(["hush-hush"])("got hush-hush from /bot123:abcdefghij/getMe")
+    'got *** from /***/getMe'
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        longest_first = sorted({text for text in secrets if text}, key=len, reverse=True)
+        known = "|".join(re.escape(text) for text in longest_first)
+        self._known = re.compile(known) if known else None
+
+    def __call__(self, line: str) -> str:
+        """Return the line without secrets."""
+        if self._known:
+            line = self._known.sub(HIDDEN, line)
+        return _TOKENS.sub(HIDDEN, line)
+
+
+class ConsoleFormat(logging.Formatter):
+    """One line for people: time, level, logger, message; tracebacks below."""
+
+    def __init__(self, redact: Redaction) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+        self._redact = redact
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return self._redact(super().format(record))
+
+
+class JsonFormat(logging.Formatter):
+    """One JSON object a line."""
+
+    def __init__(self, redact: Redaction) -> None:
+        super().__init__()
+        self._redact = redact
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        fields: dict[str, str] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._redact(record.getMessage()),
+        }
+        if record.exc_info and record.exc_info[1]:
+            fields["error"] = self._redact("".join(traceback.format_exception(record.exc_info[1])))
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def configure(
+    level: str,
+    style: Literal["auto", "console", "json"],
+    *,
+    secrets: Iterable[str],
+    file: Path | None = None,
+) -> None:
+    """Send the process's log lines to standard error, or to `file`; replaces what was configured before.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    redact = Redaction(secrets)
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(file, encoding="utf-8")
+    is_console = style == "console" or (
+        style == "auto" and (file is not None or sys.stderr.isatty())
+    )
+    handler.setFormatter(ConsoleFormat(redact) if is_console else JsonFormat(redact))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,84 @@
+"""The events of a terminal, with a mark wherever the bot has said all that it owes."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from pydantic import TypeAdapter
+
+from bots.loopback import NAME, WORKSPACE
+from bots.terminal import Event, FileShown, Shown
+from bus.service import Bus
+from store.conversations import ConversationKey
+
+CHECK_S = 0.03
+"""How often it is asked whether all is said, after an answer was shown."""
+
+LINGER_S = 0.01
+"""Enough for events that are already waiting to be taken."""
+
+HEARTBEAT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """Nothing of the session is waiting, running or unsent."""
+
+    kind: Literal["rest"] = "rest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Nothing happened for a while."""
+
+    kind: Literal["heartbeat"] = "heartbeat"
+
+
+Told = Event | Rest | Heartbeat
+
+TOLD: TypeAdapter[Told] = TypeAdapter(Told)
+
+
+async def told(
+    events: AsyncIterator[Event],
+    is_settled: Callable[[], Awaitable[bool]],
+    *,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> AsyncIterator[Told]:
+    """Yield events as they come; a Rest after the last of an answer; a Heartbeat in long silence.
+
+    Args:
+        events: Must be safe to be given up while it waits (memory streams are).
+        is_settled: Whether the session owes nothing.
+        heartbeat_s: The longest silence.
+    """
+    is_waiting = was_settled = False
+    while True:
+        patience_s = LINGER_S if was_settled else CHECK_S if is_waiting else heartbeat_s
+        event: Event | None = None
+        with anyio.move_on_after(patience_s):
+            event = await anext(events)
+        if event is not None:
+            is_waiting, was_settled = is_waiting or _is_answer(event), False
+            yield event
+        elif was_settled:
+            is_waiting = was_settled = False
+            yield Rest()
+        elif is_waiting:
+            was_settled = await is_settled()
+        else:
+            yield Heartbeat()
+
+
+def _is_answer(event: Event) -> bool:
+    return isinstance(event, FileShown) or (isinstance(event, Shown) and event.final)
+
+
+async def is_settled(bus: Bus, session: str) -> bool:
+    """Return whether a terminal session has nothing waiting, running or unsent."""
+    key = ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session)
+    conversation = await bus.conversations.find(key)
+    if conversation is not None and conversation.pending:
+        return False
+    return not await bus.outbox.open_rows(key)

@@ -1,0 +1,210 @@
+"""/api/channels: the true state of every platform, and the bus's rows for the admin."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from bots.config import BotsConfig
+from bus.config import ChannelPolicy
+from bus.messages import FileDelivery, decode_delivery, decode_inbound
+from bus.ports import Health, Link
+from gateway.deps import Parts, RunningBus, iso
+from gateway.services import Services
+from store.conversations import Conversation, ConversationKey
+from store.inbox import InboxRow
+from store.outbox import DeliveryRow, DeliveryState
+from store.pairings import Pairing
+
+router = APIRouter(prefix="/channels")
+
+PREVIEW_CHARS = 200
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0)]
+
+
+def channel_states(services: Services) -> dict[str, dict[str, Any]]:
+    """Return every known platform with its state, disabled ones too."""
+    health = services.bus.health() if services.bus else {}
+    counters = services.bus.counters() if services.bus else {}
+    faults = dict(services.channel_faults)
+    states: dict[str, dict[str, Any]] = {}
+    for name in BotsConfig.model_fields:
+        policy: ChannelPolicy = getattr(services.config.bots, name)
+        state = _state(policy, health.get(name), faults.get(name))
+        counted = {
+            reason: count for (channel, reason), count in counters.items() if channel == name
+        }
+        states[name] = {**state, "events": counted}
+    return states
+
+
+def _state(policy: ChannelPolicy, health: Health | None, fault: str | None) -> dict[str, Any]:
+    if not policy.enabled:
+        health, state = None, "disabled"
+    elif fault:
+        health, state = Health(link=Link.FAILED, detail=fault), Link.FAILED.value
+    else:
+        state = health.link.value if health else Link.STOPPED.value
+    return {
+        "enabled": policy.enabled,
+        "running": health is not None and health.link is Link.CONNECTED,
+        "state": state,
+        "detail": health.detail if health else "",
+        "since": iso(health.since or None) if health else None,
+        "last_event_at": iso(health.last_event_at) if health else None,
+    }
+
+
+@router.get("")
+@router.get("/", include_in_schema=False)
+async def channels(parts: Parts) -> dict[str, Any]:
+    """Tell whether the channels run, and the state of each."""
+    return {"service_running": parts.bus is not None, "channels": channel_states(parts)}
+
+
+@router.post("/{name}/restart")
+async def restart(name: str, parts: Parts, bus: RunningBus) -> dict[str, Any]:
+    """Connect a platform anew."""
+    policy: ChannelPolicy | None = (
+        getattr(parts.config.bots, name) if name in BotsConfig.model_fields else None
+    )
+    if policy is None:
+        raise HTTPException(404, "There is no channel of this name.")
+    fault = dict(parts.channel_faults).get(name)
+    if not policy.enabled:
+        return {
+            "success": False,
+            "message": f"Channel {name} is disabled: set channels.{name}.enabled.",
+        }
+    if fault:
+        return {"success": False, "message": f"Channel {name} cannot start: {fault}"}
+    await bus.restart(name)
+    return {"success": True, "message": f"Channel {name} is being restarted."}
+
+
+@router.get("/outbox")
+async def outbox(
+    bus: RunningBus,
+    state: Annotated[list[DeliveryState] | None, Query()] = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """List deliveries, newest first; `state` may be given several times."""
+    rows = await bus.outbox.listing(states=state or (), limit=limit)
+    return {"rows": [_delivery(row) for row in rows]}
+
+
+@router.post("/outbox/{delivery_id}/resend")
+async def resend(delivery_id: int, bus: RunningBus) -> dict[str, Any]:
+    """Send a failed or uncertain delivery again."""
+    await bus.resend(delivery_id)
+    return {"success": True, "message": "The delivery will be sent again."}
+
+
+@router.delete("/outbox/{delivery_id}", status_code=204)
+async def discard(delivery_id: int, bus: RunningBus) -> Response:
+    """Forget a delivery."""
+    await bus.discard(delivery_id)
+    return Response(status_code=204)
+
+
+@router.get("/inbox")
+async def inbox(bus: RunningBus, limit: Limit = 100) -> dict[str, Any]:
+    """List accepted messages, newest first."""
+    return {"rows": [_accepted(row) for row in await bus.inbox.recent(limit=limit)]}
+
+
+@router.get("/conversations")
+async def conversations(bus: RunningBus, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+    """List conversations with their threads, most recently used first."""
+    rows = await bus.conversations.listing(limit=limit, offset=offset)
+    return {"rows": [_conversation(row) for row in rows]}
+
+
+@router.get("/pairings")
+async def pairings(bus: RunningBus) -> dict[str, Any]:
+    """List open requests and the people let in, newest first."""
+    return {"rows": [_pairing(row) for row in await bus.pairings.listing()]}
+
+
+@router.post("/pairings/{code}/approve")
+async def approve(code: str, bus: RunningBus) -> dict[str, Any]:
+    """Let the person with this code in."""
+    return _pairing(await bus.approve(code.strip().upper()))
+
+
+@router.delete("/pairings/{channel}/{user_id}", status_code=204)
+async def revoke(channel: str, user_id: str, bus: RunningBus) -> Response:
+    """Shut a person out again."""
+    if not await bus.pairings.revoke(channel, user_id):
+        raise HTTPException(404, "This person was not let in.")
+    return Response(status_code=204)
+
+
+def _key(key: ConversationKey) -> dict[str, Any]:
+    return {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "chat": key.chat,
+        "topic": key.topic,
+    }
+
+
+def _delivery(row: DeliveryRow) -> dict[str, Any]:
+    body = decode_delivery(row.body)
+    text = body.name if isinstance(body, FileDelivery) else body.markdown
+    return {
+        "id": row.id,
+        "key": row.key,
+        **_key(row.conversation),
+        "kind": body.kind,
+        "preview": text[:PREVIEW_CHARS],
+        "state": row.state,
+        "attempts": row.attempts,
+        "not_before": iso(row.not_before or None),
+        "platform_id": row.platform_id,
+        "error": row.error,
+        "created_at": iso(row.created_at),
+        "updated_at": iso(row.updated_at),
+    }
+
+
+def _accepted(row: InboxRow) -> dict[str, Any]:
+    inbound = decode_inbound(row.body)
+    return {
+        "id": row.id,
+        "seq": row.seq,
+        **_key(row.key),
+        "event_id": row.event_id,
+        "kind": row.kind,
+        "user_id": inbound.sender.user_id,
+        "preview": inbound.text[:PREVIEW_CHARS],
+        "state": row.state,
+        "attempts": row.attempts,
+        "thread_id": row.thread_id,
+        "run_id": row.run_id,
+        "received_at": iso(row.received_at),
+    }
+
+
+def _conversation(row: Conversation) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        **_key(row.key),
+        "thread_id": row.thread_id,
+        "last_seq": row.last_seq,
+        "pending": row.pending,
+        "created_at": iso(row.created_at),
+        "updated_at": iso(row.updated_at),
+    }
+
+
+def _pairing(row: Pairing) -> dict[str, Any]:
+    return {
+        "code": row.code,
+        "channel": row.channel,
+        "workspace": row.workspace,
+        "user_id": row.user_id,
+        "user_name": row.user_name,
+        "created_at": iso(row.created_at),
+        "approved_at": iso(row.approved_at),
+    }

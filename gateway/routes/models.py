@@ -1,0 +1,39 @@
+"""GET /api/models: what was configured, without keys and addresses."""
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException
+
+from agent.config import ModelConfig
+from gateway.deps import Parts
+
+router = APIRouter()
+
+
+def public(model: ModelConfig) -> dict[str, Any]:
+    """Return what may be told of a model."""
+    return {
+        "name": model.name,
+        "model": model.model,
+        "display_name": model.display_name,
+        "description": model.description,
+        "supports_thinking": model.supports_thinking,
+        "supports_vision": model.supports_vision,
+        "supports_reasoning_effort": model.supports_reasoning_effort,
+    }
+
+
+@router.get("/models")
+async def models(parts: Parts) -> dict[str, Any]:
+    """List the models, the default first."""
+    listed = [public(model) for model in parts.config.agent.chat_models]
+    return {"models": listed, "token_usage": {"enabled": False}}
+
+
+@router.get("/models/{name}")
+async def model(name: str, parts: Parts) -> dict[str, Any]:
+    """Return one model."""
+    found = parts.config.agent.model_named(name)
+    if found is None:
+        raise HTTPException(404, "There is no model of this name.")
+    return public(found)

@@ -1,0 +1,51 @@
+"""/api/channels/terminal: the terminal channel over HTTP, for `parley chat`."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from bots.loopback import Loopback
+from bus.service import Bus
+from gateway.deps import RunningBus, Terminal
+from gateway.rests import TOLD, Heartbeat, is_settled, told
+
+router = APIRouter(prefix="/channels/terminal")
+
+SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class Line(BaseModel):
+    """What a person typed. `id` makes a repeated request harmless."""
+
+    text: str
+    id: str = Field(default="", max_length=100)
+
+
+@router.post("/{session}/messages", status_code=202)
+async def say(session: SessionName, line: Line, terminal: Terminal) -> dict[str, Any]:
+    """Hand a line to the bot; the answer comes through the events."""
+    return {"result": (await terminal.say(session, line.text, event_id=line.id)).value}
+
+
+@router.get("/{session}/events")
+async def events(session: SessionName, terminal: Terminal, bus: RunningBus) -> StreamingResponse:
+    """Stream what is shown in a session (text/event-stream), from now on."""
+    return StreamingResponse(
+        _stream(terminal, bus, session),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _stream(terminal: Loopback, bus: Bus, session: str) -> AsyncIterator[bytes]:
+    with terminal.attach(session) as attached:
+        yield b": attached\n\n"
+        async for item in told(attached.events(), partial(is_settled, bus, session)):
+            if isinstance(item, Heartbeat):
+                yield b": heartbeat\n\n"
+            else:
+                yield b"data: " + TOLD.dump_json(item) + b"\n\n"

@@ -1,0 +1,65 @@
+"""The HTTP server: uvicorn on a socket that is already open, stopped by us and not by signals."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+GRACE_S = 1
+"""How long open requests may finish when the server stops; streams are cut then."""
+
+KEEP_ALIVE_S = 75
+
+
+class Server(uvicorn.Server):
+    """Serves one application."""
+
+    def __init__(self, app: ASGIApp, door: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._door = door
+        self.ready = anyio.Event()
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `gateway.stopping`."""
+        yield
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `stop` is called."""
+        await self.serve([self._door])
+
+    def stop(self) -> None:
+        """Take no new requests, give open ones `GRACE_S`, then end."""
+        self.should_exit = True
+
+
+class NoCutStreams(logging.Filter):
+    """Drops uvicorn's complaint about streams that were cut at a stop: it is what we asked for."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "timeout graceful shutdown exceeded" not in record.getMessage()

@@ -1,0 +1,31 @@
+"""The running parts, in one frozen record on `app.state.services`."""
+
+from dataclasses import dataclass
+
+from agent.folders import Folders
+from agent.runtime.runs import RunManager
+from bots.loopback import Loopback
+from bus.service import Bus
+from gateway.config import Config
+from store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What routes and commands work with.
+
+    Attributes:
+        runs: The embedded runtime.
+        folders: The threads' files.
+        terminal: The adapter behind `parley chat`; None where it is disabled.
+        bus: The channels; None before they started and after they stopped.
+        channel_faults: Channels that are enabled and cannot be built: name -> what to do.
+    """
+
+    config: Config
+    database: Database
+    runs: RunManager
+    folders: Folders
+    terminal: Loopback | None = None
+    bus: Bus | None = None
+    channel_faults: tuple[tuple[str, str], ...] = ()

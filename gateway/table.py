@@ -1,0 +1,26 @@
+"""Plain tables for the command line. Pure."""
+
+from collections.abc import Sequence
+
+MAX_COLUMN_CHARS = 60
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """Return rows under a head, columns aligned; what would not print is left out.
+
+    >>> print(table(["id", "name"], [[1, "a"], [22, None]]))
+    id  name
+    1   a
+    22  -
+    """
+    cells = [[_cell(value) for value in line] for line in (head, *lines)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+
+
+def _cell(value: object) -> str:
+    text = "".join(char for char in str(value) if char.isprintable()) if value is not None else ""
+    return text[:MAX_COLUMN_CHARS] or "-"
