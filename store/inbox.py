@@ -121,7 +121,7 @@ _NOTE_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
 _PIN = """
 UPDATE inbox SET thread_id = :thread_id
 WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kind = 'chat'
-AND thread_id IS NULL
+AND thread_id IS NULL AND seq < :before_seq
 """
 _FINISH = """
 UPDATE inbox SET state = :state WHERE id = :id AND state IN ('new', 'running')
@@ -176,9 +176,13 @@ class Inbox:
         params: Params = {"id": inbox_id, "run_id": run_id}
         await self._database.transaction(lambda tx: tx.run(_NOTE_RUN, params))
 
-    async def pin(self, conversation_id: int, *, thread_id: str) -> None:
+    async def pin(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
         """Tie the chat rows that wait to the thread they were written for, before it is replaced."""
-        params: Params = {"conversation_id": conversation_id, "thread_id": thread_id}
+        params: Params = {
+            "conversation_id": conversation_id,
+            "before_seq": before_seq,
+            "thread_id": thread_id,
+        }
         await self._database.transaction(lambda tx: tx.run(_PIN, params))
 
     async def finish(

@@ -1,1 +1,107 @@
-"""The command table: name, help, handler; /help is generated from it."""
+"""The command table: names, help, handlers. /help is generated from it."""
+
+import logging
+import re
+from dataclasses import dataclass
+
+from bus.commands.call import Call, Handler
+from bus.commands.lookup import Lookups
+from bus.commands.threads import ThreadCommands
+from bus.delivery import Delivery
+from bus.messages import Inbound
+from bus.ports import CommandInfo
+from store.inbox import Inbox, InboxRow
+
+log = logging.getLogger(__name__)
+
+COMMANDS = (
+    CommandInfo(name="bootstrap", help="Start a bootstrap session (enables agent setup)"),
+    CommandInfo(name="new", help="Start a new conversation"),
+    CommandInfo(name="status", help="Show current thread info"),
+    CommandInfo(name="models", help="List available models"),
+    CommandInfo(name="memory", help="Show memory status"),
+    CommandInfo(name="stop", help="Stop the running answer"),
+    CommandInfo(name="help", help="Show this help"),
+)
+"""Every command, in the order of /help. Platforms that list commands list these."""
+
+FAILED_TEXT = "⚠️ Something went wrong and I could not do this. Please try again."
+
+_COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A text that is a command."""
+
+    name: str
+    argument: str
+
+
+def parse(text: str) -> Parsed | None:
+    """Return the command in a text; None for chat, also for paths and unknown words after a slash.
+
+    >>> parse("  /Bootstrap  as a reviewer ")
+    Parsed(name='bootstrap', argument='as a reviewer')
+    >>> [parse(text) for text in ("//new", "/mnt/data/x", "/new/x", "/unknown", "new", "/")]
+    [None, None, None, None, None, None]
+    """
+    match = _COMMAND.fullmatch(text)
+    if match is None:
+        return None
+    name = match[1].lower()
+    if all(command.name != name for command in COMMANDS):
+        return None
+    return Parsed(name, (match[2] or "").strip())
+
+
+def help_text() -> str:
+    """Return the answer to /help."""
+    lines = [f"/{command.name} — {command.help}" for command in COMMANDS]
+    return "\n".join(["Available commands:", *lines])
+
+
+class Commands:
+    """Runs commands; each answers with one message."""
+
+    def __init__(
+        self, *, inbox: Inbox, delivery: Delivery, threads: ThreadCommands, lookups: Lookups
+    ) -> None:
+        self._inbox = inbox
+        self._delivery = delivery
+        self._handlers: dict[str, Handler] = {
+            "bootstrap": threads.bootstrap,
+            "new": threads.new,
+            "status": threads.status,
+            "models": lookups.models,
+            "memory": lookups.memory,
+            "stop": threads.stop,
+            "help": _help,
+        }
+
+    async def run(self, row: InboxRow, inbound: Inbound) -> None:
+        """Run the command of an inbox row and finish the row. Raises StoreError."""
+        parsed = parse(inbound.text)
+        if parsed is None:
+            # Written by a version that knew this command.
+            await self._answer(row, inbound, help_text())
+            return
+        call = Call(argument=parsed.argument, row=row, inbound=inbound)
+        text = await self._handlers[parsed.name](call)
+        if text is not None:
+            await self._answer(row, inbound, text)
+
+    async def fail(self, row: InboxRow, inbound: Inbound) -> None:
+        """Finish the row of a command that could not be run, visibly. Raises StoreError."""
+        await self._answer(row, inbound, FAILED_TEXT, dead=True)
+
+    async def _answer(
+        self, row: InboxRow, inbound: Inbound, text: str, *, dead: bool = False
+    ) -> None:
+        owed = self._delivery.compose_text(row, inbound, text)
+        await self._inbox.finish(row.id, owed, dead=dead)
+        self._delivery.notify(row.key)
+
+
+async def _help(call: Call) -> str:  # noqa: ARG001 - every handler gets its call
+    return help_text()

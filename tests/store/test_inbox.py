@@ -190,11 +190,10 @@ async def test_a_dead_row_stays_visible(database: Database) -> None:
 async def test_waiting_rows_are_tied_to_the_old_thread_before_a_new_one(database: Database) -> None:
     inbox = Inbox(database)
     chat, command = await accept(inbox, new(1)), await accept(inbox, new(2, kind="command"))
-    await inbox.pin(chat.conversation_id, thread_id="old")
-    assert {row.id: row.thread_id for row in await inbox.unfinished()} == {
-        chat.id: "old",
-        command.id: None,
-    }
+    later = await accept(inbox, new(3))
+    await inbox.pin(chat.conversation_id, before_seq=command.seq, thread_id="old")
+    threads = {row.id: row.thread_id for row in await inbox.unfinished()}
+    assert threads == {chat.id: "old", command.id: None, later.id: None}
 
 
 async def test_finished_rows_and_ids_are_kept_for_seven_days(database: Database) -> None:

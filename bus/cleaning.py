@@ -1,0 +1,81 @@
+"""What platforms deliver, made fit for JSON, SQLite and prompts. Pure."""
+
+import re
+from dataclasses import replace
+
+from bus.messages import Attachment, ConversationKey, Inbound, Place, Sender
+
+MAX_TEXT_CHARS = 200_000
+"""Longest text that is kept and sent on: about 50,000 tokens, more than most models take in one message."""
+
+MAX_NAME_CHARS = 200
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LINE_END = re.compile(r"\r\n?|[\u2028\u2029]")
+_SPACE = re.compile(r"\s+")
+
+
+def cleaned(inbound: Inbound) -> Inbound:
+    """Return the message without what no machine downstream takes, and no longer than `MAX_TEXT_CHARS`."""
+    key, place = inbound.key, inbound.place
+    return replace(
+        inbound,
+        event_id=_plain(inbound.event_id),
+        message_id=_plain(inbound.message_id),
+        key=ConversationKey(
+            channel=key.channel,
+            workspace=_plain(key.workspace),
+            chat=_plain(key.chat),
+            topic=_plain(key.topic),
+        ),
+        place=Place(
+            chat=_plain(place.chat),
+            thread=_plain(place.thread),
+            reply_to=_plain(place.reply_to),
+            callback=_plain(place.callback),
+        ),
+        sender=Sender(
+            user_id=_plain(inbound.sender.user_id),
+            name=name_of(inbound.sender.name),
+            is_bot=inbound.sender.is_bot,
+        ),
+        text=text_of(inbound.text),
+        replies_to=tuple(_plain(message) for message in inbound.replies_to),
+        attachments=tuple(_attachment(file) for file in inbound.attachments),
+    )
+
+
+def text_of(text: str) -> str:
+    r"""Return a text without control characters and lone surrogates, cut visibly at the limit.
+
+    >>> text_of("a\r\nb\x00\tc\ud800")
+    'a\nb\tc\ufffd'
+    """
+    kept = text[:MAX_TEXT_CHARS]
+    kept = _CONTROL.sub("", _LINE_END.sub("\n", kept))
+    kept = _SURROGATE.sub("\ufffd", kept)
+    if len(text) <= MAX_TEXT_CHARS:
+        return kept
+    return (
+        f"{kept}\n\n[This message was cut: it had {len(text):,} characters, "
+        f"only the first {MAX_TEXT_CHARS:,} are here.]"
+    )
+
+
+def name_of(name: str) -> str:
+    r"""Return a name of a person or a file on one line.
+
+    >>> name_of("a\nb\x07")
+    'a b'
+    """
+    return _SPACE.sub(" ", text_of(name[:MAX_NAME_CHARS])).strip()
+
+
+def _attachment(file: Attachment) -> Attachment:
+    return replace(file, name=name_of(file.name), mime=_plain(file.mime), ref=_plain(file.ref))
+
+
+def _plain(word: str) -> str:
+    """Return an id, in which nothing but lone surrogates and NUL can do harm."""
+    return _SURROGATE.sub("\ufffd", word.replace("\x00", ""))

@@ -1,0 +1,20 @@
+"""One invocation of a command, and what answers it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bus.messages import Inbound
+from store.inbox import InboxRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A command that somebody sent. `argument` is the text after its name, without outer spaces."""
+
+    argument: str
+    row: InboxRow
+    inbound: Inbound
+
+
+Handler = Callable[[Call], Awaitable[str | None]]
+"""Returns the answer (Markdown), or None when a turn was started that will answer."""

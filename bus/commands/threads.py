@@ -1,0 +1,55 @@
+"""/new, /status, /stop and /bootstrap: what concerns the conversation itself."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bus.commands.call import Call
+from bus.messages import Inbound
+from store.conversations import Conversations
+from store.inbox import InboxRow
+
+BOOTSTRAP_TEXT = "Initialize workspace"
+"""What the agent is told by a bare /bootstrap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levers:
+    """What these commands may do to running conversations.
+
+    Attributes:
+        stop: End what runs in the conversation of a command (or of its sender, nearby); whether anything ran.
+        renew: Give the conversation of a command a fresh thread; return its id.
+        bootstrap: Start a bootstrap turn for a command, with this text.
+    """
+
+    stop: Callable[[InboxRow, Inbound], bool]
+    renew: Callable[[InboxRow], Awaitable[str]]
+    bootstrap: Callable[[InboxRow, Inbound, str], Awaitable[None]]
+
+
+class ThreadCommands:
+    """Commands about the conversation that they are sent in."""
+
+    def __init__(self, conversations: Conversations, levers: Levers) -> None:
+        self._conversations = conversations
+        self._levers = levers
+
+    async def new(self, call: Call) -> str:
+        """Start over in a fresh thread; what runs or waits is still answered, in the old one."""
+        await self._levers.renew(call.row)
+        return "New conversation started."
+
+    async def status(self, call: Call) -> str:
+        """Say which thread this conversation is."""
+        found = await self._conversations.find(call.row.key)
+        if found is None or found.thread_id is None:
+            return "No active conversation."
+        return f"Active thread: {found.thread_id}"
+
+    async def stop(self, call: Call) -> str:
+        """End the running answer now."""
+        return "Stopped." if self._levers.stop(call.row, call.inbound) else "Nothing is running."
+
+    async def bootstrap(self, call: Call) -> None:
+        """Let the agent set itself up; it answers by itself."""
+        await self._levers.bootstrap(call.row, call.inbound, call.argument or BOOTSTRAP_TEXT)

@@ -1,0 +1,303 @@
+"""One conversation = one mailbox: its messages are answered one by one, in order, whatever others do.
+
+A mailbox and its task exist while something waits or runs in it. `/new` retires the present mailbox: it
+finishes what it has, in the old thread, while new messages get a fresh mailbox and thread.
+"""
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import anyio
+from anyio.abc import TaskGroup
+
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.messages import ConversationKey, Inbound
+from bus.sessions import SessionInvalid, embedded, merged
+from bus.turn import TurnControl, TurnPlan, Turns
+from store.conversations import Conversations
+from store.errors import StoreError
+from store.inbox import Inbox, InboxRow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message in a mailbox."""
+
+    row: InboxRow
+    inbound: Inbound
+    text: str
+    bootstrap: bool = False
+
+
+class Mailbox:
+    """What waits and what runs in one thread of a conversation.
+
+    Attributes:
+        thread_id: The thread of all its turns; None = the conversation's present one.
+        settled: Set, unless the thread is being decided just now.
+    """
+
+    def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
+        self.key = key
+        self.thread_id = thread_id
+        self.waiting: deque[Letter] = deque()
+        self.current: Letter | None = None
+        self.control = TurnControl()
+        self.settled = anyio.Event()
+        self.settled.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs or waits."""
+        return self.current is not None or bool(self.waiting)
+
+
+class Mailboxes:
+    """All conversations in which something waits or runs.
+
+    Args:
+        tasks: Owns the mailboxes' tasks.
+        limiter: Bounds how many agents run at once; held only while one runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskGroup,
+        turns: Turns,
+        sessions: "Sessions",
+        inbox: Inbox,
+        conversations: Conversations,
+        limiter: anyio.CapacityLimiter,
+    ) -> None:
+        self._tasks = tasks
+        self._turns = turns
+        self._sessions = sessions
+        self._inbox = inbox
+        self._conversations = conversations
+        self._limiter = limiter
+        self._present: dict[ConversationKey, Mailbox] = {}
+        self._former: dict[tuple[ConversationKey, str], Mailbox] = {}
+        self._working: set[Mailbox] = set()
+        self._held: set[int] = set()
+        self._closed = False
+        self._idle = anyio.Event()
+
+    def holds(self, inbox_id: int) -> bool:
+        """Return whether a row waits or runs here."""
+        return inbox_id in self._held
+
+    def post(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
+        """Put a message into its conversation's mailbox; returns at once.
+
+        `former_thread`: it was written for that thread, which the conversation has left since.
+        """
+        letter = Letter(row=row, inbound=inbound, text=prompt(inbound))
+        if former_thread is None:
+            self._deliver(self._present_box(row.key), letter)
+            return
+        lane = (row.key, former_thread)
+        if lane not in self._former:
+            self._former[lane] = Mailbox(row.key, former_thread)
+        self._deliver(self._former[lane], letter)
+
+    def stop(self, row: InboxRow, inbound: Inbound) -> bool:
+        """End the turns that run in the conversation of a command; return whether there were any.
+
+        In a group where the command stands outside the conversation (a slash command, a message of its
+        own), the turns of the same sender in the same chat are meant.
+        """
+        running = [box for box in self._working if box.current is not None]
+        here = [box for box in running if box.key == row.key]
+        if not here and not inbound.private:
+            here = [box for box in running if _is_near(box, row.key, inbound)]
+        for box in here:
+            box.control.stop()
+        return bool(here)
+
+    async def renew(self, row: InboxRow, first: Letter | None = None) -> str:
+        """Give the conversation of a command a fresh thread for all that came after it; return its id.
+
+        `first` is what the new thread begins with.
+
+        Raises:
+            StoreError: the thread was not changed.
+        """
+        fresh = str(uuid.uuid4())
+        # Nothing is awaited before the mailboxes are exchanged: messages sent after the command find the new one.
+        former, present = self._exchange(row, fresh, first)
+        try:
+            old = await self._rebind(row, fresh)
+            if former is not None:
+                former.thread_id = former.thread_id or old
+        except StoreError:
+            present.thread_id = None
+            raise
+        finally:
+            if former is not None:
+                former.settled.set()
+            if present not in self._working and self._present.get(row.key) is present:
+                del self._present[row.key]
+        return fresh
+
+    async def bootstrap(self, row: InboxRow, inbound: Inbound, text: str) -> None:
+        """Start a bootstrap turn; in a busy conversation it gets a fresh thread and starts there at once."""
+        letter = Letter(row=row, inbound=inbound, text=text, bootstrap=True)
+        box = self._present_box(row.key)
+        if box.busy and row.thread_id is None:
+            await self.renew(row, letter)
+        else:
+            self._deliver(box, letter)
+
+    async def close(self) -> None:
+        """Start no further turn and wait until those that run are over. The caller bounds it."""
+        self._closed = True
+        while self._working:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def _present_box(self, key: ConversationKey) -> Mailbox:
+        if key not in self._present:
+            self._present[key] = Mailbox(key)
+        return self._present[key]
+
+    def _exchange(
+        self, row: InboxRow, fresh: str, first: Letter | None
+    ) -> tuple[Mailbox | None, Mailbox]:
+        """Put a new mailbox in place of the present one; what came after `row` moves into it."""
+        former = self._present.pop(row.key, None)
+        present = self._present[row.key] = Mailbox(row.key, fresh)
+        if first is not None:
+            self._deliver(present, first)
+        if former is not None:
+            former.settled = anyio.Event()
+            letters = list(former.waiting)
+            former.waiting = deque(letter for letter in letters if letter.row.seq < row.seq)
+            for letter in letters:
+                if letter.row.seq > row.seq:
+                    self._deliver(present, letter)
+        return former, present
+
+    async def _rebind(self, row: InboxRow, fresh: str) -> str:
+        """Make `fresh` the conversation's thread, waiting rows staying with the old one; return the old one."""
+        found = await self._conversations.find(row.key)
+        old = found.thread_id if found is not None else None
+        while True:
+            # Messages of a conversation that had no thread yet get one to themselves.
+            theirs = old or str(uuid.uuid4())
+            await self._inbox.pin(row.conversation_id, before_seq=row.seq, thread_id=theirs)
+            holds = await self._conversations.bind(row.key, fresh, instead_of=old)
+            if holds == fresh:
+                return theirs
+            old = holds
+
+    def _deliver(self, box: Mailbox, letter: Letter) -> None:
+        self._held.add(letter.row.id)
+        box.waiting.append(letter)
+        if box not in self._working:
+            self._working.add(box)
+            self._tasks.start_soon(self._work, box)
+        elif box.current is not None and self._sessions.interrupts(letter.inbound):
+            box.control.stop()
+
+    async def _work(self, box: Mailbox) -> None:
+        try:
+            while box.waiting and not self._closed:
+                await box.settled.wait()
+                if box.waiting:
+                    box.current = box.waiting.popleft()
+                    box.control = TurnControl()
+                    await self._turn(box, box.current)
+                    box.current = None
+        finally:
+            self._leave(box)
+
+    def _leave(self, box: Mailbox) -> None:
+        """Forget a mailbox that has nothing left, or whose task ends."""
+        self._working.discard(box)
+        self._held.difference_update(letter.row.id for letter in box.waiting)
+        if self._present.get(box.key) is box:
+            del self._present[box.key]
+        if self._former.get((box.key, box.thread_id or "")) is box:
+            del self._former[(box.key, box.thread_id or "")]
+        if not self._working:
+            self._idle.set()
+
+    async def _turn(self, box: Mailbox, letter: Letter) -> None:
+        """Run one turn; the boundary at which whatever goes wrong in it ends."""
+        row, inbound = letter.row, letter.inbound
+        try:
+            async with self._limiter:
+                plan = TurnPlan(
+                    text=letter.text,
+                    session=self._sessions.of(inbound),
+                    bootstrap=letter.bootstrap,
+                    thread_id=box.thread_id,
+                )
+                await self._turns.run(row, inbound, plan, box.control)
+        except SessionInvalid as error:
+            await self._fail(row, inbound, f"⚠️ {error.user_message}")
+        except StoreError:
+            # The row stays unfinished; the router takes it up again.
+            log.exception("turn %s could not be recorded", row.id)
+        except Exception:
+            log.exception("turn %s failed unexpectedly", row.id)
+            await self._fail(row, inbound, None)
+        finally:
+            self._held.discard(row.id)
+
+    async def _fail(self, row: InboxRow, inbound: Inbound, text: str | None) -> None:
+        try:
+            if text is None:
+                await self._turns.fail(row, inbound)
+            else:
+                await self._turns.fail(row, inbound, text=text)
+        except Exception:
+            log.exception("the failure of turn %s could not be told", row.id)
+
+
+class Sessions:
+    """The sessions of the people on every channel, merged from the configuration."""
+
+    def __init__(self, config: BusConfig, policies: Mapping[str, ChannelPolicy]) -> None:
+        self._config = config
+        self._policies = policies
+
+    def of(self, inbound: Inbound) -> SessionConfig:
+        """Return the session for a message. Raises SessionInvalid."""
+        session = self._merged(inbound)
+        if self._config.langgraph_url is None:
+            session = embedded(session)
+        context = {**session.context, "channel_user_id": inbound.sender.user_id}
+        return session.model_copy(update={"context": context})
+
+    def interrupts(self, inbound: Inbound) -> bool:
+        """Return whether a message ends the turn that runs before it."""
+        return self._merged(inbound).busy == "interrupt"
+
+    def _merged(self, inbound: Inbound) -> SessionConfig:
+        policy = self._policies.get(inbound.key.channel)
+        own = policy.session if policy is not None else SessionConfig()
+        return merged(self._config.session, own, inbound.sender.user_id)
+
+
+def prompt(inbound: Inbound) -> str:
+    """Return what the agent is told of a message. Pure.
+
+    Files are named on lines of their own; their contents are not at hand here.
+    """
+    lines = [f"[Attachment that could not be read: {file.name}]" for file in inbound.attachments]
+    return "\n".join([inbound.text, *lines] if inbound.text else lines)
+
+
+def _is_near(box: Mailbox, key: ConversationKey, inbound: Inbound) -> bool:
+    return (
+        box.current is not None
+        and replace(box.key, topic="") == replace(key, topic="")
+        and box.current.inbound.sender.user_id == inbound.sender.user_id
+    )

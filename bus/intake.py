@@ -1,0 +1,230 @@
+"""Where messages come in: decide, commit, hand over; then the platform may be acknowledged."""
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import anyio
+from typing_extensions import override
+
+from bus.access import decide, dm_policy_of
+from bus.cleaning import cleaned
+from bus.commands import parse
+from bus.config import BusConfig, ChannelPolicy
+from bus.delivery import Delivery
+from bus.errors import IntakeClosed, IntakeFull
+from bus.messages import ConversationKey, Inbound, TextDelivery, encode_delivery, encode_inbound
+from bus.ports import Intake, Now, Reason
+from store.conversations import Conversations
+from store.errors import Unavailable
+from store.inbox import Duplicate, Inbox, InboxRow, NewInbox, Overfull
+from store.outbox import NewDelivery, Origins
+from store.pairings import Pairing, Pairings
+
+log = logging.getLogger(__name__)
+
+COMMIT_S = 10.0
+"""How long a commit may take. A caller that gives up earlier does not undo it: what is kept is handed over."""
+
+BURST_S = 60.0
+"""A person whose messages are refused is told once in this time, seconds."""
+
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH = 8
+"""32 letters without 0, O, 1, I: 40 bits, good for an hour, at most 100 open a channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelves:
+    """The tables that the intake reads and writes."""
+
+    inbox: Inbox
+    conversations: Conversations
+    origins: Origins
+    pairings: Pairings
+
+
+class BusIntake(Intake):
+    """The one door for messages of every platform.
+
+    Args:
+        hand_over: Called with every committed row; must return at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BusConfig,
+        policies: Mapping[str, ChannelPolicy],
+        shelves: Shelves,
+        delivery: Delivery,
+        hand_over: Callable[[InboxRow, Inbound], None],
+        now: Now,
+    ) -> None:
+        self._config = config
+        self._policies = policies
+        self._shelves = shelves
+        self._delivery = delivery
+        self._hand_over = hand_over
+        self._now = now
+        self._closed = False
+        self._admitted = 0
+        self._counts: Counter[tuple[str, Reason]] = Counter()
+        self._told: dict[int, float] = {}
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._closed = True
+
+    def counters(self) -> Mapping[tuple[str, Reason], int]:
+        """Return how many messages had which fate, by channel, since the start."""
+        return dict(self._counts)
+
+    @override
+    async def receive(self, inbound: Inbound) -> Reason:
+        if self._closed:
+            raise IntakeClosed
+        if self._admitted >= self._config.max_intake:
+            raise IntakeFull
+        self._admitted += 1
+        try:
+            clean = cleaned(inbound)
+            reason = await self._decided(clean)
+            if reason is Reason.PAIRING:
+                await self._ask_to_pair(clean)
+            elif reason is Reason.ACCEPTED:
+                reason = await self._accepted(clean)
+        finally:
+            self._admitted -= 1
+        self._count(inbound.key.channel, reason)
+        log.info(
+            "message of %s in %s %r: %s (event %r, sender %r)",
+            clean.key.channel,
+            "private chat" if clean.private else "group",
+            clean.key.chat,
+            reason,
+            clean.event_id,
+            clean.sender.user_id,
+        )
+        return reason
+
+    @override
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        self._count(channel, reason)
+        log.info("event of %s ignored: %s %r", channel, reason, detail[:200])
+
+    def _count(self, channel: str, reason: Reason) -> None:
+        self._counts[(channel, reason)] += 1
+
+    async def _decided(self, inbound: Inbound) -> Reason:
+        policy = self._policies.get(inbound.key.channel)
+        if policy is None:
+            return Reason.DISABLED
+        paired = (
+            inbound.private and dm_policy_of(policy) == "pairing" and await self._paired(inbound)
+        )
+        known = not inbound.private and not inbound.addressed and await self._known(inbound)
+        return decide(inbound, policy, paired=paired, known=known, now=self._now())
+
+    async def _paired(self, inbound: Inbound) -> bool:
+        key = inbound.key
+        return await self._shelves.pairings.is_paired(
+            key.channel, key.workspace, inbound.sender.user_id
+        )
+
+    async def _known(self, inbound: Inbound) -> bool:
+        """Return whether a message answers one of a conversation in which the bot takes part."""
+        if not inbound.replies_to:
+            return False
+        for message_id in inbound.replies_to:
+            if await self._shelves.origins.topic_of(inbound.key, message_id) is not None:
+                return True
+        return (
+            bool(inbound.key.topic)
+            and await self._shelves.conversations.find(inbound.key) is not None
+        )
+
+    async def _accepted(self, inbound: Inbound) -> Reason:
+        """Commit a message and hand it over, also if the caller goes away meanwhile."""
+        command = parse(inbound.text) is not None
+        new = NewInbox(
+            key=inbound.key,
+            event_id=inbound.event_id,
+            message_id=inbound.message_id,
+            replies_to=inbound.replies_to,
+            remember=inbound.remember,
+            kind="command" if command else "chat",
+            body=encode_inbound(inbound),
+            received_at=self._now(),
+        )
+        try:
+            with anyio.fail_after(COMMIT_S, shield=True):
+                return await self._committed(inbound, new)
+        except TimeoutError:
+            raise Unavailable("The journal did not take the message in time.") from None
+
+    async def _committed(self, inbound: Inbound, new: NewInbox) -> Reason:
+        result = await self._shelves.inbox.accept(new, cap=self._cap(inbound.key.channel))
+        match result:
+            case Duplicate():
+                return Reason.DUPLICATE
+            case Overfull():
+                await self._tell_full(inbound, result)
+                return Reason.QUEUE_FULL
+            case InboxRow():
+                self._hand_over(result, replace(inbound, key=result.key))
+                return Reason.ACCEPTED
+            case _:
+                assert_never(result)
+
+    def _cap(self, channel: str) -> int:
+        adapter = self._delivery.adapters.get(channel)
+        if adapter is None:
+            return self._config.max_queue
+        return min(self._config.max_queue, adapter.capabilities.max_queue)
+
+    async def _tell_full(self, inbound: Inbound, full: Overfull) -> None:
+        """Say, once a burst, that this conversation takes no more."""
+        now = self._now()
+        self._told = {row: at for row, at in self._told.items() if 0 <= now - at < BURST_S}
+        if full.conversation_id in self._told:
+            return
+        self._told[full.conversation_id] = now
+        text = (
+            f"I still have {full.pending} messages of this conversation to answer, so I did not take "
+            "this one. Please wait a little and send it again."
+        )
+        await self._say(full.key, f"full:{full.conversation_id}:{inbound.event_id}", inbound, text)
+
+    async def _ask_to_pair(self, inbound: Inbound) -> None:
+        """Note a stranger's request, and tell them its code once."""
+        key = inbound.key
+        request = await self._shelves.pairings.request(
+            Pairing(
+                code="".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH)),
+                channel=key.channel,
+                workspace=key.workspace,
+                user_id=inbound.sender.user_id,
+                user_name=inbound.sender.name,
+                chat=key.chat,
+                created_at=self._now(),
+                approved_at=None,
+            )
+        )
+        if request is None:
+            log.warning("too many people of %s wait to be paired", key.channel)
+            return
+        text = (
+            f"Hello! I do not know you yet. Your pairing code is {request.code}\n\n"
+            "Ask the person who runs this bot to approve it; it is good for one hour. "
+            "Then send your message again."
+        )
+        await self._say(key, f"pairing:{request.code}", inbound, text)
+
+    async def _say(self, key: ConversationKey, name: str, inbound: Inbound, text: str) -> None:
+        body = TextDelivery(channel=key.channel, place=inbound.place, markdown=text)
+        owed = NewDelivery(key=name, conversation=key, body=encode_delivery(body))
+        await self._delivery.owe(key, [owed])

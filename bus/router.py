@@ -1,0 +1,113 @@
+"""One accepted message: a command's handler at once, or the mailbox of its conversation."""
+
+import logging
+from dataclasses import replace
+
+from anyio.abc import TaskGroup
+
+from bus.commands import Commands
+from bus.conversation import Mailboxes
+from bus.messages import Inbound, decode_inbound
+from store.conversations import Conversations
+from store.errors import StoreError
+from store.inbox import Inbox, InboxRow
+
+log = logging.getLogger(__name__)
+
+
+class Router:
+    """Hands accepted messages on, never waiting; takes up what an earlier process left.
+
+    Args:
+        tasks: Owns the commands' tasks.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskGroup,
+        inbox: Inbox,
+        conversations: Conversations,
+        commands: Commands,
+        mailboxes: Mailboxes,
+    ) -> None:
+        self._tasks = tasks
+        self._inbox = inbox
+        self._conversations = conversations
+        self._commands = commands
+        self._mailboxes = mailboxes
+        self._running: set[int] = set()
+
+    def route(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
+        """Hand over one accepted message; returns at once."""
+        if row.kind == "command":
+            self._running.add(row.id)
+            self._tasks.start_soon(self._command, row, inbound)
+        else:
+            self._mailboxes.post(row, inbound, former_thread=former_thread)
+
+    async def resume(self, *, older_than: float | None = None) -> int:
+        """Route the unfinished rows that nobody here holds, in order; return how many there were.
+
+        At the start these are what an earlier process left. Later there are none, unless the disk failed
+        between a commit and what follows it: then only rows received before `older_than` (Unix seconds)
+        are taken up.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
+        taken = 0
+        for row in await self._inbox.unfinished():
+            if self._holds(row.id) or (older_than is not None and row.received_at > older_than):
+                continue
+            former = await self._former_thread(row)
+            if not self._holds(row.id):
+                self._take_up(row, former)
+                taken += 1
+        return taken
+
+    def _holds(self, inbox_id: int) -> bool:
+        return inbox_id in self._running or self._mailboxes.holds(inbox_id)
+
+    async def _former_thread(self, row: InboxRow) -> str | None:
+        """Return the thread that a row was written for, if its conversation has another one now."""
+        if row.thread_id is None or row.kind == "command":
+            return None
+        found = await self._conversations.find(row.key)
+        present = found.thread_id if found is not None else None
+        return row.thread_id if row.thread_id != present else None
+
+    def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
+        try:
+            inbound = replace(decode_inbound(row.body), key=row.key)
+        except ValueError:
+            # Nobody can be answered: where the answer goes is in the part that cannot be read.
+            log.exception("inbox row %s cannot be read and is given up", row.id)
+            self._tasks.start_soon(self._bury, row)
+            return
+        self.route(row, inbound, former_thread=former_thread)
+
+    async def _bury(self, row: InboxRow) -> None:
+        try:
+            await self._inbox.finish(row.id, [], dead=True)
+        except StoreError:
+            log.exception("inbox row %s could not be given up", row.id)
+
+    async def _command(self, row: InboxRow, inbound: Inbound) -> None:
+        """Run one command; the boundary at which whatever goes wrong in it ends."""
+        try:
+            await self._commands.run(row, inbound)
+        except StoreError:
+            # The row stays unfinished and is taken up again.
+            log.exception("command %s could not be recorded", row.id)
+        except Exception:
+            log.exception("command %s failed unexpectedly", row.id)
+            await self._fail(row, inbound)
+        finally:
+            self._running.discard(row.id)
+
+    async def _fail(self, row: InboxRow, inbound: Inbound) -> None:
+        try:
+            await self._commands.fail(row, inbound)
+        except Exception:
+            log.exception("the failure of command %s could not be told", row.id)

@@ -1,0 +1,270 @@
+"""The bus, running: one task group that owns adapters, conversations, delivery and housekeeping."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+import httpx
+from anyio.abc import TaskGroup
+from langgraph_sdk.client import LangGraphClient
+
+from bus.commands import Commands
+from bus.commands.lookup import Lookups
+from bus.commands.threads import Levers, ThreadCommands
+from bus.config import BusConfig, ChannelPolicy
+from bus.conversation import Mailboxes, Sessions
+from bus.delivery import Delivery
+from bus.intake import BusIntake, Shelves
+from bus.ports import Adapter, Health, Now, Reason
+from bus.retry import Backoff
+from bus.router import Router
+from bus.runs import Runs
+from bus.supervision import Supervised
+from bus.turn import Turns
+from store.conversations import Conversations
+from store.database import Database
+from store.errors import NotFound, StoreError
+from store.inbox import Inbox
+from store.outbox import DeliveryRow, Origins, Outbox
+from store.pairings import Pairing, Pairings
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 1.5
+"""How long, after the last turn, what is due may still be sent, seconds."""
+
+SWEEP_S = 30.0
+"""How often the journal is searched for messages that nobody works on."""
+
+PRUNE_EVERY = 120
+"""Sweeps between two prunings: one hour."""
+
+
+class Bus:
+    """The running bus, as the gateway sees it.
+
+    Attributes:
+        intake: Where adapters hand messages over.
+        inbox, outbox, conversations, pairings, origins: The tables behind it.
+    """
+
+    def __init__(self, parts: "_Parts", config: BusConfig, now: Now) -> None:
+        self.intake = parts.intake
+        self.inbox = parts.shelves.inbox
+        self.conversations = parts.shelves.conversations
+        self.origins = parts.shelves.origins
+        self.pairings = parts.shelves.pairings
+        self.outbox = parts.delivery.outbox
+        self._delivery = parts.delivery
+        self._mailboxes = parts.mailboxes
+        self._supervised = parts.supervised
+        self._config = config
+        self._now = now
+
+    def health(self) -> dict[str, Health]:
+        """Return the true state of every channel that runs."""
+        return {name: adapter.health() for name, adapter in self._supervised.items()}
+
+    def counters(self) -> Mapping[tuple[str, Reason], int]:
+        """Return how many messages had which fate, by channel, since the start."""
+        return self.intake.counters()
+
+    async def restart(self, name: str) -> None:
+        """Connect a channel anew. Raises NotFound."""
+        if name not in self._supervised:
+            raise NotFound(f"There is no running channel {name}.")
+        self._supervised[name].restart()
+
+    async def resend(self, delivery_id: int) -> DeliveryRow:
+        """Send a failed or uncertain delivery again. Raises NotFound, Conflict."""
+        row = await self.outbox.resend(delivery_id, now=self._now())
+        self._delivery.notify(row.conversation)
+        return row
+
+    async def discard(self, delivery_id: int) -> None:
+        """Forget a delivery that is not being sent. Raises NotFound, Conflict."""
+        await self.outbox.discard(delivery_id)
+
+    async def approve(self, code: str) -> Pairing:
+        """Let the person of a pairing code in. Raises NotFound."""
+        return await self.pairings.approve(code, now=self._now())
+
+    async def drain(self) -> None:
+        """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.
+
+        Turns that take longer, and messages that wait, are taken up at the next start.
+        """
+        self.intake.close()
+        with anyio.move_on_after(self._config.drain_s):
+            await self._mailboxes.close()
+        with anyio.move_on_after(FLUSH_S):
+            await self._delivery.idle()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What the bus is made of."""
+
+    shelves: Shelves
+    delivery: Delivery
+    mailboxes: Mailboxes
+    router: Router
+    intake: BusIntake
+    supervised: Mapping[str, Supervised]
+
+
+@asynccontextmanager
+async def running_bus(  # noqa: PLR0913 - named parts, passed once by the composition root
+    *,
+    config: BusConfig,
+    policies: Mapping[str, ChannelPolicy],
+    adapters: Mapping[str, Adapter],
+    database: Database,
+    langgraph: LangGraphClient,
+    gateway: httpx.AsyncClient,
+    now: Now = time.time,
+) -> AsyncIterator[Bus]:
+    """Run the bus inside the block.
+
+    What an earlier process left is taken up before a channel connects. On exit no message is accepted any
+    more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
+
+    Args:
+        config: Limits and the default session.
+        policies: By channel, who may talk to the bot.
+        adapters: By channel, the platforms to connect.
+        database: The journal, open.
+        langgraph: Where agents run.
+        gateway: The gateway's REST API; its base URL ends in `/api`.
+        now: The wall clock.
+    """
+    _warn_of_steering(config, policies)
+    async with anyio.create_task_group() as tasks:
+        outbox, origins = Outbox(database, now=now), Origins(database)
+        delivery = Delivery(
+            adapters=adapters, outbox=outbox, origins=origins, gateway=gateway, now=now
+        )
+        shelves = Shelves(
+            inbox=Inbox(database, now=now),
+            conversations=Conversations(database, now=now),
+            origins=origins,
+            pairings=Pairings(database, now=now),
+        )
+        builder = _Builder(tasks, config, policies, shelves, delivery, now)
+        parts = builder.build(Runs(langgraph), gateway)
+        bus = Bus(parts, config, now)
+        await tasks.start(delivery.run)
+        resumed = await parts.router.resume()
+        log.info("%s unfinished messages of an earlier process are taken up", resumed)
+        tasks.start_soon(_keep_house, parts, now)
+        for supervised in parts.supervised.values():
+            tasks.start_soon(supervised.run, parts.intake)
+        try:
+            yield bus
+        finally:
+            with anyio.move_on_after(config.drain_s + 2 * FLUSH_S, shield=True):
+                await bus.drain()
+            tasks.cancel_scope.cancel()
+
+
+class _Builder:
+    """Puts the parts of a bus together, from the bottom up."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        config: BusConfig,
+        policies: Mapping[str, ChannelPolicy],
+        shelves: Shelves,
+        delivery: Delivery,
+        now: Now,
+    ) -> None:
+        self._tasks = tasks
+        self._config = config
+        self._policies = policies
+        self._shelves = shelves
+        self._delivery = delivery
+        self._now = now
+
+    def build(self, runs: Runs, gateway: httpx.AsyncClient) -> _Parts:
+        mailboxes = self._mailboxes(runs)
+        router = self._router(mailboxes, gateway)
+        intake = BusIntake(
+            config=self._config,
+            policies=self._policies,
+            shelves=self._shelves,
+            delivery=self._delivery,
+            hand_over=router.route,
+            now=self._now,
+        )
+        supervised = {
+            name: Supervised(adapter, now=self._now, backoff=Backoff(first_s=1.0, cap_s=60.0))
+            for name, adapter in self._delivery.adapters.items()
+        }
+        return _Parts(
+            shelves=self._shelves,
+            delivery=self._delivery,
+            mailboxes=mailboxes,
+            router=router,
+            intake=intake,
+            supervised=supervised,
+        )
+
+    def _mailboxes(self, runs: Runs) -> Mailboxes:
+        return Mailboxes(
+            tasks=self._tasks,
+            turns=Turns(
+                inbox=self._shelves.inbox,
+                conversations=self._shelves.conversations,
+                runs=runs,
+                delivery=self._delivery,
+                now=self._now,
+            ),
+            sessions=Sessions(self._config, self._policies),
+            inbox=self._shelves.inbox,
+            conversations=self._shelves.conversations,
+            limiter=anyio.CapacityLimiter(self._config.max_concurrent_runs),
+        )
+
+    def _router(self, mailboxes: Mailboxes, gateway: httpx.AsyncClient) -> Router:
+        levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
+        return Router(
+            tasks=self._tasks,
+            inbox=self._shelves.inbox,
+            conversations=self._shelves.conversations,
+            commands=Commands(
+                inbox=self._shelves.inbox,
+                delivery=self._delivery,
+                threads=ThreadCommands(self._shelves.conversations, levers),
+                lookups=Lookups(gateway),
+            ),
+            mailboxes=mailboxes,
+        )
+
+
+async def _keep_house(parts: _Parts, now: Now) -> None:
+    """Prune the journal every hour, and look for messages that nobody works on."""
+    sweeps = 0
+    while True:
+        try:
+            if sweeps % PRUNE_EVERY == 0:
+                await parts.shelves.inbox.prune(now=now())
+                await parts.delivery.outbox.prune(now=now())
+            await anyio.sleep(SWEEP_S)
+            taken = await parts.router.resume(older_than=now() - SWEEP_S)
+            if taken:
+                log.warning("%s messages that nobody worked on are taken up again", taken)
+        except StoreError:
+            log.exception("housekeeping failed; it is tried again")
+            await anyio.sleep(SWEEP_S)
+        sweeps += 1
+
+
+def _warn_of_steering(config: BusConfig, policies: Mapping[str, ChannelPolicy]) -> None:
+    sessions = [config.session, *(policy.session for policy in policies.values())]
+    everyone = [user for session in sessions for user in session.users.values()]
+    if any(session.busy == "steer" for session in [*sessions, *everyone]):
+        log.warning("session.busy: steer is not available yet; messages are queued instead")
