@@ -1,0 +1,313 @@
+"""Feishu events to messages: one table per question."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bots.feishu.api import Bot
+from bots.feishu.inbound import Ignored, read_event
+from bus.messages import (
+    Attachment,
+    ConversationKey,
+    Inbound,
+    Place,
+    Sender,
+    decode_inbound,
+    encode_inbound,
+)
+from bus.ports import Reason
+
+BOT = Bot(open_id="ou_0bot", name="Parley")
+AT_BOT = {"key": "@_user_1", "id": {"open_id": "ou_0bot"}, "name": "Parley"}
+AT_BOB = {"key": "@_user_2", "id": {"open_id": "ou_bob"}, "name": "Bob Stone"}
+
+
+def event(
+    content: object = None,
+    *,
+    kind: str = "text",
+    sender: object = None,
+    header: object = None,
+    **message: object,
+) -> bytes:
+    """Return a message event; keywords become fields of the message."""
+    said = {"text": "hi"} if content is None else content
+    body = {
+        "message_id": "om_1", "chat_id": "oc_1", "chat_type": "group", "message_type": kind,
+        "content": said if isinstance(said, str) else json.dumps(said), "create_time": "1700000000123",
+    } | message  # fmt: skip
+    who = sender or {
+        "sender_id": {"open_id": "ou_alice"},
+        "sender_type": "user",
+        "tenant_key": "t1",
+    }
+    head = header or {"event_id": "ev_1", "event_type": "im.message.receive_v1", "tenant_key": "t1"}
+    return json.dumps(
+        {"schema": "2.0", "header": head, "event": {"sender": who, "message": body}}
+    ).encode()
+
+
+def read(payload: bytes) -> Inbound:
+    found = read_event(payload, BOT)
+    assert isinstance(found, Inbound)
+    return found
+
+
+def ignored(payload: bytes) -> Ignored:
+    found = read_event(payload, BOT)
+    assert isinstance(found, Ignored)
+    return found
+
+
+def test_every_field() -> None:
+    assert read(event(mentions=[AT_BOT])) == Inbound(
+        event_id="ev_1",
+        message_id="om_1",
+        key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="om_1"),
+        place=Place(chat="oc_1", reply_to="om_1"),
+        sender=Sender(user_id="ou_alice"),
+        text="hi",
+        private=False,
+        addressed=True,
+        remember=True,
+        sent_at=1700000000.123,
+    )
+
+
+@pytest.mark.parametrize(
+    ("links", "topic", "replies_to"),
+    [
+        ({"chat_type": "p2p"}, "", ()),
+        ({"chat_type": "p2p", "parent_id": "om_card", "root_id": "om_0"}, "", ("om_card", "om_0")),
+        ({"chat_type": "p2p", "parent_id": "om_card", "root_id": "om_card"}, "", ("om_card",)),
+        ({"chat_type": "p2p", "thread_id": "omt_1", "root_id": "om_0"}, "omt_1", ()),
+        ({}, "om_1", ()),
+        ({"parent_id": "om_card", "root_id": "om_0"}, "om_0", ("om_card", "om_0")),
+        ({"root_id": "om_0"}, "om_0", ("om_0",)),
+        ({"thread_id": "omt_1"}, "omt_1", ()),
+        ({"thread_id": "omt_1", "parent_id": "om_card", "root_id": "om_0"}, "omt_1", ()),
+        ({"thread_id": None, "root_id": "", "parent_id": 7}, "om_1", ()),
+    ],
+)
+def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str, ...]) -> None:
+    inbound = read(event(**links))
+    assert (inbound.key.topic, inbound.replies_to) == (topic, replies_to)
+    assert inbound.place == Place(chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1")
+    assert inbound.private is (links.get("chat_type") == "p2p")
+    assert inbound.remember is not inbound.private
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions", "expected", "addressed"),
+    [
+        ("hi", [], "hi", False),
+        ("@_user_1 hi", [AT_BOT], "hi", True),
+        ("  @_user_1   /new  ", [AT_BOT], "/new", True),
+        ("hi @_user_1 there", [AT_BOT], "hi there", True),
+        ("@_user_2 hi", [AT_BOB], "@Bob Stone hi", False),
+        (
+            "@_user_1 ask @_user_2 and @_user_2",
+            [AT_BOT, AT_BOB],
+            "ask @Bob Stone and @Bob Stone",
+            True,
+        ),
+        ("@_user_1 @_user_10", [AT_BOT], "@_user_10", True),
+        ("@_all hi", [], "@all hi", False),
+        ("@_allow hi", [], "@_allow hi", False),
+        ("@_user_1", [AT_BOT], "", True),
+        ("/help@_user_1", [AT_BOT], "/help", True),
+        ("/help@parley now", [], "/help now", False),
+        ("/help@other", [], "/help@other", False),
+        ("@_user_3 hi", [{"key": "@_user_3", "id": {"open_id": "ou_x"}}], "@someone hi", False),
+        ("/mnt/user-data/x", [], "/mnt/user-data/x", False),
+        ("a &lt; b", [], "a &lt; b", False),
+        ("line\r\ntwo", [], "line\ntwo", False),
+    ],
+)
+def test_words(text: str, mentions: list[object], expected: str, addressed: bool) -> None:
+    inbound = read(event({"text": text}, mentions=mentions))
+    assert (inbound.text, inbound.addressed) == (expected, addressed)
+
+
+def test_a_private_chat_is_always_addressed() -> None:
+    assert read(event(chat_type="p2p")).addressed
+
+
+def test_a_name_alone_is_no_mention() -> None:
+    imposter = {"key": "@_user_1", "id": {"open_id": "ou_eve"}, "name": "Parley"}
+    inbound = read(event({"text": "@_user_1 hi"}, mentions=[imposter]))
+    assert (inbound.text, inbound.addressed) == ("@Parley hi", False)
+
+
+POST = {
+    "title": "Plan",
+    "content": [
+        [
+            {"tag": "at", "user_id": "@_user_1", "user_name": "Parley"},
+            {"tag": "text", "text": " see "},
+            {"tag": "a", "text": "the page", "href": "https://example.org"},
+        ],
+        [
+            {"tag": "img", "image_key": "img_1"},
+            {"tag": "media", "file_key": "file_2", "image_key": "img_2"},
+        ],
+        [{"tag": "code_block", "language": "PYTHON", "text": "print(1)\n"}],
+        [{"tag": "at", "user_id": "ou_bob", "user_name": "Bob"}, {"tag": "at", "user_id": "all"}],
+        [{"tag": "emotion", "emoji_type": "SMILE"}, {"tag": "hr"}, {"tag": "new", "text": "?"}],
+    ],
+}
+POST_TEXT = (
+    "Plan\nsee the page (https://example.org)\n\n```python\nprint(1)\n```\n@Bob@all\n:SMILE:?"
+)
+
+
+@pytest.mark.parametrize("content", [POST, {"zh_cn": POST}, {"post": POST}])
+def test_rich_text(content: object) -> None:
+    inbound = read(event(content, kind="post", mentions=[AT_BOT]))
+    assert inbound.text == POST_TEXT
+    assert inbound.addressed
+    assert [(file.kind, file.ref) for file in inbound.attachments] == [
+        ("image", "messages/om_1/resources/img_1?type=image"),
+        ("video", "messages/om_1/resources/file_2?type=file"),
+    ]
+
+
+def test_rich_text_that_names_the_bot_by_id() -> None:
+    content = {
+        "content": [[{"tag": "at", "user_id": "ou_0bot"}, {"tag": "text", "text": "/status"}]]
+    }
+    assert read(event(content, kind="post")).text == "/status"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected"),
+    [
+        (
+            "image",
+            {"image_key": "img_1"},
+            Attachment(
+                name="image.png",
+                mime="image/png",
+                kind="image",
+                ref="messages/om_1/resources/img_1?type=image",
+            ),
+        ),
+        (
+            "file",
+            {"file_key": "f/1", "file_name": "a\x00b.pdf"},
+            Attachment(
+                name="ab.pdf",
+                mime="application/pdf",
+                kind="file",
+                ref="messages/om_1/resources/f%2F1?type=file",
+            ),
+        ),
+        (
+            "audio",
+            {"file_key": "f1", "duration": 2000},
+            Attachment(
+                name="audio.opus",
+                mime="audio/ogg",
+                kind="audio",
+                ref="messages/om_1/resources/f1?type=file",
+            ),
+        ),
+        (
+            "media",
+            {"file_key": "f1", "file_name": "film.mp4"},
+            Attachment(
+                name="film.mp4",
+                mime="video/mp4",
+                kind="video",
+                ref="messages/om_1/resources/f1?type=file",
+            ),
+        ),
+    ],
+)
+def test_files(kind: str, content: object, expected: Attachment) -> None:
+    inbound = read(event(content, kind=kind))
+    assert (inbound.text, inbound.attachments) == ("", (expected,))
+
+
+def test_files_beside_rich_text() -> None:
+    content = {"content": [], "files": [{"file_key": "f1", "file_name": "a.txt"}]}
+    (file,) = read(event(content, kind="post")).attachments
+    assert (file.name, file.mime) == ("a.txt", "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", Reason.UNSUPPORTED),
+        (b"\xff", Reason.UNSUPPORTED),
+        (b"[" * 100_000, Reason.UNSUPPORTED),
+        (b"[]", Reason.UNSUPPORTED),
+        (b'{"header": {"event_type": 7}, "event": "x"}', Reason.UNSUPPORTED),
+        (event(kind="sticker"), Reason.UNSUPPORTED),
+        (event(kind="interactive"), Reason.UNSUPPORTED),
+        (event("not json"), Reason.UNSUPPORTED),
+        (event("[" * 100_000), Reason.UNSUPPORTED),
+        (event("[]"), Reason.UNSUPPORTED),
+        (event(message_id=None), Reason.UNSUPPORTED),
+        (event(chat_id=7), Reason.UNSUPPORTED),
+        (event(sender={"sender_type": "user"}), Reason.UNSUPPORTED),
+        (event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "app"}), Reason.FROM_BOT),
+        (event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "bot"}), Reason.FROM_BOT),
+        (
+            event(sender={"sender_id": {"open_id": "ou_0bot"}, "sender_type": "user"}),
+            Reason.FROM_BOT,
+        ),
+        (event(header={"event_type": "im.message.recalled_v1"}), Reason.UNSUPPORTED),
+    ],
+)
+def test_what_is_not_for_us(payload: bytes, reason: Reason) -> None:
+    found = ignored(payload)
+    assert found.reason is reason
+    assert 0 < len(found.detail) <= 120
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"text": 7},
+        {"text": None},
+        {},
+        {"text": "\ud800\x00\x1b[31m"},
+        {"text": "\U0001f469\u200d\U0001f680" * 1000},
+        {"text": "@_user_" * 20_000},
+    ],
+)
+@pytest.mark.parametrize("mentions", [None, 7, [7], [{"key": None, "id": 3, "name": {}}]])
+def test_hostile_texts_make_messages_that_can_be_stored(content: object, mentions: object) -> None:
+    inbound = read(event(content, mentions=mentions))
+    assert decode_inbound(encode_inbound(inbound)) == inbound
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"content": 7},
+        {
+            "content": [
+                7,
+                [7, {"tag": 7}, {"tag": "text", "text": 7}, {"tag": "a"}, {"tag": "img"}],
+            ],
+            "files": {"a": 1},
+        },
+        {"zh_cn": 7, "en_us": {"content": [[{"tag": "text", "text": "\udfff"}]]}},
+    ],
+)
+def test_hostile_rich_texts_make_messages_that_can_be_stored(content: object) -> None:
+    inbound = read(event(content, kind="post"))
+    assert decode_inbound(encode_inbound(inbound)) == inbound
+
+
+@pytest.mark.parametrize("clock", [None, "", "soon", "-1", "9" * 400, 7, "١٢"])
+def test_a_strange_clock_is_no_clock(clock: object) -> None:
+    assert read(event(create_time=clock)).sent_at is None
+
+
+def test_an_event_without_an_id_goes_by_its_message() -> None:
+    header = {"event_type": "im.message.receive_v1", "tenant_key": "t1"}
+    assert read(event(header=header)).event_id == "om_1"

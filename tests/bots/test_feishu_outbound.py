@@ -1,0 +1,418 @@
+"""Sending: cards, patches, files, signs, and every way in which they fail. Real adapter, fake platform."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bots.feishu import cards
+from bots.feishu.adapter import FeishuAdapter
+from bots.feishu.errors import FeishuError
+from bots.feishu.timings import Timings
+from bus.messages import MessageId, Place
+from bus.ports import OutgoingFile
+from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.fakes.feishu import Call, FakeFeishu, Message
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
+
+
+def place_of(message: Message) -> Place:
+    return Place(chat=message.chat, thread=message.thread, reply_to=message.id)
+
+
+async def failure(adapter: FeishuAdapter, place: Place, *, key: str = "k") -> FeishuError:
+    """Send and return what went wrong."""
+    with pytest.raises(FeishuError) as caught:
+        await adapter.send(place, "an answer", key=key)
+    return caught.value
+
+
+async def test_an_answer_is_a_card_that_replies_to_the_message() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        sent = await adapter.send(place_of(asked), "**hi** there", key="k1")
+        (answer,) = feishu.answers_to(asked)
+        assert (answer.id, answer.text, answer.thread) == (sent, "**hi** there", "")
+        assert feishu.violations == []
+
+
+async def test_an_answer_in_a_topic_stays_there() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.mention("hello", thread="omt_1")
+        await adapter_for(feishu).send(place_of(asked), "hi", key="k1")
+        assert [answer.thread for answer in feishu.answers_to(asked)] == ["omt_1"]
+
+
+async def test_a_chat_without_a_message_to_answer_is_written_to() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("hello")
+        await adapter_for(feishu).send(Place(chat=asked.chat), "hi", key="k1")
+        assert [answer.reply_to for answer in feishu.answers(asked.chat)] == [""]
+        assert feishu.violations == []
+
+
+async def test_a_withdrawn_message_is_answered_in_the_chat() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("hello")
+        feishu.recall(asked)
+        await adapter_for(feishu).send(place_of(asked), "hi", key="k1")
+        assert [(answer.reply_to, answer.text) for answer in feishu.answers(asked.chat)] == [
+            ("", "hi")
+        ]
+
+
+async def test_a_card_grows_and_ends_as_exactly_the_answer() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        place = place_of(asked)
+        card = await adapter.open_card(place, "", key="k1")
+        await adapter.patch(place, card, "one **two", final=False)
+        await adapter.patch(place, card, "one **two** three", final=True)
+        (answer,) = feishu.answers(asked.chat)
+        first, growing, last = answer.texts
+        assert first == cards.WORKING
+        assert growing.startswith("one **two**")
+        assert cards.WORKING in growing
+        assert last == "one **two** three"
+        assert feishu.violations == []
+
+
+async def test_a_patch_replaces_words_wholly() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), "draft", key="k1")
+        await adapter.patch(place_of(asked), card, "", final=True)
+        assert [answer.text for answer in feishu.answers(asked.chat)] == ["…"]
+
+
+async def test_patches_faster_than_the_platform_allows_say_when_to_come_back() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), "", key="k1")
+        for number in range(5):
+            await adapter.patch(place_of(asked), card, f"{number}", final=False)
+        with pytest.raises(FeishuError) as caught:
+            await adapter.patch(place_of(asked), card, "too soon", final=False)
+        assert caught.value.retryable
+        assert caught.value.retry_after_s == 1.0
+        assert not caught.value.target_gone
+        assert adapter.capabilities.patch_interval_s * 5 > 1
+
+
+@pytest.mark.parametrize("how", ["recall", "expire"])
+async def test_a_card_that_can_no_longer_change_is_gone(how: str) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), "", key="k1")
+        getattr(feishu, how)(feishu.answers(asked.chat)[0])
+        with pytest.raises(FeishuError) as caught:
+            await adapter.patch(place_of(asked), card, "late", final=True)
+        assert caught.value.target_gone
+        assert not caught.value.retryable
+
+
+async def test_the_same_key_sends_once() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        first = await adapter.send(place_of(asked), "hi", key="k1")
+        again = await adapter.send(place_of(asked), "hi", key="k1")
+        other = await adapter.send(place_of(asked), "hi", key="k2")
+        assert first == again != other
+        assert len(feishu.answers(asked.chat)) == 2
+
+
+async def test_the_same_key_elsewhere_is_another_message() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        first, second = await feishu.dm("one"), await feishu.dm("two")
+        await adapter.send(place_of(first), "hi", key="k1")
+        await adapter.send(place_of(second), "hi", key="k1")
+        assert len(feishu.answers(first.chat)) == 2
+
+
+async def test_a_send_whose_answer_was_lost_is_ambiguous_and_repeats_safely() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", drop="after")
+        error = await failure(adapter, place_of(asked))
+        assert (error.retryable, error.ambiguous) == (True, True)
+        await adapter.send(place_of(asked), "an answer", key="k")
+        assert len(feishu.answers(asked.chat)) == 1
+        assert len(feishu.calls("message.reply")) == 2
+
+
+async def test_a_send_that_takes_too_long_is_ambiguous() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu, timings=Timings(call_s=0.1))
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", delay_s=0.5)
+        error = await failure(adapter, place_of(asked))
+        assert (error.retryable, error.ambiguous) == (True, True)
+
+
+async def test_a_platform_that_is_not_there_is_not_ambiguous() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+    error = await failure(adapter, Place(chat="oc_1"))
+    assert (error.retryable, error.ambiguous) == (True, False)
+
+
+async def test_a_token_that_cannot_be_fetched_is_not_ambiguous() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.fail("token", drop="before")
+        error = await failure(adapter, place_of(asked))
+        assert (error.retryable, error.ambiguous) == (True, False)
+        assert feishu.calls("message.reply") == []
+
+
+async def test_a_5xx_is_not_delivered_and_worth_repeating() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", status=502, text="<html>bad gateway</html>")
+        error = await failure(adapter_for(feishu), place_of(asked))
+        assert (error.retryable, error.ambiguous, error.retry_after_s) == (True, False, None)
+        assert feishu.answers(asked.chat) == []
+        assert len(feishu.calls("message.reply")) == 1
+
+
+async def test_a_429_names_the_wait() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("hello")
+        headers = {"x-ogw-ratelimit-limit": "50", "x-ogw-ratelimit-reset": "7"}
+        feishu.fail("message.reply", status=429, code=99991400, headers=headers)
+        error = await failure(adapter_for(feishu), place_of(asked))
+        assert (error.retryable, error.retry_after_s, error.ambiguous) == (True, 7.0, False)
+
+
+async def test_the_limit_of_the_app_names_the_wait() -> None:
+    async with FakeFeishu(app_calls_per_s=3) as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        for number in range(3):
+            await adapter.send(place_of(asked), "hi", key=f"k{number}")
+        error = await failure(adapter, place_of(asked))
+        assert (error.retryable, error.retry_after_s) == (True, 1.0)
+
+
+async def test_a_bot_that_was_removed_cannot_speak() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.mention("hello")
+        feishu.remove_bot(asked.chat)
+        error = await failure(adapter_for(feishu), place_of(asked))
+        assert not error.retryable
+        assert "add it to the group" in error.user_message
+
+
+async def test_a_token_is_fetched_once_and_renewed_when_refused() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(_send, adapter, place_of(asked), f"k{number}")
+        assert len(feishu.calls("token")) == 1
+        feishu.revoke_tokens()
+        await adapter.send(place_of(asked), "again", key="k9")
+        assert len(feishu.calls("token")) == 2
+        assert len(feishu.answers(asked.chat)) == 6
+
+
+async def _send(adapter: FeishuAdapter, place: Place, key: str) -> None:
+    await adapter.send(place, "hi", key=key)
+
+
+async def test_a_token_that_stays_refused_is_no_endless_loop() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", status=400, code=99991663, times=10)
+        error = await failure(adapter, place_of(asked))
+        assert error.refused
+        assert error.retryable
+        assert len(feishu.calls("message.reply")) == 2
+
+
+async def test_a_short_lived_token_is_renewed_before_it_expires() -> None:
+    async with FakeFeishu(token_s=0.0) as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.rest.token_s = 7200
+        await adapter.send(place_of(asked), "one", key="k1")
+        await adapter.send(place_of(asked), "two", key="k2")
+        assert len(feishu.calls("token")) == 1
+
+
+async def test_a_refused_card_is_sent_without_markup() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", status=400, code=230099)
+        card = await adapter.send(place_of(asked), "**hi**", key="k1")
+        assert [answer.text for answer in feishu.answers(asked.chat)] == ["**hi**"]
+        feishu.fail("message.patch", status=400, code=230099)
+        await adapter.patch(place_of(asked), card, "**ho**", final=True)
+        assert [answer.text for answer in feishu.answers(asked.chat)] == ["**ho**"]
+        tags = [
+            json.loads(str(call.body["content"]))["body"]["elements"][0]["tag"]
+            for call in _card_calls(feishu)
+        ]
+        assert tags == ["markdown", "div", "markdown", "div"]
+
+
+def _card_calls(feishu: FakeFeishu) -> list[Call]:
+    return [*feishu.calls("message.reply"), *feishu.calls("message.patch")]
+
+
+async def test_long_answers_are_cut_into_cards_that_the_platform_takes() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    markdown = "\n\n".join(["# Title", *[f"{n} " + "word " * 400 for n in range(40)], *[table] * 7])
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        pieces = adapter.split(markdown)
+        assert len(pieces) > 1
+        for number, piece in enumerate(pieces):
+            await adapter.send(place_of(asked), piece, key=f"k{number}")
+        assert len(feishu.answers(asked.chat)) == len(pieces)
+        assert feishu.violations == []
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud83d lone", "a\x00b", "<at id=all></at> @_all", "![x](http://x/y.png)", "```\nopen"]
+)
+async def test_hostile_answers_make_good_cards(text: str) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), text, key="k1")
+        await adapter.patch(place_of(asked), card, text, final=True)
+        (answer,) = feishu.answers(asked.chat)
+        assert "<at" not in answer.text
+        assert feishu.violations == []
+
+
+async def test_pictures_and_files_are_uploaded_and_sent(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("draw")
+        picture = await _send_file(adapter, asked, tmp_path / "chart.png", PNG, "image/png")
+        report = await _send_file(
+            adapter, asked, tmp_path / '报告 "1".pdf', b"%PDF" * 50_000, "application/pdf"
+        )
+        await _send_file(adapter, asked, tmp_path / "clip.mp4", b"0000", "video/mp4")
+        await _send_file(adapter, asked, tmp_path / "fake.png", b"no picture", "image/png")
+        assert [answer.type for answer in feishu.answers_to(asked)] == [
+            "image",
+            "file",
+            "file",
+            "file",
+        ]
+        assert [answer.id for answer in feishu.answers_to(asked)][:2] == [picture, report]
+        kinds = [(kind, name) for kind, name, _ in feishu.files.values()]
+        assert kinds == [
+            ("image", ""),
+            ("pdf", '报告 "1".pdf'),
+            ("stream", "clip.mp4"),
+            ("stream", "fake.png"),
+        ]
+        assert list(feishu.files.values())[1][2] == b"%PDF" * 50_000
+        assert feishu.violations == []
+
+
+async def _send_file(
+    adapter: FeishuAdapter, asked: Message, path: Path, data: bytes, mime: str
+) -> MessageId:
+    await anyio.Path(path).write_bytes(data)
+    file = OutgoingFile(path=path, name=path.name, mime=mime, size_bytes=len(data))
+    return await adapter.send_file(place_of(asked), file, key=f"file/{path.name}")
+
+
+async def test_files_that_cannot_be_sent_say_why(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("send")
+        with pytest.raises(FeishuError, match="is empty") as caught:
+            await _send_file(adapter, asked, tmp_path / "empty.txt", b"", "text/plain")
+        assert not caught.value.retryable
+        large = tmp_path / "large.bin"
+        with large.open("wb") as file:
+            file.truncate(31 * 1024 * 1024)
+        missing = OutgoingFile(path=tmp_path / "none", name="none", mime="text/plain", size_bytes=1)
+        for outgoing, why in (
+            (OutgoingFile(path=large, name="large.bin", mime="x/y", size_bytes=1), "30 MB"),
+            (missing, "cannot be read"),
+        ):
+            with pytest.raises(FeishuError, match=why) as caught:
+                await adapter.send_file(place_of(asked), outgoing, key="k")
+            assert not caught.value.retryable
+        assert feishu.calls("file.create") == []
+
+
+async def test_an_upload_that_broke_off_is_not_ambiguous(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("send")
+        feishu.fail("file.create", drop="after")
+        with pytest.raises(FeishuError) as caught:
+            await _send_file(adapter_for(feishu), asked, tmp_path / "a.txt", b"text", "text/plain")
+        assert (caught.value.retryable, caught.value.ambiguous) == (True, False)
+
+
+async def test_a_refused_token_does_not_spoil_an_upload(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("send")
+        feishu.fail("file.create", status=400, code=99991677)
+        await _send_file(adapter_for(feishu), asked, tmp_path / "a.txt", b"text", "text/plain")
+        assert [content for _, _, content in feishu.files.values()] == [b"text"]
+
+
+@pytest.mark.parametrize(("ok", "sign"), [(True, "DONE"), (False, "CrossMark")])
+async def test_signs_come_and_go(ok: bool, sign: str) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("work")
+        await adapter.working(place_of(asked))
+        await adapter.working(place_of(asked))
+        assert asked.emojis == ["OK"]
+        await adapter.finished(place_of(asked), ok=ok)
+        assert asked.emojis == [sign]
+        assert feishu.violations == []
+
+
+async def test_signs_without_a_message_do_nothing() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        await adapter.working(Place(chat="oc_1"))
+        await adapter.finished(Place(chat="oc_1"), ok=True)
+        assert feishu.calls("reaction.create") == []
+
+
+async def test_calls_share_connections_while_running_and_still_work_afterwards() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, Intake()):
+            asked = await feishu.dm("hello")
+            await adapter.send(place_of(asked), "hi", key="k1")
+        await adapter.send(place_of(asked), "a last word", key="k2")
+        assert [answer.text for answer in feishu.answers(asked.chat)] == ["hi", "a last word"]
+
+
+async def test_stopping_waits_for_a_send_that_is_under_way() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        feishu.fail("message.reply", delay_s=0.1)
+        async with anyio.create_task_group() as tasks, running(adapter, Intake()):
+            asked = await feishu.dm("hello")
+            tasks.start_soon(_send, adapter, place_of(asked), "k1")
+            await feishu.wait_for(lambda: feishu.calls("message.reply"))
+        assert [answer.text for answer in feishu.answers(asked.chat)] == ["hi"]

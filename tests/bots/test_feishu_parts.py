@@ -1,0 +1,164 @@
+"""The small parts: the door to the SDK, frames, joining, waits, cards, and the fake itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bots.feishu import cards
+from bots.feishu.parts import Parts
+from bots.feishu.rest import App
+from bots.feishu.sdk import Frame, FrameCodec, FrameError
+from bots.feishu.timings import Backoff, Timings
+from tests.fakes import feishu_cards, feishu_wire
+from tests.fakes.feishu_cards import CardRefused
+
+COUNT = """
+import sys
+from bots.config import FeishuConfig
+from bots.feishu.adapter import build
+assert not [name for name in sys.modules if name.startswith("lark_oapi")], "imported before it is configured"
+build(FeishuConfig(app_id="cli_1", app_secret="s"), [])
+build(FeishuConfig(app_id="cli_2", app_secret="s"), [])
+names = [name for name in sys.modules if name.startswith("lark_oapi")]
+print(len(names), len([name for name in names if name.startswith("lark_oapi.api")]))
+"""
+
+
+def test_the_sdk_is_not_imported_whole() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT], capture_output=True, text=True, check=True, timeout=50
+    )
+    all_modules, services = map(int, done.stdout.split())
+    assert 0 < all_modules < 60
+    assert services == 0
+
+
+def test_frames_agree_with_an_independent_codec() -> None:
+    codec = FrameCodec()
+    frame = Frame(
+        seq_id=2**40, log_id=2**63, service=2**31 - 1, method=1, headers={"type": "event", "名": "值"},
+        payload=bytes(range(256)), log_id_new="log",
+    )  # fmt: skip
+    assert codec.decode(codec.encode(frame)) == frame
+    seen = feishu_wire.decode(codec.encode(frame))
+    assert (seen.seq_id, seen.log_id, seen.service, seen.method) == (2**40, 2**63, 2**31 - 1, 1)
+    assert (seen.headers, seen.payload, seen.log_id_new) == (
+        dict(frame.headers),
+        frame.payload,
+        "log",
+    )
+    assert seen.missing == set()
+    assert codec.decode(feishu_wire.encode(seen)) == frame
+
+
+@pytest.mark.parametrize("data", [b"\x08", b"\xff" * 20, b"hello", b"\x2a\x05\x0a\x01\xff\x12\x00"])
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        FrameCodec().decode(data)
+
+
+def part(name: str, number: int | str, total: int | str, payload: bytes = b"x") -> Frame:
+    return Frame(
+        headers={"message_id": name, "sum": str(total), "seq": str(number)}, payload=payload
+    )
+
+
+def test_parts_are_joined_in_order_whatever_the_arrival() -> None:
+    parts = Parts(keep_s=5)
+    assert parts.join(part("a", 2, 3, b"3")) is None
+    assert parts.join(part("b", 0, 2, b"x")) is None
+    assert parts.join(part("a", 0, 3, b"1")) is None
+    assert parts.join(part("a", 0, 3, b"1")) is None
+    assert parts.join(part("a", 1, 3, b"2")) == b"123"
+    assert parts.join(part("b", 1, 2, b"y")) == b"xy"
+
+
+@pytest.mark.parametrize("total", ["", "0", "1", "-1", "x", "1" * 400])
+def test_a_frame_without_a_sensible_number_of_parts_is_whole(total: str) -> None:
+    assert Parts(keep_s=5).join(part("a", 0, total)) == b"x"
+
+
+@pytest.mark.parametrize(("number", "total"), [(5, 3), (0, 100_000)])
+def test_impossible_parts_are_dropped(number: int, total: int) -> None:
+    assert Parts(keep_s=5).join(part("a", number, total)) is None
+
+
+def test_parts_that_stay_alone_are_forgotten() -> None:
+    clock = [0.0]
+    parts = Parts(keep_s=5, clock=lambda: clock[0])
+    parts.join(part("a", 0, 2, b"old"))
+    clock[0] = 6.0
+    parts.join(part("b", 0, 2))
+    assert parts.join(part("a", 1, 2, b"new")) is None
+
+
+def test_unfinished_parts_are_bounded_in_bytes() -> None:
+    parts = Parts(keep_s=1e9)
+    for number in range(12):
+        parts.join(part(f"m{number}", 0, 2, b"x" * 2_000_000))
+    assert parts.join(part("m0", 1, 2, b"y")) is None
+    assert parts.join(part("m11", 1, 2, b"y")) == b"x" * 2_000_000 + b"y"
+
+
+def test_waits_double_up_to_a_bound_and_start_again() -> None:
+    backoff = Backoff(Timings(backoff_min_s=1, backoff_max_s=60), jitter=lambda: 1.0)
+    assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    backoff.reset()
+    assert backoff.next_s() == 1
+    assert Backoff(Timings(), jitter=lambda: 0.0).next_s() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("domain", "local"),
+    [
+        ("https://open.feishu.cn", False),
+        ("https://open.larksuite.com", False),
+        ("http://127.0.0.1:9", True),
+        ("http://localhost:9", True),
+        ("http://[::1]:9", True),
+        ("not a url", False),
+    ],
+)
+def test_local_servers_are_known(domain: str, local: bool) -> None:
+    app = App(app_id="cli_1", app_secret="hidden", domain=domain)
+    assert app.local is local
+    assert "hidden" not in repr(app)
+
+
+def test_cards_are_what_the_platform_takes() -> None:
+    for card in (
+        cards.answer("text"), cards.answer(""), cards.working(""), cards.working("text"),
+        cards.plain("text", final=True), cards.plain("", final=False),
+    ):  # fmt: skip
+        assert feishu_cards.check(card) == card
+
+
+def element(**fields: object) -> dict[str, object]:
+    return {"schema": "2.0", "config": {"update_multi": True}, "body": {"elements": [fields]}}
+
+
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        {"elements": [{"tag": "markdown", "content": "x"}]},
+        element(tag="note", elements=[]),
+        element(tag="markdown"),
+        element(tag="markdown", content="x", colour="red"),
+        element(tag="div", text={"tag": "plain_text", "content": "x", "size": 1}),
+        element(tag="markdown", content=TABLE * 4),
+        element(tag="markdown", content="x") | {"extra": 1},
+        [],
+    ],
+)
+def test_the_fake_refuses_what_the_platform_refuses(card: object) -> None:
+    with pytest.raises(CardRefused):
+        feishu_cards.check(card)
+
+
+def test_the_fake_counts_no_tables_in_code() -> None:
+    card = element(tag="markdown", content=TABLE * 3 + "```\n" + TABLE * 3 + "```")
+    assert feishu_cards.check(card) == card
