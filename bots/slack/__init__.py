@@ -1,1 +1,1 @@
-"""Slack: Bolt over Socket Mode."""
+"""Slack: Bolt over Socket Mode in, Web API out."""

@@ -1,0 +1,146 @@
+"""Calls to Slack's Web API: one pooled session, a deadline on each call, no retries, errors as decisions."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import anyio
+from slack_sdk.errors import SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+from slack_sdk.webhook.async_client import AsyncWebhookClient
+
+from bots.slack.errors import SlackError, delivery_error, http_error
+from bots.slack.inbound import Identity
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class CallbackGone(SlackError):
+    """A response_url was used up (5 times), is too old (30 minutes), or refuses the message."""
+
+
+def sdk_logger() -> logging.Logger:
+    """Return the logger handed to slack_sdk and Bolt: below ERROR they write addresses, texts and tickets."""
+    logger = logging.getLogger("bots.slack.sdk")
+    logger.setLevel(logging.ERROR)
+    return logger
+
+
+class Api:
+    """Slack's Web API.
+
+    Calls work at any time; while `pooled` is open they share one session, otherwise each opens its own
+    (the outbox is emptied after the adapter stopped).
+    """
+
+    def __init__(self, *, bot_token: str, app_token: str, base_url: str, timeout_s: float) -> None:
+        self._bot_token = bot_token
+        self._app_token = app_token
+        self._base_url = base_url
+        self._timeout_s = timeout_s
+        self._pool: aiohttp.ClientSession | None = None
+        self._identity = Identity(team_id="", user_id="", bot_id="")
+
+    @asynccontextmanager
+    async def pooled(self) -> AsyncIterator[aiohttp.ClientSession]:
+        """Hold the shared session open."""
+        async with self._new_session() as session:
+            self._pool = session
+            try:
+                yield session
+            finally:
+                self._pool = None
+
+    async def call(
+        self,
+        request: Callable[[AsyncWebClient], Awaitable[AsyncSlackResponse]],
+        *,
+        timeout_s: float | None = None,
+    ) -> AsyncSlackResponse:
+        """Make one call with the SDK's client. Raises SlackError."""
+        try:
+            with anyio.fail_after(timeout_s or self._timeout_s):
+                async with self.session() as session:
+                    return await request(self._web(session))
+        except (SlackClientError, aiohttp.ClientError, OSError) as error:
+            raise delivery_error(error) from error
+        except (AttributeError, ValueError) as error:
+            # The SDK trips over a 200 whose body is no JSON object (a proxy's page).
+            raise http_error(200, {}) from error
+
+    async def sign_in(self) -> Identity:
+        """Ask Slack who the bot is (auth.test). Raises SlackError."""
+        answer = await self.call(lambda web: web.auth_test())
+        self._identity = Identity(
+            team_id=answer.get("team_id") or "",
+            user_id=answer.get("user_id") or "",
+            bot_id=answer.get("bot_id") or "",
+        )
+        return self._identity
+
+    async def identity(self) -> Identity:
+        """Return who the bot is; asks once. Raises SlackError."""
+        return self._identity if self._identity.user_id else await self.sign_in()
+
+    @property
+    def known_identity(self) -> Identity:
+        """Who the bot is; all ids are "" before `sign_in`."""
+        return self._identity
+
+    async def open_socket(self) -> str:
+        """Return the one-time address of a Socket Mode connection; it is a secret. Raises SlackError."""
+        answer = await self.call(lambda web: web.apps_connections_open(app_token=self._app_token))
+        url = answer.get("url")
+        if not isinstance(url, str) or not url.startswith(("ws://", "wss://")):
+            raise http_error(200, {})
+        return url
+
+    async def respond(self, url: str, body: dict[str, object]) -> None:
+        """Post to a response_url. The address is a secret: it is in no error.
+
+        Raises:
+            CallbackGone: The address takes nothing more; send a message instead.
+            SlackError: Otherwise.
+        """
+        try:
+            with anyio.fail_after(self._timeout_s):
+                async with self.session() as session:
+                    client = AsyncWebhookClient(
+                        url, session=session, retry_handlers=[], logger=sdk_logger()
+                    )
+                    client.proxy = None
+                    answer = await client.send_dict(body)
+        except (SlackClientError, aiohttp.ClientError, OSError) as error:
+            raise delivery_error(error) from None
+        if answer.status_code == 200 and answer.body.strip() in {"ok", '{"ok":true}', ""}:  # noqa: PLR2004
+            return
+        if answer.status_code in {200, 408, 429} or answer.status_code >= 500:  # noqa: PLR2004
+            raise http_error(answer.status_code, answer.headers)
+        raise CallbackGone("Slack takes no more answers to this command.")
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[aiohttp.ClientSession]:
+        """Lend the shared session, or one of its own."""
+        if self._pool is not None:
+            yield self._pool
+        else:
+            async with self._new_session() as session:
+                yield session
+
+    def _web(self, session: aiohttp.ClientSession) -> AsyncWebClient:
+        web = AsyncWebClient(
+            token=self._bot_token,
+            base_url=self._base_url,
+            session=session,
+            retry_handlers=[],
+            logger=sdk_logger(),
+        )
+        # The SDK takes HTTPS_PROXY from the environment but ignores NO_PROXY; the session respects both.
+        web.proxy = None
+        return web
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        return aiohttp.ClientSession(timeout=timeout, trust_env=True)

@@ -1,0 +1,108 @@
+"""Keeps one Socket Mode connection up: sign in, connect, serve, again."""
+
+from dataclasses import dataclass, field
+
+import aiohttp
+import anyio
+from slack_bolt.async_app import AsyncApp
+
+from bots.slack.api import Api
+from bots.slack.errors import SlackError
+from bots.slack.link import LinkState
+from bots.slack.socketmode import Pace, Socket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    """How long things may take, in seconds.
+
+    Attributes:
+        call_s: One call of the Web API.
+        first_retry_s: The pause after a first failure; it doubles with each further one.
+        max_retry_s: The longest pause while Slack cannot be reached.
+        refused_retry_s: The pause while Slack refuses a token.
+        stable_s: A connection that lived this long is followed by the next one at once.
+        socket: What holds on a connection.
+    """
+
+    call_s: float = 30.0
+    first_retry_s: float = 1.0
+    max_retry_s: float = 60.0
+    refused_retry_s: float = 60.0
+    stable_s: float = 10.0
+    socket: Pace = field(default_factory=Pace)
+
+
+class Connection:
+    """The way events come in."""
+
+    def __init__(self, api: Api, link: LinkState, timers: Timers) -> None:
+        self._api = api
+        self._link = link
+        self._timers = timers
+        self._doubt = anyio.Event()
+
+    def recheck(self) -> None:
+        """Sign in again now: a call was refused because of the token."""
+        self._doubt.set()
+
+    async def run(self, session: aiohttp.ClientSession, app: AsyncApp) -> None:
+        """Stay connected until cancelled."""
+        self._link.connecting()
+        pause_s = 0.0
+        while True:
+            began = anyio.current_time()
+            try:
+                ended = await self._once(session, app)
+            except SlackError as error:
+                pause_s = self._after(error, pause_s)
+            else:
+                lived_s = anyio.current_time() - began
+                pause_s = 0.0 if lived_s >= self._timers.stable_s else self._timers.first_retry_s
+                self._link.lost(f"Slack ended the connection ({ended}); connecting again.")
+            await anyio.sleep(pause_s)
+
+    async def _once(self, session: aiohttp.ClientSession, app: AsyncApp) -> str:
+        """Make and serve one connection; return why it ended."""
+        self._doubt = anyio.Event()
+        try:
+            await self._api.sign_in()
+        except SlackError as error:
+            raise _explained(error, "bot_token", "the Bot User OAuth Token (xoxb-...)") from error
+        try:
+            url = await self._api.open_socket()
+        except SlackError as error:
+            wanted = "an app-level token (xapp-...) with the scope connections:write"
+            raise _explained(error, "app_token", wanted) from error
+        return await self._serve(session, app, url)
+
+    async def _serve(self, session: aiohttp.ClientSession, app: AsyncApp, url: str) -> str:
+        socket = Socket(
+            app,
+            hang_up=self._doubt,
+            opened=self._link.connected,
+            heard=self._link.heard,
+            pace=self._timers.socket,
+        )
+        return await socket.serve(session, url)
+
+    def _after(self, error: SlackError, paused_s: float) -> float:
+        """Show a failed attempt; return the pause before the next, in seconds."""
+        if not error.retryable:
+            self._link.failed(error.user_message)
+            return self._timers.refused_retry_s
+        doubled = min(max(paused_s * 2, self._timers.first_retry_s), self._timers.max_retry_s)
+        pause_s = max(doubled, error.retry_after_s or 0.0)
+        self._link.lost(f"{error.user_message} Trying again until it works.")
+        return pause_s
+
+
+def _explained(error: SlackError, key: str, wanted: str) -> SlackError:
+    """Say which setting is wrong and what belongs there."""
+    if not (error.token_refused or error.code == "missing_scope"):
+        return error
+    found = SlackError(
+        f"Slack refused channels.slack.{key} ({error.code}): set it to {wanted} of the Slack app."
+    )
+    found.code = error.code
+    return found

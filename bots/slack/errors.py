@@ -1,0 +1,129 @@
+"""What Slack or the way to it says became of a call, as one decision. Pure.
+
+Codes and their meaning: the error tables of docs.slack.dev/reference/methods.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+
+from bus.errors import DeliveryError
+
+TOKEN_CODES = frozenset({
+    "account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed", "org_login_required",
+    "team_access_not_granted", "token_expired", "token_revoked", "two_factor_setup_required",
+})  # fmt: skip
+"""The token is wrong, revoked or not of the right kind."""
+
+BLOCK_CODES = frozenset({
+    "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_blocks_too_many", "msg_too_long",
+})  # fmt: skip
+"""The formatted form of a message was refused; its plain form may pass."""
+
+_RATE_CODES = frozenset({"rate_limited", "ratelimited"})
+_LATER_CODES = frozenset({
+    "external_channel_migrating", "message_limit_exceeded", "request_timeout", "service_unavailable",
+    "team_added_to_org",
+})  # fmt: skip
+# "It's possible some aspect of the operation succeeded before the error was raised."
+_MAYBE_CODES = frozenset({"fatal_error", "internal_error"})
+_GONE_CODES = frozenset({
+    "cannot_reply_to_message", "cant_update_message", "edit_window_closed", "invalid_thread_ts",
+    "message_not_found", "restricted_action_thread_locked", "thread_locked", "thread_not_found",
+})  # fmt: skip
+_ADVICE = {
+    "channel_not_found": "Slack does not know this channel, or the bot is not in it: invite the bot.",
+    "is_archived": "The Slack channel is archived.",
+    "messages_tab_disabled": "The app's Messages tab is off: turn it on under App Home in the app's settings.",
+    "not_in_channel": "The bot is not in this Slack channel: invite it.",
+}
+_RATE_PAUSE_S = 30.0
+"""The wait after a rate limit that names none (the default of slack_sdk)."""
+
+
+class SlackError(DeliveryError):
+    """A call to Slack failed. `code` is Slack's word for it, or "" when it said none."""
+
+    code: str = ""
+
+    @property
+    def token_refused(self) -> bool:
+        """Whether the token is to blame."""
+        return self.code in TOKEN_CODES
+
+
+def delivery_error(error: Exception) -> SlackError:
+    """Return the decision for what slack_sdk or aiohttp raised."""
+    match error:
+        case SlackApiError():
+            return _answered(error)
+        case aiohttp.InvalidURL():
+            return SlackError("The Slack address in channels.slack.base_url is not a URL.")
+        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            return SlackError(f"Slack cannot be reached ({_kind(error)}).", retryable=True)
+        case TimeoutError():
+            return SlackError("Slack did not answer in time.", retryable=True, ambiguous=True)
+        case _:
+            return SlackError(
+                f"The connection to Slack broke ({_kind(error)}).", retryable=True, ambiguous=True
+            )
+
+
+def http_error(status: int, headers: Mapping[str, str]) -> SlackError:
+    """Return the decision for an HTTP answer that carries no code of Slack's."""
+    if status == 429:  # noqa: PLR2004
+        return _limited(headers)
+    if status >= 500 or status == 408:  # noqa: PLR2004
+        return SlackError(f"Slack is not well (HTTP {status}).", retryable=True)
+    if status == 200:  # noqa: PLR2004
+        return SlackError("Slack's answer is not readable.", retryable=True, ambiguous=True)
+    return SlackError(f"Slack refused the request (HTTP {status}).")
+
+
+def _answered(error: SlackApiError) -> SlackError:
+    response: Any = error.response
+    status = getattr(response, "status_code", None) or getattr(response, "status", None) or 200
+    headers = getattr(response, "headers", None) or {}
+    found = response if isinstance(response, dict) else getattr(response, "data", None)
+    data: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    code = data.get("error")
+    if not isinstance(code, str) or not code or status == 429 or status >= 500:  # noqa: PLR2004
+        return http_error(status, headers)
+    return _refused(re.sub(r"[^\w.:-]", "", code)[:80], data, headers)
+
+
+def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> SlackError:
+    if code in _RATE_CODES:
+        found = _limited(headers)
+    elif code in TOKEN_CODES:
+        found = SlackError(f"Slack refused the token ({code}).")
+    elif code == "missing_scope":
+        needed = re.sub(r"[^\w:., -]", "", str(data.get("needed") or "a scope"))[:200]
+        found = SlackError(
+            f"The Slack app lacks the permission {needed}: add it under OAuth & Permissions and reinstall the app."
+        )
+    else:
+        found = SlackError(
+            _ADVICE.get(code, f"Slack refused it ({code})."),
+            retryable=code in _LATER_CODES | _MAYBE_CODES,
+            ambiguous=code in _MAYBE_CODES,
+            target_gone=code in _GONE_CODES,
+        )
+    found.code = code
+    return found
+
+
+def _limited(headers: Mapping[str, str]) -> SlackError:
+    given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+    pause_s = float(given) if re.fullmatch(r"\d{1,6}(\.\d+)?", given) else _RATE_PAUSE_S
+    found = SlackError("Slack asks to slow down.", retryable=True, retry_after_s=pause_s)
+    found.code = "ratelimited"
+    return found
+
+
+def _kind(error: Exception) -> str:
+    """Name an error without its text: texts of HTTP errors hold addresses, and those hold secrets."""
+    return type(error).__name__

@@ -1,0 +1,154 @@
+"""One Socket Mode connection: envelopes in, acknowledgements out.
+
+Framing, dispatch and the rule for acknowledging are the SDK's; the connection is ours. The SDK's client
+starts tasks that nobody owns (they outlive a stop), retries a used one-time address for ever, says
+"connected" before Slack does, and logs addresses; see reference in docs.slack.dev, "Using Socket Mode".
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import anyio
+from anyio.abc import TaskGroup
+from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app
+from slack_bolt.async_app import AsyncApp
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from bots.slack.errors import SlackError, delivery_error
+
+logger = logging.getLogger(__name__)
+
+MAX_FRAME_BYTES = 16_000_000
+"""Far above anything Slack sends; a larger frame ends the connection."""
+
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things may take on a connection, in seconds.
+
+    Attributes:
+        hello_s: From connecting to Slack's hello.
+        ping_s: Between two pings; a pong that is half of this late ends the connection.
+        drain_s: For payloads in work when Slack ends the connection.
+    """
+
+    hello_s: float = 15.0
+    ping_s: float = 20.0
+    drain_s: float = 2.0
+
+
+class Socket:
+    """A Socket Mode connection that is used once.
+
+    Args:
+        app: What payloads go to; its 200 is an acknowledgement.
+        hang_up: Ends the connection when it is set.
+        opened: Called when Slack said hello: events arrive from now on.
+        heard: Called for every frame.
+        pace: How long things may take.
+    """
+
+    def __init__(
+        self,
+        app: AsyncApp,
+        *,
+        hang_up: anyio.Event,
+        opened: Callable[[], None],
+        heard: Callable[[], None],
+        pace: Pace,
+    ) -> None:
+        self._app = app
+        self._hang_up = hang_up
+        self._opened = opened
+        self._heard = heard
+        self._pace = pace
+
+    async def serve(self, session: aiohttp.ClientSession, url: str) -> str:
+        """Serve until the connection ends; return why, in Slack's words where it gave any.
+
+        Raises:
+            SlackError: There was no connection, or no hello.
+        """
+        try:
+            with anyio.fail_after(self._pace.hello_s):
+                ws = await session.ws_connect(
+                    url,
+                    heartbeat=self._pace.ping_s,
+                    max_msg_size=MAX_FRAME_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+                )
+        except (aiohttp.ClientError, OSError) as error:
+            raise delivery_error(error) from None
+        try:
+            await self._greet(ws)
+            return await self._serve(ws)
+        finally:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):
+                await ws.close()
+
+    async def _greet(self, ws: aiohttp.ClientWebSocketResponse) -> None:
+        with anyio.move_on_after(self._pace.hello_s):
+            frame = await self._receive(ws)
+            if frame is not None and frame.get("type") == "hello":
+                self._opened()
+                return
+        raise SlackError("Slack opened a connection but did not say hello.", retryable=True)
+
+    async def _serve(self, ws: aiohttp.ClientWebSocketResponse) -> str:
+        reason = "a call was refused"
+        async with anyio.create_task_group() as watch:
+            watch.start_soon(self._end_on_request, watch)
+            async with anyio.create_task_group() as tasks:
+                reason = await self._read(ws, tasks)
+                # What is in work is still acknowledged on this connection, if it is quick.
+                tasks.cancel_scope.deadline = anyio.current_time() + self._pace.drain_s
+            watch.cancel_scope.cancel()
+        return reason
+
+    async def _end_on_request(self, tasks: TaskGroup) -> None:
+        await self._hang_up.wait()
+        tasks.cancel_scope.cancel()
+
+    async def _read(self, ws: aiohttp.ClientWebSocketResponse, tasks: TaskGroup) -> str:
+        while (frame := await self._receive(ws)) is not None:
+            if frame.get("type") == "disconnect":
+                return str(frame.get("reason") or "disconnect")
+            request = SocketModeRequest.from_dict(frame)
+            if request is not None:
+                tasks.start_soon(self._handle, ws, request)
+        return "closed"
+
+    async def _receive(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
+        """Return the next frame, or None when the connection is gone."""
+        while True:
+            message = await ws.receive()
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                return None
+            self._heard()
+            try:
+                frame = json.loads(message.data)
+            except ValueError:
+                frame = None
+            if isinstance(frame, dict) and isinstance(frame.get("payload", {}), dict):
+                return frame
+            logger.warning("slack: a frame that is not an envelope was dropped")
+
+    async def _handle(
+        self, ws: aiohttp.ClientWebSocketResponse, request: SocketModeRequest
+    ) -> None:
+        answer = await run_async_bolt_app(self._app, request)
+        if answer.status != 200:  # noqa: PLR2004
+            return
+        try:
+            await ws.send_json(SocketModeResponse(envelope_id=request.envelope_id).to_dict())
+        except (aiohttp.ClientError, ConnectionError):
+            logger.info(
+                "slack: the connection ended before an acknowledgement; Slack will send again"
+            )

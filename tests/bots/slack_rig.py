@@ -1,0 +1,102 @@
+"""What the tests of the Slack adapter share: a recording intake, a running adapter, short timers."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+from typing_extensions import override
+
+from bots.config import SlackConfig
+from bots.slack.adapter import SlackAdapter
+from bots.slack.connection import Timers
+from bots.slack.socketmode import Pace
+from bus.errors import IntakeFull
+from bus.messages import Inbound
+from bus.ports import Intake, Link, Reason
+from tests.fakes.slack import FakeSlack
+
+FAST = Timers(
+    call_s=2.0,
+    first_retry_s=0.02,
+    max_retry_s=0.1,
+    refused_retry_s=0.05,
+    stable_s=0.0,
+    socket=Pace(hello_s=1.0, ping_s=5.0, drain_s=0.5),
+)
+
+
+QUICK = replace(FAST, call_s=0.3)
+"""For calls that are meant to time out."""
+
+
+class Recorder(Intake):
+    """Keeps what an adapter hands over; refuses the first `refuse` messages, waits at `gate`."""
+
+    def __init__(self, refuse: int = 0) -> None:
+        self.refuse = refuse
+        self.taken: list[Inbound] = []
+        self.refused: list[Inbound] = []
+        self.skipped: list[tuple[Reason, str]] = []
+        self.crash = 0
+        self.gate: anyio.Event | None = None
+        self.waiting = False
+
+    @override
+    async def receive(self, inbound: Inbound) -> Reason:
+        if self.gate is not None:
+            self.waiting = True
+            await self.gate.wait()
+        if self.crash > 0:
+            self.crash -= 1
+            raise RuntimeError("a defect")
+        if self.refuse > 0:
+            self.refuse -= 1
+            self.refused.append(inbound)
+            raise IntakeFull
+        self.taken.append(inbound)
+        return Reason.ACCEPTED
+
+    @override
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        assert channel == "slack"
+        self.skipped.append((reason, detail))
+
+    def texts(self) -> list[str]:
+        return [inbound.text for inbound in self.taken]
+
+
+def config(slack: FakeSlack, given: Mapping[str, object] | None = None) -> SlackConfig:
+    known = {
+        "enabled": True,
+        "base_url": slack.base_url,
+        "bot_token": slack.bot_token,
+        "app_token": slack.app_token,
+    }
+    return SlackConfig.model_validate(known | dict(given or {}))
+
+
+@asynccontextmanager
+async def running(
+    slack: FakeSlack,
+    intake: Recorder | None = None,
+    *,
+    timers: Timers = FAST,
+    connected: bool = True,
+    given: Mapping[str, object] | None = None,
+) -> AsyncIterator[SlackAdapter]:
+    adapter = SlackAdapter(config(slack, given), timers=timers)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(
+            lambda task_status: adapter.run(intake or Recorder(), task_status=task_status)
+        )
+        if connected:
+            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        yield adapter
+        tasks.cancel_scope.cancel()
+    assert adapter.health().link in {Link.STOPPED, Link.FAILED}
+
+
+def fast_slack(*, ack_window_s: float = 0.3) -> FakeSlack:
+    """Return a Slack that repeats events soon."""
+    return FakeSlack(ack_window_s=ack_window_s, retries_s=(0.02, 0.05, 0.1))

@@ -1,0 +1,369 @@
+"""The Slack adapter's way in: the real Bolt and SDK against the stand-in."""
+
+import logging
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from bots.config import SlackConfig
+from bots.slack.adapter import SlackAdapter, build
+from bots.slack.socketmode import Pace
+from bus.errors import DeliveryError
+from bus.messages import Place
+from bus.ports import Adapter, Finds, Link, Patches, Reason, Signs
+from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
+from tests.fakes.slack import BOT_USER, USER, FakeSlack
+from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
+
+
+def settled(slack: FakeSlack) -> bool:
+    return all(e.acked or e.dropped for e in slack.sockets.envelopes)
+
+
+async def test_what_it_offers() -> None:
+    adapter = build(SlackConfig(), [])
+    for port in (Adapter, Finds, Signs):
+        assert isinstance(adapter, port)
+    assert not isinstance(adapter, Patches)
+    assert not adapter.capabilities.patches
+    assert adapter.name == "slack"
+    assert adapter.health().link is Link.STOPPED
+    assert adapter.split("") == [""]
+    assert len(adapter.split("word " * 5000)) > 1
+
+
+@pytest.mark.skipif(not METHODS_FILE.is_file(), reason=METHODS_MISSING)
+async def test_requests_are_checked_against_the_method_table() -> None:
+    assert FakeSlack().server.specs["chat.postMessage"]["args"]["required"] == ["token", "channel"]
+
+
+async def test_a_mention_is_taken_over_then_acknowledged() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        asked = slack.mention("what <b>?")
+        await slack.wait_for(lambda: settled(slack))
+        assert intake.texts() == ["what <b>?"] * 2
+        first, second = intake.taken
+        assert first.event_id != second.event_id
+        assert first.message_id == second.message_id == asked.ts
+        assert (first.key, first.addressed) == (second.key, second.addressed)
+        assert adapter.health().last_event_at is not None
+    assert [(e.attempts, e.acked) for e in slack.sockets.envelopes] == [(1, True)] * 2
+    assert slack.violations == []
+
+
+async def test_nothing_is_acknowledged_before_it_was_taken_over() -> None:
+    intake = Recorder()
+    intake.gate = anyio.Event()
+    async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
+        slack.dm("hello")
+        await slack.wait_for(lambda: intake.waiting)
+        assert not slack.sockets.envelopes[0].acked
+        intake.gate.set()
+        await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
+    assert intake.texts() == ["hello"]
+
+
+async def test_what_was_refused_comes_again_as_the_same_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    intake = Recorder(refuse=2)
+    async with fast_slack() as slack, running(slack, intake):
+        slack.dm("hello")
+        await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
+        assert slack.sockets.envelopes[0].attempts == 3
+    assert intake.texts() == ["hello"]
+    assert {i.event_id for i in intake.refused} == {intake.taken[0].event_id}
+    warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 2
+    assert all("will send it again" in r.getMessage() for r in warnings)
+
+
+async def test_an_unexpected_error_is_no_acknowledgement_either(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    intake = Recorder()
+    intake.crash = 1
+    async with fast_slack() as slack, running(slack, intake):
+        slack.dm("hello")
+        await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
+        assert slack.sockets.envelopes[0].attempts == 2
+    assert intake.texts() == ["hello"]
+    assert any(record.exc_info for record in caplog.records)
+
+
+async def test_a_slash_command_comes_in_and_is_acknowledged_with_nothing() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        envelope = slack.slash("status")
+        await slack.wait_for(lambda: envelope.acked)
+        assert envelope.answer is None
+    assert intake.texts() == ["/status"]
+    assert intake.taken[0].place.callback
+    assert slack.violations == []
+
+
+async def test_a_slash_command_that_was_refused_is_not_acknowledged() -> None:
+    intake = Recorder(refuse=1)
+    async with fast_slack(ack_window_s=0.1) as slack, running(slack, intake):
+        envelope = slack.slash("status")
+        await slack.wait_for(lambda: envelope.dropped)
+    assert not envelope.acked
+
+
+async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        said = slack.say("just talking")
+        slack.bot_says(f"<@{BOT_USER}> ping")
+        slack.edit(said, "just talking!")
+        slack.send_event({"type": "app_home_opened", "user": USER, "tab": "messages"})
+        slack.send_event({"type": "tokens_revoked", "tokens": {"bot": [BOT_USER]}})
+        slack.send_event({"type": "brand_new_event"})
+        await adapter.send(Place(chat="C1"), "own words", key="k")
+        await slack.wait_for(lambda: len(slack.sockets.envelopes) == 7 and settled(slack))
+    assert [e.attempts for e in slack.sockets.envelopes] == [1] * 7
+    assert [i.addressed for i in intake.taken] == [False]
+    reasons = [reason for reason, _ in intake.skipped]
+    assert reasons.count(Reason.FROM_BOT) == 2
+    assert reasons.count(Reason.UNSUPPORTED) == 4
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("text", ["\ud800 \x00 broken", "x" * 900_000, "<!channel> <@U0PARLEY"])
+async def test_hostile_text_comes_in(text: str) -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.dm(text)
+        await slack.wait_for(lambda: settled(slack))
+    assert len(intake.taken) == 1
+
+
+async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        for frame in ("not json", "[1]", "{}", '{"envelope_id":"x","type":"?","payload":"text"}'):
+            await slack.sockets.open[0].send_str(frame)
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+    assert intake.texts() == ["hello"]
+
+
+async def test_messages_of_one_chat_stay_in_order() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        for number in range(50):
+            slack.dm(str(number))
+        await slack.wait_for(lambda: settled(slack))
+    assert intake.texts() == [str(number) for number in range(50)]
+
+
+@pytest.mark.parametrize("reason", ["refresh_requested", "warning", "too_many_websockets"])
+async def test_slack_asks_for_a_new_connection(reason: str) -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        await slack.disconnect_all(reason)
+        await slack.wait_for(lambda: slack.sockets.connects == 2)
+        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+        assert len(slack.asked("apps.connections.open")) == 2
+    assert intake.texts() == ["hello"]
+    assert slack.violations == []
+
+
+async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> None:
+    intake = Recorder()
+    intake.gate = anyio.Event()
+    async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
+        slack.dm("hello")
+        await slack.wait_for(lambda: intake.waiting)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slack.disconnect_all)
+            await anyio.sleep(0.05)
+            intake.gate.set()
+        await slack.wait_for(lambda: settled(slack))
+        assert slack.sockets.envelopes[0].attempts == 1
+
+
+async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.cut_all()
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+        assert adapter.health().link is Link.CONNECTED
+    assert intake.texts() == ["hello"]
+
+
+async def test_a_silent_connection_is_replaced() -> None:
+    timers = replace(FAST, socket=Pace(hello_s=1.0, ping_s=0.05, drain_s=0.1))
+    async with fast_slack() as slack:
+        slack.sockets.deaf = True
+        async with running(slack, timers=timers):
+            await slack.wait_for(lambda: slack.sockets.connects >= 2)
+
+
+async def test_connected_means_that_slack_said_hello() -> None:
+    timers = replace(FAST, socket=Pace(hello_s=0.1, ping_s=5.0, drain_s=0.1))
+    async with fast_slack() as slack:
+        slack.sockets.mute = True
+        async with running(slack, timers=timers, connected=False) as adapter:
+            await slack.wait_for(lambda: "hello" in adapter.health().detail)
+            assert adapter.health().link is Link.CONNECTING
+            slack.sockets.mute = False
+            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            assert adapter.health().detail == ""
+
+
+async def test_slack_is_away_and_comes_back() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        await slack.go_offline()
+        await slack.wait_for(lambda: "cannot be reached" in adapter.health().detail)
+        assert adapter.health().link is Link.RECONNECTING
+        await slack.come_back()
+        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+    assert intake.texts() == ["hello"]
+
+
+async def test_slack_is_away_at_the_start() -> None:
+    async with fast_slack() as slack:
+        await slack.go_offline()
+        async with running(slack, connected=False) as adapter:
+            await slack.wait_for(lambda: "cannot be reached" in adapter.health().detail)
+            assert adapter.health().link is Link.CONNECTING
+            await slack.come_back()
+            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+
+
+@pytest.mark.parametrize("method", ["auth.test", "apps.connections.open"])
+@pytest.mark.parametrize(
+    "trouble", [{"status": 503}, {"body": "<html>"}, {"drop": "before"}, {"error": "fatal_error"}]
+)
+async def test_trouble_at_the_start_passes(method: str, trouble: dict[str, object]) -> None:
+    async with fast_slack() as slack:
+        slack.fail(method, times=2, **trouble)  # type: ignore[arg-type]
+        async with running(slack):
+            assert len(slack.asked(method)) == 3
+
+
+async def test_a_socket_that_is_refused_is_tried_again_with_a_new_ticket() -> None:
+    async with fast_slack() as slack:
+        slack.sockets.refuse = True
+        async with running(slack, connected=False) as adapter:
+            await slack.wait_for(lambda: len(slack.asked("apps.connections.open")) >= 3)
+            slack.sockets.refuse = False
+            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("key", ["bot_token", "app_token"])
+async def test_a_wrong_token_is_named_and_tried_again_slowly(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with fast_slack() as slack:
+        good = getattr(slack, key)
+        setattr(slack.server, key, "another")
+        async with running(slack, connected=False, given={key: good}) as adapter:
+            await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            assert f"channels.slack.{key}" in adapter.health().detail
+            assert good not in adapter.health().detail
+            setattr(slack.server, key, good)
+            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+    assert good not in caplog.text
+    assert "ticket=" not in caplog.text
+
+
+async def test_swapped_tokens_are_explained() -> None:
+    async with fast_slack() as slack:
+        swapped = {"bot_token": slack.app_token, "app_token": slack.bot_token}
+        async with running(slack, connected=False, given=swapped) as adapter:
+            await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            assert "xoxb-..." in adapter.health().detail
+
+
+@pytest.mark.parametrize(
+    ("given", "detail"),
+    [
+        ({"mode": "http"}, "channels.slack.mode: http is not available yet; use socket"),
+        ({"bot_token": ""}, "channels.slack.bot_token is not set"),
+        ({"app_token": ""}, "channels.slack.app_token is not set"),
+    ],
+)
+async def test_settings_that_cannot_work_end_the_run(given: dict[str, str], detail: str) -> None:
+    async with fast_slack() as slack:
+        adapter = SlackAdapter(config(slack, given), timers=FAST)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
+        assert adapter.health().link is Link.FAILED
+        assert detail in adapter.health().detail
+        assert slack.server.calls == []
+
+
+async def test_an_address_that_is_none() -> None:
+    async with (
+        fast_slack() as slack,
+        running(slack, connected=False, given={"base_url": "nonsense"}) as adapter,
+    ):
+        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        assert "base_url" in adapter.health().detail
+
+
+async def test_a_token_that_is_revoked_while_connected_shows_at_the_next_call() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hello")
+        good, slack.server.bot_token = slack.bot_token, "another"
+        with pytest.raises(DeliveryError, match="invalid_auth"):
+            await adapter.send(Place(chat=f"D{USER}"), "answer", key="k")
+        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        slack.server.bot_token = good
+        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        assert slack.replies(asked) == []
+
+
+async def test_stopping_is_quick_also_in_the_middle_of_a_message() -> None:
+    intake = Recorder()
+    intake.gate = anyio.Event()
+    async with fast_slack() as slack:
+        with anyio.fail_after(3):
+            async with running(slack, intake) as adapter:
+                slack.dm("hello")
+                await slack.wait_for(lambda: intake.waiting)
+        assert adapter.health().link is Link.STOPPED
+        await slack.wait_for(lambda: not slack.sockets.open)
+        assert intake.taken == []
+
+
+async def test_it_can_run_again() -> None:
+    async with fast_slack() as slack:
+        adapter = SlackAdapter(config(slack), timers=FAST)
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(
+                    lambda task_status: adapter.run(Recorder(), task_status=task_status)
+                )
+                await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+                tasks.cancel_scope.cancel()
+            assert adapter.health().link is Link.STOPPED
+
+
+async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK would take tokens, an OAuth mode and a proxy without exceptions from there."""
+    for name in ("SLACK_CLIENT_ID", "SLACK_CLIENT_SECRET", "SLACK_BOT_TOKEN"):
+        monkeypatch.setenv(name, "from the environment")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+        await adapter.send(Place(chat=f"D{USER}"), "answer", key="k")
+        assert slack.texts(f"D{USER}") == ["answer"]
+    assert intake.texts() == ["hello"]

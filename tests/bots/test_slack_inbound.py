@@ -1,0 +1,275 @@
+"""Slack payloads to `Inbound`: every case as a table."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from bots.slack.inbound import Identity, Ignored, command, event
+from bots.slack.markup import plain
+from bus.messages import ConversationKey, Inbound, Place, decode_inbound, encode_inbound
+from bus.ports import Reason
+
+ME = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT")
+
+
+def body(**fields: object) -> dict[str, Any]:
+    said = {"type": "message", "user": "U1", "channel": "C1", "ts": "10.000100", "text": "hi"}
+    return {
+        "team_id": "T1",
+        "event_id": "Ev1",
+        "authorizations": [{"team_id": "T1"}],
+        "event": {name: value for name, value in (said | fields).items() if value is not None},
+    }
+
+
+def taken(found: Inbound | Ignored) -> Inbound:
+    assert isinstance(found, Inbound), found
+    return found
+
+
+def skipped(found: Inbound | Ignored) -> Reason:
+    assert isinstance(found, Ignored), found
+    return found.reason
+
+
+def test_a_channel_message_opens_a_thread() -> None:
+    found = taken(event(body(text="<@UBOT> hello", channel_type="channel"), ME))
+    assert found == Inbound(
+        event_id="Ev1",
+        message_id="10.000100",
+        key=ConversationKey(channel="slack", workspace="T1", chat="C1", topic="10.000100"),
+        place=Place(chat="C1", thread="10.000100", reply_to="10.000100"),
+        sender=found.sender,
+        text="hello",
+        private=False,
+        addressed=True,
+        remember=True,
+        sent_at=10.0001,
+    )
+    assert found.sender.user_id == "U1"
+
+
+def test_a_reply_in_a_thread_stays_in_it() -> None:
+    found = taken(event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
+    assert found.key.topic == "5.000001"
+    assert found.place == Place(chat="C1", thread="5.000001", reply_to="10.000100")
+    assert found.replies_to == ("5.000001",)
+
+
+def test_a_thread_root_answers_nothing() -> None:
+    found = taken(event(body(thread_ts="10.000100"), ME))
+    assert found.key.topic == "10.000100"
+    assert found.replies_to == ()
+
+
+@pytest.mark.parametrize(
+    ("thread_ts", "thread"), [(None, ""), ("5.000001", "5.000001")], ids=["flat", "in a thread"]
+)
+def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str) -> None:
+    found = taken(event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
+    assert found.key == ConversationKey(channel="slack", workspace="T1", chat="D1")
+    assert found.place == Place(chat="D1", thread=thread, reply_to="10.000100")
+    assert found.private
+    assert found.addressed
+    assert not found.remember
+    assert found.replies_to == ()
+
+
+@pytest.mark.parametrize("channel_type", ["im", "app_home", None])
+def test_what_is_private(channel_type: str | None) -> None:
+    assert taken(event(body(channel="D1", channel_type=channel_type), ME)).private
+
+
+def test_a_group_of_people_is_not_private() -> None:
+    found = taken(event(body(channel="G1", channel_type="mpim"), ME))
+    assert not found.private
+    assert not found.addressed
+
+
+def test_mention_and_message_of_one_post_agree() -> None:
+    text = "<@UBOT> hello"
+    mention = taken(event(body(type="app_mention", text=text) | {"event_id": "Ev1"}, ME))
+    message = taken(event(body(text=text, channel_type="channel") | {"event_id": "Ev2"}, ME))
+    assert mention.event_id != message.event_id
+    for name in ("message_id", "key", "place", "text", "addressed", "private"):
+        assert getattr(mention, name) == getattr(message, name)
+
+
+def test_a_mention_event_addresses_the_bot_even_if_its_id_is_unknown() -> None:
+    nobody = Identity(team_id="", user_id="", bot_id="")
+    assert taken(event(body(type="app_mention", text="<@UBOT> hello"), nobody)).addressed
+
+
+@pytest.mark.parametrize(
+    ("fields", "workspace"),
+    [
+        ({"authorizations": [{"team_id": "T2"}], "team_id": "T9"}, "T2"),
+        ({"authorizations": [], "team_id": "T9"}, "T9"),
+        ({"authorizations": [{"team_id": None}], "team_id": "T9"}, "T9"),
+        ({"authorizations": "?", "team_id": None}, "T1"),
+    ],
+)
+def test_the_workspace_is_the_one_that_installed_the_bot(
+    fields: dict[str, Any], workspace: str
+) -> None:
+    assert taken(event(body() | fields, ME)).key.workspace == workspace
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"user": "UBOT", "bot_id": "BBOT"}, Reason.FROM_BOT),
+        ({"user": None, "bot_id": "BBOT", "subtype": "bot_message"}, Reason.FROM_BOT),
+        ({"user": "UBOT"}, Reason.FROM_BOT),
+        ({"bot_id": "BOTHER"}, Reason.FROM_BOT),
+        ({"user": None, "subtype": "bot_message"}, Reason.FROM_BOT),
+        ({"user": "USLACKBOT"}, Reason.FROM_BOT),
+        ({"type": "app_mention", "bot_id": "BOTHER"}, Reason.FROM_BOT),
+        (
+            {"subtype": "message_changed", "message": {"text": "hi", "user": "U1"}},
+            Reason.UNSUPPORTED,
+        ),
+        ({"subtype": "message_deleted"}, Reason.UNSUPPORTED),
+        ({"subtype": "channel_join"}, Reason.UNSUPPORTED),
+        ({"type": "reaction_added"}, Reason.UNSUPPORTED),
+        ({"type": "app_home_opened"}, Reason.UNSUPPORTED),
+        ({"user": None}, Reason.UNSUPPORTED),
+        ({"channel": None}, Reason.UNSUPPORTED),
+        ({"ts": None}, Reason.UNSUPPORTED),
+        ({"channel": {"id": "C1"}}, Reason.UNSUPPORTED),
+        ({"text": "  "}, Reason.EMPTY),
+        ({"text": "<@UBOT>"}, Reason.EMPTY),
+        ({"text": None}, Reason.EMPTY),
+        ({"text": ["no", "text"]}, Reason.EMPTY),
+    ],
+)
+def test_what_is_not_for_us(fields: dict[str, Any], reason: Reason) -> None:
+    assert skipped(event(body(**fields), ME)) is reason
+
+
+@pytest.mark.parametrize("payload", [{}, {"event": None}, {"event": []}, {"event": {"type": 7}}])
+def test_payloads_that_make_no_sense(payload: dict[str, Any]) -> None:
+    assert skipped(event(payload, ME)) is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize("subtype", [None, "file_share", "me_message", "thread_broadcast"])
+def test_what_a_person_says(subtype: str | None) -> None:
+    assert taken(event(body(subtype=subtype), ME)).text == "hi"
+
+
+def test_files_are_described() -> None:
+    files = [
+        {"id": "F1", "name": "a.png", "mimetype": "image/png", "size": 12},
+        {"id": "F2", "title": "notes", "mimetype": "text/plain"},
+        {"id": "F3", "mode": "tombstone"},
+        {"name": "no id"},
+        "nonsense",
+    ]
+    found = taken(event(body(subtype="file_share", text="", files=files), ME)).attachments
+    assert [(a.ref, a.name, a.mime, a.kind, a.size_bytes) for a in found] == [
+        ("F1", "a.png", "image/png", "image", 12),
+        ("F2", "notes", "text/plain", "file", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "mentioned"),
+    [
+        ("<@UBOT> hello", "hello", True),
+        ("<@UBOT|parley> hello", "hello", True),
+        ("<@UBOT>: hello", "hello", True),
+        ("<@UBOT> /help", "/help", True),
+        ("<@UBOT>\n/new", "/new", True),
+        ("please <@UBOT> do it", "please do it", True),
+        ("do it <@UBOT>", "do it", True),
+        ("do<@UBOT> it", "do it", True),
+        ("<@UBOT> <@UBOT>", "", True),
+        ("<@UBOTHER> hello", "@UBOTHER hello", False),
+        ("<@U2|ann> and <@U3>", "@ann and @U3", False),
+        ("&lt;@UBOT&gt; typed by hand", "<@UBOT> typed by hand", False),
+        ("&amp;lt;b&amp;gt; a &lt; b &amp;&amp; c", "&lt;b&gt; a < b && c", False),
+        ("<https://x.org/?a=1&amp;b=2>", "https://x.org/?a=1&b=2", False),
+        ("<https://x.org|the site>", "the site (https://x.org)", False),
+        ("<https://x.org|x.org>", "https://x.org", False),
+        ("<mailto:a@x.org|a@x.org>", "a@x.org", False),
+        ("<#C7|general> <#C8>", "#general #C8", False),
+        ("<!here> <!subteam^S1|@devs> <!subteam^S2>", "@here @devs @subteam", False),
+        ("<!date^1^{date}|1970>", "1970", False),
+        ("a < b, unescaped", "a < b, unescaped", False),
+    ],
+)
+def test_mark_up_becomes_plain_text(marked: str, text: str, *, mentioned: bool) -> None:
+    assert plain(marked, bot="UBOT") == (text, mentioned)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x\x00\x07\x1b[31m",
+        "\ud800 broken \udfff",
+        "<" * 100_000,
+        "<a" * 100_000,
+        "<@UBOT> " * 10_000,
+        " " * 1_000_000 + "x",
+        "word " * 200_000,
+        "<@UBOT" * 1_000,
+        json.loads('"\\ud83d\\ude00 \\ud83d"'),
+    ],
+    ids=range(9),
+)
+def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
+    found = event(body(text=text, user_profile={"display_name": "\ud800\x00"}), ME)
+    if isinstance(found, Inbound):
+        assert decode_inbound(encode_inbound(found)) == found
+        assert not re.search(r"[\x00\x07\x1b\ud800-\udfff]", found.text)
+    else:
+        assert found.reason is Reason.EMPTY
+
+
+def slash(**fields: object) -> dict[str, Any]:
+    return {
+        "command": "/parley",
+        "text": "help",
+        "team_id": "T1",
+        "channel_id": "C1",
+        "user_id": "U1",
+        "user_name": "ann",
+        "trigger_id": "13.37",
+        "response_url": "https://hooks.test/x",
+    } | fields
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("help", "/help"),
+        ("", "/help"),
+        ("  ", "/help"),
+        ("/status", "/status"),
+        ("bootstrap my team", "/bootstrap my team"),
+        (" new ", "/new"),
+    ],
+)
+def test_slash_commands(text: str, said: str) -> None:
+    found = taken(command(slash(text=text), ME))
+    assert found.text == said
+    assert found.event_id == "slash:13.37"
+    assert found.message_id == ""
+    assert found.key == ConversationKey(channel="slack", workspace="T1", chat="C1")
+    assert found.place == Place(chat="C1", callback="https://hooks.test/x")
+    assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
+    assert found.addressed
+    assert not found.private
+
+
+def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> None:
+    found = taken(command(slash(channel_id="D1"), ME))
+    assert found.private
+    assert found.key == taken(event(body(channel="D1", channel_type="im"), ME)).key
+
+
+@pytest.mark.parametrize("missing", ["channel_id", "user_id", "trigger_id"])
+def test_slash_commands_that_make_no_sense(missing: str) -> None:
+    assert skipped(command(slash(**{missing: None}), ME)) is Reason.UNSUPPORTED

@@ -1,0 +1,358 @@
+"""The Slack adapter's way out: messages, command answers, looking up, files, reactions."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from bots.slack.adapter import SlackAdapter
+from bots.slack.format import escape
+from bus.errors import DeliveryError
+from bus.messages import Place
+from bus.ports import OutgoingFile
+from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
+from tests.fakes.slack import BOT_USER, USER, FakeSlack
+from tests.fakes.slack_state import Message
+
+TEXT = "**Hello** <!channel> & a [link](https://x.org)\n\n- one\n- two"
+
+
+def place_of(message: Message) -> Place:
+    private = message.channel.startswith("D")
+    thread = message.thread_ts if private else message.thread_ts or message.ts
+    return Place(chat=message.channel, thread=thread, reply_to=message.ts)
+
+
+def outgoing(folder: Path, content: bytes = b"hello", name: str = "a.txt") -> OutgoingFile:
+    path = folder / name
+    path.write_bytes(content)
+    return OutgoingFile(path=path, name=name, mime="text/plain", size_bytes=len(content))
+
+
+async def test_an_answer_goes_into_the_thread() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        sent = await adapter.send(place_of(asked), TEXT, key="7:final:0")
+        (answer,) = slack.replies(asked)
+        assert answer.ts == sent
+        assert answer.thread_ts == asked.ts
+        assert answer.metadata == {
+            "event_type": "parley_delivery",
+            "event_payload": {"key": "7:final:0"},
+        }
+        assert [block["type"] for block in answer.blocks] == ["markdown"]
+        assert "Hello" in answer.text
+        await adapter.send(place_of(asked), "more", key="7:final:1")
+        assert len(slack.replies(asked)) == 2
+    assert slack.violations == []
+
+
+async def test_an_answer_in_private_stands_beside_the_question() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        flat, threaded = slack.dm("hi"), slack.dm("and here", thread_ts="")
+        await adapter.send(place_of(flat), "flat", key="1")
+        inside = slack.dm("in the thread", thread_ts=threaded.ts)
+        await adapter.send(place_of(inside), "inside", key="2")
+        assert [(m.text, m.thread_ts) for m in slack.messages(flat.channel) if m.bot_id] == [
+            ("flat", ""),
+            ("inside", threaded.ts),
+        ]
+    assert slack.violations == []
+
+
+async def test_all_pieces_of_a_long_answer_are_taken() -> None:
+    markdown = "\n\n".join(f"## Part {n}\n\n{'word ' * 200}\n\n---" for n in range(60))
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        for number, piece in enumerate(adapter.split(markdown)):
+            await adapter.send(place_of(asked), piece, key=str(number))
+        assert sum(text.count("word") for text in slack.texts(asked.channel)) == 60 * 200
+    assert slack.violations == []
+
+
+async def test_sending_works_before_and_after_the_run() -> None:
+    async with fast_slack() as slack:
+        asked = slack.dm("hi")
+        adapter = SlackAdapter(config(slack), timers=FAST)
+        await adapter.send(place_of(asked), "without a run", key="1")
+        assert await adapter.find(place_of(asked), key="1", since=time.time() - 5)
+        assert slack.texts(asked.channel) == ["without a run"]
+
+
+async def test_refused_blocks_become_plain_text() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("chat.postMessage", error="invalid_blocks")
+        await adapter.send(place_of(asked), TEXT, key="1")
+        (answer,) = slack.replies(asked)
+        assert answer.blocks == []
+        assert answer.text == escape(TEXT)
+        assert "<!channel>" not in answer.text
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "retryable", "ambiguous", "arrived"),
+    [
+        ({"status": 500}, True, False, 0),
+        ({"status": 503, "body": "<html>down</html>"}, True, False, 0),
+        ({"status": 429, "error": "ratelimited", "headers": {"Retry-After": "3"}}, True, False, 0),
+        ({"drop": "before"}, True, True, 0),
+        ({"drop": "after"}, True, True, 1),
+        ({"delay_s": 1.0}, True, True, 1),
+        ({"body": "<html>a proxy</html>"}, True, True, 0),
+        ({"body": "{not json"}, True, True, 0),
+        ({"error": "internal_error"}, True, True, 0),
+        ({"error": "is_archived"}, False, False, 0),
+        ({"error": "invalid_auth"}, False, False, 0),
+    ],
+    ids=str,
+)
+async def test_failures_are_decisions(
+    trouble: dict[str, object], *, retryable: bool, ambiguous: bool, arrived: int
+) -> None:
+    async with fast_slack() as slack:
+        asked = slack.dm("hi")
+        adapter = SlackAdapter(config(slack), timers=QUICK)
+        slack.fail("chat.postMessage", **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place_of(asked), "answer", key="k")
+        assert (caught.value.retryable, caught.value.ambiguous) == (retryable, ambiguous)
+        if arrived:
+            await slack.wait_for(lambda: slack.replies(asked))
+        assert len(slack.replies(asked)) == arrived
+        assert len(slack.asked("chat.postMessage")) == 1
+
+
+async def test_the_pause_that_slack_asks_for_is_passed_on() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        slack.fail("chat.postMessage", status=429, headers={"Retry-After": "17"})
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place_of(slack.dm("hi")), "answer", key="k")
+        assert caught.value.retry_after_s == 17
+
+
+async def test_what_cannot_be_reached_was_not_sent() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        await slack.go_offline()
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place_of(asked), "answer", key="k")
+        assert (caught.value.retryable, caught.value.ambiguous) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("unknown", "invite"),
+        ("left", "invite"),
+        ("archived", "archived"),
+        ("thread", "thread_not_found"),
+    ],
+)
+async def test_channels_that_take_nothing(change: str, says: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        channel = slack.workspace.channels[asked.channel]
+        place = place_of(asked)
+        if change == "unknown":
+            place = Place(chat="C404")
+        elif change == "left":
+            channel.members.remove(BOT_USER)
+        elif change == "archived":
+            channel.archived = True
+        else:
+            slack.workspace.posted.remove(asked)
+        with pytest.raises(DeliveryError, match=says) as caught:
+            await adapter.send(place, "answer", key="k")
+        assert not caught.value.retryable
+        assert caught.value.target_gone == (change == "thread")
+
+
+# -- command answers
+
+
+async def command_place(slack: FakeSlack, intake: Recorder) -> Place:
+    slack.slash("help")
+    await slack.wait_for(lambda: intake.taken)
+    return intake.taken[0].place
+
+
+async def test_a_command_is_answered_to_its_author_alone() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        place = await command_place(slack, intake)
+        assert await adapter.send(place, TEXT, key="k") == ""
+        (answer,) = slack.messages("C1", viewer=USER)
+        assert answer.only_for == USER
+        assert slack.messages("C1") == []
+        assert slack.asked("chat.postMessage") == []
+    assert slack.violations == []
+
+
+async def test_an_answer_that_comes_too_late_is_a_message() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        place = await command_place(slack, intake)
+        for number in range(6):
+            await adapter.send(place, str(number), key=str(number))
+        assert [(m.words, m.only_for) for m in slack.messages("C1", viewer=USER)][4:] == [
+            ("4", USER),
+            ("5", ""),
+        ]
+        slack.expire_callbacks()
+        await adapter.send(place, "late", key="late")
+        assert slack.texts("C1") == ["5", "late"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "ambiguous"),
+    [
+        ({"status": 503}, False),
+        ({"status": 429}, False),
+        ({"drop": "before"}, True),
+        ({"delay_s": 1.0}, True),
+    ],
+    ids=str,
+)
+async def test_a_command_answer_that_fails_is_tried_again_and_its_address_kept_secret(
+    trouble: dict[str, object], *, ambiguous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake, timers=QUICK) as adapter:
+        place = await command_place(slack, intake)
+        slack.fail("response_url", **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place, "answer", key="k")
+        assert (caught.value.retryable, caught.value.ambiguous) == (True, ambiguous)
+        secret = place.callback.rpartition("/")[2]
+        assert secret not in f"{caught.value}{caught.value.__cause__}{caplog.text}"
+        await adapter.send(place, "answer", key="k")
+
+
+# -- looking up
+
+
+async def test_a_message_is_found_by_its_key_in_its_thread() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        began = time.time()
+        asked, other = slack.mention("hi"), slack.mention("other")
+        sent = await adapter.send(place_of(asked), "answer", key="k1")
+        assert await adapter.find(place_of(asked), key="k1", since=began) == sent
+        assert await adapter.find(place_of(asked), key="k2", since=began) is None
+        assert await adapter.find(place_of(other), key="k1", since=began) is None
+        assert await adapter.find(place_of(asked), key="k1", since=began + 3600) is None
+    assert slack.violations == []
+
+
+async def test_a_message_is_found_in_a_private_chat_over_several_pages() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        slack.server.methods.page_size = 3
+        asked = slack.dm("hi")
+        sent = [await adapter.send(place_of(asked), str(n), key=f"k{n}") for n in range(8)]
+        assert await adapter.find(place_of(asked), key="k0", since=time.time() - 60) == sent[0]
+        assert len(slack.asked("conversations.history")) == 3
+    assert slack.violations == []
+
+
+async def test_the_message_of_another_bot_is_not_taken_for_ours() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        twin = slack.bot_says("answer", thread_ts=asked.ts)
+        twin.metadata = {"event_type": "parley_delivery", "event_payload": {"key": "k"}}
+        assert await adapter.find(place_of(asked), key="k", since=time.time() - 60) is None
+
+
+async def test_looking_up_can_fail() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("conversations.history", status=429, headers={"Retry-After": "5"})
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.find(place_of(asked), key="k", since=0)
+        assert caught.value.retry_after_s == 5
+
+
+# -- files
+
+
+async def test_a_file_is_shared_in_the_thread(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 1000
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        ref = await adapter.send_file(
+            place_of(asked), outgoing(tmp_path, content, "图.bin"), key="k"
+        )
+        (answer,) = slack.replies(asked)
+        assert [(file["id"], file["name"]) for file in answer.files] == [(ref, "图.bin")]
+        assert slack.workspace.files[ref].content == content
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    ("method", "trouble", "retryable", "ambiguous"),
+    [
+        ("files.getUploadURLExternal", {"drop": "after"}, True, False),
+        ("files.getUploadURLExternal", {"error": "file_uploads_disabled"}, False, False),
+        ("upload", {"status": 500}, True, False),
+        ("upload", {"drop": "before"}, True, False),
+        ("files.completeUploadExternal", {"drop": "after"}, True, True),
+        ("files.completeUploadExternal", {"status": 429}, True, False),
+    ],
+    ids=str,
+)
+async def test_only_sharing_a_file_can_be_uncertain(
+    tmp_path: Path, method: str, trouble: dict[str, object], *, retryable: bool, ambiguous: bool
+) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail(method, **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send_file(place_of(asked), outgoing(tmp_path), key="k")
+        assert (caught.value.retryable, caught.value.ambiguous) == (retryable, ambiguous)
+        assert len(slack.replies(asked)) == int(ambiguous)
+
+
+async def test_files_that_cannot_be_sent(tmp_path: Path) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        with pytest.raises(DeliveryError, match="empty"):
+            await adapter.send_file(place_of(asked), outgoing(tmp_path, b""), key="k")
+        gone = outgoing(tmp_path)
+        gone.path.unlink()
+        with pytest.raises(DeliveryError, match="cannot be read") as caught:
+            await adapter.send_file(place_of(asked), gone, key="k")
+        assert not caught.value.retryable
+        assert str(tmp_path) not in caught.value.user_message
+
+
+# -- signs
+
+
+@pytest.mark.parametrize(("ok", "sign"), [(True, "white_check_mark"), (False, "x")])
+async def test_reactions_show_work_and_its_end(*, ok: bool, sign: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        await adapter.working(place_of(asked))
+        await adapter.working(place_of(asked))
+        assert slack.reactions(asked) == {"eyes"}
+        await adapter.finished(place_of(asked), ok=ok)
+        await adapter.finished(place_of(asked), ok=ok)
+        assert slack.reactions(asked) == {sign}
+    assert slack.violations == []
+
+
+async def test_a_command_has_no_message_to_react_on() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        await adapter.working(Place(chat="C1"))
+        await adapter.finished(Place(chat="C1"), ok=True)
+        assert slack.asked("reactions.add") == []
+
+
+async def test_a_missing_permission_is_told_once_and_not_tried_again() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        slack.server.scopes.discard("reactions:write")
+        with pytest.raises(DeliveryError, match="reactions:write") as caught:
+            await adapter.working(place_of(slack.mention("hi")))
+        assert not caught.value.retryable

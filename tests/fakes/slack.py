@@ -1,0 +1,294 @@
+"""A Slack on this machine: Web API, Socket Mode, response_url and file upload on 127.0.0.1.
+
+It is independent of the SDK and no kinder than Slack: it checks every request, sends again what was not
+acknowledged, tells the bot about its own messages, and refuses wrong tokens.
+
+    async with FakeSlack() as slack:
+        config = SlackConfig(base_url=slack.base_url, bot_token=slack.bot_token, app_token=slack.app_token)
+        ...                                          # start what is tested
+        await slack.wait_for(lambda: slack.sockets.open)
+        asked = slack.mention("hello")               # a person writes in #C1
+        await slack.wait_for(lambda: slack.replies(asked))
+        assert slack.violations == []
+
+People: `dm`, `mention`, `say`, `bot_says`, `edit`, `slash`, `send_event`. What they see: `messages`, `replies`,
+`texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
+`come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf`, `server.scopes | bot_token | app_token`,
+`server.methods.page_size`. What Slack sent: `sockets.envelopes`.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+from typing_extensions import Unpack
+
+from tests.fakes.slack_http import Call, Failure, Server, Trouble
+from tests.fakes.slack_sockets import Envelope, Sockets
+from tests.fakes.slack_state import Callback, ChannelKind, Message, Workspace
+
+T = TypeVar("T")
+
+USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
+_KINDS: dict[str, ChannelKind] = {"D": "im", "M": "mpim", "G": "group"}
+
+
+class FakeSlack:
+    """See the module's text.
+
+    Args:
+        ack_window_s: How long an acknowledgement may take (Slack: 3 s).
+        retries_s: The pauses before an event is sent again (Slack: at once, 1 min, 5 min).
+    """
+
+    def __init__(
+        self, *, ack_window_s: float = 1.0, retries_s: Sequence[float] = (0.1, 2.0, 6.0)
+    ) -> None:
+        self.workspace = Workspace(team=TEAM, bot_user=BOT_USER, bot_id=BOT_ID)
+        self.violations: list[str] = []
+        self.sockets = Sockets(
+            ack_window_s=ack_window_s,
+            retries_s=retries_s,
+            violation=self.violations.append,
+            changed=self._changed,
+        )
+        self.server = Server(
+            self.workspace,
+            self.sockets,
+            violations=self.violations,
+            posted=self._tell,
+            changed=self._changed,
+        )
+        self._change = anyio.Event()
+        self._tasks = anyio.create_task_group()
+
+    # -- coming and going
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        await self.server.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.server.stop()
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    @property
+    def base_url(self) -> str:
+        """What belongs into `channels.slack.base_url`."""
+        return f"{self.server.url}/api/"
+
+    @property
+    def bot_token(self) -> str:
+        """The bot token that is good now; set `server.bot_token` to revoke it."""
+        return self.server.bot_token
+
+    @property
+    def app_token(self) -> str:
+        """The app-level token that is good now; set `server.app_token` to revoke it."""
+        return self.server.app_token
+
+    # -- what people do
+
+    def dm(self, text: str, *, user: str = USER, thread_ts: str = "", **more: object) -> Message:
+        """Write to the bot in private."""
+        return self._write(escape(text), f"D{user}", user, thread_ts, more)
+
+    def mention(
+        self,
+        text: str,
+        *,
+        channel: str = "C1",
+        user: str = USER,
+        thread_ts: str = "",
+        **more: object,
+    ) -> Message:
+        """Write `@bot text` in a channel. Slack tells of it twice: app_mention and message."""
+        return self._write(f"<@{BOT_USER}> {escape(text)}", channel, user, thread_ts, more)
+
+    def say(
+        self,
+        text: str,
+        *,
+        channel: str = "C1",
+        user: str = USER,
+        thread_ts: str = "",
+        **more: object,
+    ) -> Message:
+        """Write something.
+
+        Args:
+            text: As typed; Slack escapes it. `marked=True` says that it holds Slack's mark-up already.
+            channel: Where; its first letter is its kind: C public, G private, D direct, M direct with
+                several. The author and the bot become members.
+            user: Who.
+            thread_ts: The thread's root; "" = none.
+            more: Further fields of the event (files=[...], subtype="file_share").
+        """
+        marked = more.pop("marked", False)
+        return self._write(text if marked else escape(text), channel, user, thread_ts, more)
+
+    def bot_says(self, text: str, *, channel: str = "C1", thread_ts: str = "") -> Message:
+        """Let another bot write something."""
+        self.workspace.channel(channel, kind="channel", members={"U2OTHER"})
+        said = Message(
+            channel=channel, ts=self.workspace.ts(), user="U2OTHER", bot_id="B2OTHER",
+            text=text, thread_ts=thread_ts,
+        )  # fmt: skip
+        self.workspace.posted.append(said)
+        self._tell(said)
+        return said
+
+    def edit(self, message: Message, text: str) -> Envelope:
+        """Change a message that a person wrote."""
+        message.earlier.append(message.text)
+        message.text = escape(text)
+        return self.send_event({
+            "type": "message", "subtype": "message_changed", "channel": message.channel, "hidden": True,
+            "ts": self.workspace.ts(), "message": message.fields(), "channel_type": "channel",
+        })  # fmt: skip
+
+    def slash(
+        self, text: str, *, channel: str = "C1", user: str = USER, command: str = "/parley"
+    ) -> Envelope:
+        """Type a slash command."""
+        self.workspace.channel(channel, kind="channel", members={user})
+        name = secrets.token_hex(8)
+        self.workspace.callbacks[name] = Callback(channel=channel, user=user)
+        return self._send(
+            "slash_commands",
+            {
+                "command": command, "text": text, "team_id": TEAM, "channel_id": channel, "user_id": user,
+                "user_name": user.lower(), "trigger_id": f"{time.time():.6f}.{secrets.token_hex(4)}",
+                "response_url": f"{self.server.url}/response/{name}", "api_app_id": "A1APP",
+                "is_enterprise_install": "false",
+            },
+        )  # fmt: skip
+
+    def send_event(self, event: dict[str, Any], **more: object) -> Envelope:
+        """Tell the app of an event; `more` goes into the payload around it."""
+        payload: dict[str, Any] = {
+            "type": "event_callback", "team_id": TEAM, "api_app_id": "A1APP",
+            "event_id": f"Ev{secrets.token_hex(6).upper()}", "event_time": int(time.time()), "event": event,
+            "authorizations": [{"team_id": TEAM, "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}],
+        }  # fmt: skip
+        return self._send("events_api", payload | more)
+
+    # -- what they see
+
+    def messages(self, channel: str, *, viewer: str = "") -> list[Message]:
+        """Return all messages of a channel, threads included, as `viewer` sees them; oldest first."""
+        return [
+            message
+            for message in self.workspace.posted
+            if message.channel == channel and message.only_for in {"", viewer}
+        ]
+
+    def replies(self, message: Message) -> list[Message]:
+        """Return what the bot wrote in the thread of a message, or in the private chat after it."""
+        return [
+            found
+            for found in self.messages(message.channel, viewer=message.user)
+            if found.bot_id == BOT_ID
+            and float(found.ts) > float(message.ts)
+            and (message.channel[0] == "D" or found.thread_ts == (message.thread_ts or message.ts))
+        ]
+
+    def texts(self, channel: str, *, viewer: str = "") -> list[str]:
+        """Return the words of the bot's messages in a channel; oldest first."""
+        found = self.messages(channel, viewer=viewer)
+        return [message.words for message in found if message.bot_id == BOT_ID]
+
+    def reactions(self, message: Message) -> set[str]:
+        """Return the bot's reactions on a message."""
+        return {name for name, users in message.reactions.items() if BOT_USER in users}
+
+    def asked(self, method: str) -> list[Call]:
+        """Return the calls of one method."""
+        return [call for call in self.server.calls if call.method == method]
+
+    async def wait_for(self, found: Callable[[], T], *, timeout_s: float = 5.0) -> T:
+        """Wait until `found()` is true and return it; it is asked after every change here."""
+        with anyio.move_on_after(timeout_s):
+            while not (value := found()):
+                with anyio.move_on_after(0.02):
+                    await self._change.wait()
+            return value
+        seen = [
+            (m.channel, m.user, m.words[:60], sorted(m.reactions)) for m in self.workspace.posted
+        ]
+        raise AssertionError(f"not within {timeout_s} s; posted: {seen}; {self.violations}")
+
+    # -- trouble
+
+    def fail(self, method: str, **how: Unpack[Trouble]) -> None:
+        """Let the next calls of a method go wrong, see `Failure`; "response_url" and "upload" are methods too."""
+        self.server.failures.setdefault(method, []).append(Failure(**how))
+
+    async def disconnect_all(self, reason: str = "refresh_requested") -> None:
+        """End every connection as Slack does: with a word before."""
+        await self.sockets.disconnect_all(reason)
+
+    def cut_all(self) -> None:
+        """Break every connection without a word."""
+        self.sockets.cut_all()
+
+    async def go_offline(self) -> None:
+        """Stop listening and break every connection."""
+        self.sockets.cut_all()
+        await self.server.stop()
+
+    async def come_back(self) -> None:
+        """Listen again, on the same port."""
+        await self.server.start()
+
+    def expire_callbacks(self) -> None:
+        """Let half an hour pass for every response_url."""
+        for callback in self.workspace.callbacks.values():
+            callback.expired = True
+
+    def _changed(self) -> None:
+        change, self._change = self._change, anyio.Event()
+        change.set()
+
+    def _send(self, kind: str, payload: dict[str, Any]) -> Envelope:
+        envelope = Envelope(kind=kind, payload=payload)
+        self.sockets.envelopes.append(envelope)
+        self._tasks.start_soon(self.sockets.deliver, envelope)
+        return envelope
+
+    def _write(
+        self, text: str, channel: str, user: str, thread_ts: str, more: dict[str, object]
+    ) -> Message:
+        self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
+        ts = self.workspace.ts()
+        said = Message(channel=channel, ts=ts, user=user, text=text, thread_ts=thread_ts)
+        self.workspace.posted.append(said)
+        self._tell(said, **more)
+        return said
+
+    def _tell(self, message: Message, **more: object) -> None:
+        """Send the events that a new message causes: one, or two if it mentions the bot in a channel."""
+        self._changed()
+        channel = self.workspace.channels[message.channel]
+        if message.only_for or BOT_USER not in channel.members:
+            return
+        event = message.fields() | {"channel": channel.id, "event_ts": message.ts} | more
+        if f"<@{BOT_USER}>" in message.text and channel.kind != "im" and not message.bot_id:
+            self.send_event(event | {"type": "app_mention"})
+        self.send_event(event | {"channel_type": channel.kind})
+
+
+def escape(text: str) -> str:
+    """Escape what a person typed, as Slack does before it tells anybody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,291 @@
+"""The HTTP side of the stand-in: reads requests, checks them, answers or goes wrong as told."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+import anyio
+from aiohttp import web
+
+from tests.fakes.slack_checks import JSON_ARGUMENTS, check_arguments, load_methods
+from tests.fakes.slack_methods import Methods
+from tests.fakes.slack_sockets import Sockets
+from tests.fakes.slack_state import Callback, Message, Workspace
+
+SCOPES = (
+    "app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write",
+    "groups:history", "im:history", "im:read", "im:write", "mpim:history", "reactions:write", "users:read",
+)  # fmt: skip
+
+
+class Trouble(TypedDict, total=False):
+    """See `Failure`."""
+
+    status: int
+    error: str
+    headers: dict[str, str]
+    body: str
+    drop: str
+    effect: bool
+    delay_s: float
+    times: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Failure:
+    """How the next calls of a method go wrong.
+
+    Attributes:
+        status: The HTTP status of the answer.
+        error: Slack's error code in the answer.
+        headers: Headers of the answer.
+        body: The answer as it is, instead of JSON.
+        drop: "before" or "after" the effect the connection breaks.
+        effect: The answer lies: it happened.
+        delay_s: Wait before all that.
+        times: For how many calls.
+    """
+
+    status: int = 200
+    error: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+    drop: str = ""
+    effect: bool = False
+    delay_s: float = 0.0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request that arrived."""
+
+    method: str
+    arguments: Mapping[str, Any]
+    at: float
+
+
+class Server:
+    """Listens on 127.0.0.1, on one port for all its life.
+
+    Args:
+        workspace: What requests act on.
+        sockets: Where /link/ leads.
+        violations: Takes findings.
+        posted: Called with every new message of the bot.
+        changed: Called after every request.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        sockets: Sockets,
+        *,
+        violations: list[str],
+        posted: Callable[[Message], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.bot_token = f"xoxb-{secrets.token_hex(8)}"
+        self.app_token = f"xapp-{secrets.token_hex(8)}"
+        self.scopes = set(SCOPES)
+        self.calls: list[Call] = []
+        self.failures: dict[str, list[Failure]] = {}
+        self.methods = Methods(
+            workspace,
+            url=lambda path: f"{self.url}{path}",
+            violation=violations.append,
+            posted=posted,
+        )
+        self._workspace = workspace
+        self._sockets = sockets
+        self._violations = violations
+        self._changed = changed
+        self.specs = load_methods()
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Listen, on the same port as before."""
+        app = web.Application(client_max_size=2**30)
+        app.add_routes([
+            web.route("*", "/api/{method}", self._api),
+            web.get("/link/", self._sockets.serve),
+            web.post("/upload/{file}", self._upload),
+            web.post("/response/{name}", self._respond),
+            web.get("/files-pri/{file}", self._download),
+        ])  # fmt: skip
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Stop listening and break every connection."""
+        self._sockets.cut_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _failure(self, method: str) -> Failure | None:
+        waiting = self.failures.get(method, [])
+        if not waiting:
+            return None
+        waiting[0].times -= 1
+        return waiting[0] if waiting[0].times > 0 else waiting.pop(0)
+
+    async def _api(self, request: web.Request) -> web.StreamResponse:
+        method = request.match_info["method"]
+        arguments, is_json = await _arguments(request)
+        self.calls.append(Call(method=method, arguments=arguments, at=time.time()))
+
+        def effect() -> web.Response:
+            return web.json_response(self._answer(request, method, arguments, is_json=is_json))
+
+        return await self._answered(request, method, effect)
+
+    async def _answered(
+        self, request: web.Request, method: str, effect: Callable[[], web.Response]
+    ) -> web.StreamResponse:
+        failure = self._failure(method)
+        try:
+            if failure is None:
+                return effect()
+            await anyio.sleep(failure.delay_s)
+            if failure.drop == "after" or failure.effect:
+                effect()
+            return _broken(request, failure) or effect()
+        finally:
+            self._changed()
+
+    def _answer(
+        self, request: web.Request, method: str, arguments: Mapping[str, Any], *, is_json: bool
+    ) -> dict[str, Any]:
+        spec = self.specs.get(method)
+        if self.specs and spec is None:
+            self._violations.append(f"{method}: no such method")
+        if "token" in request.query:
+            self._violations.append(f"{method}: the token is in the address")
+        for finding in check_arguments(spec, arguments, is_json=is_json) if spec else ():
+            self._violations.append(f"{method}: {finding}")
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if method == "apps.connections.open":
+            return self._open_socket(token)
+        if refusal := self._refusal(token, spec):
+            return refusal
+        return self.methods.answer(method, arguments)
+
+    def _refusal(self, token: str, spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if token != self.bot_token:
+            return {"ok": False, "error": "invalid_auth" if token else "not_authed"}
+        needed = (spec or {}).get("scope", {}).get("bot", [])
+        if needed and not self.scopes & set(needed):
+            return {
+                "ok": False,
+                "error": "missing_scope",
+                "needed": ",".join(needed),
+                "provided": ",".join(sorted(self.scopes)),
+            }
+        return None
+
+    def _open_socket(self, token: str) -> dict[str, Any]:
+        if token != self.app_token:
+            return {
+                "ok": False,
+                "error": "not_allowed_token_type" if token == self.bot_token else "invalid_auth",
+            }
+        return {
+            "ok": True,
+            "url": f"ws://127.0.0.1:{self._port}/link/?ticket={self._sockets.ticket()}&app_id=A1APP",
+        }
+
+    async def _upload(self, request: web.Request) -> web.StreamResponse:
+        file = self._workspace.files.get(request.match_info["file"])
+        content = await request.read()
+        self.calls.append(Call(method="upload", arguments={"length": len(content)}, at=time.time()))
+
+        def effect() -> web.Response:
+            if file is None or len(content) != file.length:
+                self._violations.append(
+                    "upload: unknown file, or not of the length that was announced"
+                )
+                return web.Response(status=400)
+            file.content = content
+            return web.Response(text=f"OK - {len(content)}")
+
+        return await self._answered(request, "upload", effect)
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        body: dict[str, Any] = await request.json()
+        self.calls.append(Call(method="response_url", arguments=body, at=time.time()))
+        callback = self._workspace.callbacks.get(request.match_info["name"])
+
+        def effect() -> web.Response:
+            if callback is None or callback.expired or callback.uses < 1:
+                gone = "used_url" if callback and not callback.expired else "expired_url"
+                return web.Response(status=404, text=gone)
+            callback.uses -= 1
+            self._workspace.posted.append(self._private(callback, body))
+            return web.Response(text="ok")
+
+        return await self._answered(request, "response_url", effect)
+
+    def _private(self, callback: Callback, body: Mapping[str, Any]) -> Message:
+        return Message(
+            channel=callback.channel,
+            ts=self._workspace.ts(),
+            user=self._workspace.bot_user,
+            bot_id=self._workspace.bot_id,
+            text=body.get("text", ""),
+            blocks=body.get("blocks", []),
+            only_for="" if body.get("response_type") == "in_channel" else callback.user,
+        )
+
+    async def _download(self, request: web.Request) -> web.Response:
+        """Give a file; without the right token the login page, with 200, as Slack does."""
+        file = self._workspace.files.get(request.match_info["file"])
+        if request.headers.get("Authorization") != f"Bearer {self.bot_token}" or file is None:
+            return web.Response(text="<html>Sign in to Slack</html>", content_type="text/html")
+        return web.Response(body=file.content)
+
+
+async def _arguments(request: web.Request) -> tuple[dict[str, Any], bool]:
+    if request.content_type == "application/json":
+        body = await request.json()
+        return {**request.query, **body}, True
+    given: dict[str, Any] = {**request.query, **dict(await request.post())}
+    for name in JSON_ARGUMENTS & given.keys():
+        given[name] = json.loads(given[name])
+    return given, False
+
+
+def _broken(request: web.Request, failure: Failure) -> web.Response | None:
+    """Return the answer of a failure; None if it only was slow."""
+    if failure.drop:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()
+    if failure.body is not None:
+        return web.Response(
+            status=failure.status,
+            text=failure.body,
+            headers=failure.headers,
+            content_type="text/html",
+        )
+    if failure.error or failure.status != 200:
+        body = json.dumps({"ok": False, "error": failure.error or "internal_error"})
+        return web.Response(
+            status=failure.status,
+            text=body,
+            headers=failure.headers,
+            content_type="application/json",
+        )
+    return None

@@ -1,0 +1,239 @@
+"""What Slack's Web API methods do to a workspace. Knows no HTTP; answers are the JSON bodies."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.fakes.slack_checks import block_error, text_findings
+from tests.fakes.slack_state import Message, StoredFile, Workspace
+
+Answer = dict[str, Any]
+Arguments = Mapping[str, Any]
+
+
+class Refusal(Exception):
+    """A method answers `ok: false` with this error."""
+
+
+class Methods:
+    """The methods a bot may call.
+
+    Args:
+        workspace: What they act on.
+        url: Makes an absolute address of a path on this server.
+        violation: Takes a finding.
+        posted: Called with every new message of the bot, which Slack tells the bot about as well.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        url: Callable[[str], str],
+        violation: Callable[[str], None],
+        posted: Callable[[Message], None],
+    ) -> None:
+        self._workspace = workspace
+        self._url = url
+        self._violation = violation
+        self._posted = posted
+        self.page_size = 1000
+        self._table: dict[str, Callable[[Arguments], Answer]] = {
+            "auth.test": self._auth_test,
+            "chat.postMessage": self._post,
+            "chat.update": self._update,
+            "chat.delete": self._delete,
+            "reactions.add": self._react,
+            "reactions.remove": self._unreact,
+            "conversations.history": self._history,
+            "conversations.replies": self._replies,
+            "files.getUploadURLExternal": self._announce,
+            "files.completeUploadExternal": self._share,
+            "files.info": self._file,
+            "assistant.threads.setStatus": lambda _: {},
+        }
+
+    def answer(self, method: str, arguments: Arguments) -> Answer:
+        """Return the body that Slack would answer with."""
+        run = self._table.get(method)
+        if run is None:
+            self._violation(f"{method}: this stand-in does not know it")
+            return {"ok": False, "error": "unknown_method"}
+        try:
+            return {"ok": True, **run(arguments)}
+        except Refusal as refusal:
+            return {"ok": False, "error": str(refusal)}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self._violation(f"{method}: makes no sense: {error!r}")
+            return {"ok": False, "error": "invalid_arguments"}
+
+    def _auth_test(self, _: Arguments) -> Answer:
+        team = self._workspace
+        return {
+            "url": "https://team.slack.test/",
+            "team": "Team",
+            "user": "parley",
+            "team_id": team.team,
+            "user_id": team.bot_user,
+            "bot_id": team.bot_id,
+            "is_enterprise_install": False,
+        }
+
+    def _post(self, given: Arguments) -> Answer:
+        channel = self._writable(given["channel"])
+        text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
+        self._check_text(text, blocks)
+        message = Message(
+            channel=channel,
+            ts=self._workspace.ts(),
+            user=self._workspace.bot_user,
+            bot_id=self._workspace.bot_id,
+            text=text[:40_000],
+            blocks=blocks,
+            thread_ts=self._root(channel, str(given.get("thread_ts") or "")),
+            metadata=given.get("metadata"),
+        )
+        if given.get("unfurl_links") is not False or given.get("unfurl_media") is not False:
+            self._violation("chat.postMessage: links of a model must not be unfurled")
+        self._add(message)
+        return {"channel": channel, "ts": message.ts, "message": message.fields()}
+
+    def _update(self, given: Arguments) -> Answer:
+        message = self._own(given)
+        text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
+        self._check_text(text, blocks)
+        message.earlier.append(message.words)
+        message.text, message.blocks = text, blocks
+        return {"channel": message.channel, "ts": message.ts, "text": text}
+
+    def _delete(self, given: Arguments) -> Answer:
+        message = self._own(given)
+        self._workspace.posted.remove(message)
+        return {"channel": message.channel, "ts": message.ts}
+
+    def _react(self, given: Arguments) -> Answer:
+        users = self._target(given).reactions.setdefault(given["name"], set())
+        if self._workspace.bot_user in users:
+            raise Refusal("already_reacted")
+        users.add(self._workspace.bot_user)
+        return {}
+
+    def _unreact(self, given: Arguments) -> Answer:
+        users = self._target(given).reactions.get(given["name"], set())
+        if self._workspace.bot_user not in users:
+            raise Refusal("no_reaction")
+        users.discard(self._workspace.bot_user)
+        return {}
+
+    def _history(self, given: Arguments) -> Answer:
+        self._readable(given["channel"])
+        return self._page(self._workspace.flat(given["channel"])[::-1], given)
+
+    def _replies(self, given: Arguments) -> Answer:
+        self._readable(given["channel"])
+        thread = self._workspace.thread(given["channel"], given["ts"])
+        if not thread:
+            raise Refusal("thread_not_found")
+        return self._page(thread, given, keep=thread[0])
+
+    def _page(
+        self, found: list[Message], given: Arguments, *, keep: Message | None = None
+    ) -> Answer:
+        oldest, start = float(given.get("oldest") or 0), int(given.get("cursor") or 0)
+        inside = [m for m in found if (m is keep or float(m.ts) > oldest) and not m.only_for]
+        end = start + min(int(given.get("limit") or 100), self.page_size)
+        told = str(given.get("include_all_metadata")).lower() in {"1", "true"}
+        more = end < len(inside)
+        return {
+            "messages": [m.fields(metadata=told) for m in inside[start:end]],
+            "has_more": more,
+            "response_metadata": {"next_cursor": str(end) if more else ""},
+        }
+
+    def _announce(self, given: Arguments) -> Answer:
+        length = int(given["length"])
+        if length < 1:
+            raise Refusal("missing_argument")
+        file = StoredFile(
+            id=f"F{uuid.uuid4().hex[:10].upper()}", name=given["filename"], length=length
+        )
+        self._workspace.files[file.id] = file
+        return {"upload_url": self._url(f"/upload/{file.id}"), "file_id": file.id}
+
+    def _share(self, given: Arguments) -> Answer:
+        channel = self._writable(given["channel_id"])
+        found = [self._workspace.files.get(str(entry.get("id"))) for entry in given["files"]]
+        files = [file for file in found if file and file.content is not None and not file.shared]
+        if len(files) != len(found):
+            raise Refusal("file_not_found")
+        for file in files:
+            file.shared = True
+        shown = [{"id": file.id, "name": file.name, "size": file.length} for file in files]
+        message = Message(
+            channel=channel,
+            ts=self._workspace.ts(),
+            user=self._workspace.bot_user,
+            bot_id=self._workspace.bot_id,
+            subtype="file_share",
+            text=str(given.get("initial_comment") or ""),
+            files=shown,
+            thread_ts=self._root(channel, str(given.get("thread_ts") or "")),
+        )
+        self._add(message)
+        return {"files": shown}
+
+    def _file(self, given: Arguments) -> Answer:
+        file = self._workspace.files.get(given["file"])
+        if file is None:
+            raise Refusal("file_not_found")
+        address = self._url(f"/files-pri/{file.id}")
+        return {"file": {"id": file.id, "name": file.name, "url_private_download": address}}
+
+    def _add(self, message: Message) -> None:
+        self._workspace.posted.append(message)
+        self._posted(message)
+
+    def _check_text(self, text: str, blocks: list[dict[str, Any]]) -> None:
+        for finding in text_findings(text, blocks):
+            self._violation(f"message: {finding}")
+        if not text and not blocks:
+            raise Refusal("no_text")
+        if error := block_error(blocks):
+            raise Refusal(error)
+
+    def _readable(self, channel: str) -> None:
+        if channel not in self._workspace.channels:
+            raise Refusal("channel_not_found")
+        if self._workspace.bot_user not in self._workspace.channels[channel].members:
+            raise Refusal("not_in_channel")
+
+    def _writable(self, channel: str) -> str:
+        self._readable(channel)
+        if self._workspace.channels[channel].archived:
+            raise Refusal("is_archived")
+        return channel
+
+    def _root(self, channel: str, thread_ts: str) -> str:
+        if not thread_ts:
+            return ""
+        root = self._workspace.find(channel, thread_ts)
+        if root is None:
+            raise Refusal("thread_not_found")
+        if root.thread_ts not in {"", root.ts}:
+            self._violation("thread_ts is a reply's, not the thread's")
+        return thread_ts
+
+    def _target(self, given: Arguments) -> Message:
+        self._readable(given["channel"])
+        message = self._workspace.find(given["channel"], str(given.get("timestamp")))
+        if message is None:
+            raise Refusal("message_not_found")
+        return message
+
+    def _own(self, given: Arguments) -> Message:
+        message = self._workspace.find(given["channel"], str(given["ts"]))
+        if message is None:
+            raise Refusal("message_not_found")
+        if message.bot_id != self._workspace.bot_id:
+            raise Refusal("cant_update_message")
+        return message

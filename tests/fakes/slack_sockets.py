@@ -1,0 +1,177 @@
+"""The Socket Mode side of the stand-in: connections, envelopes, acknowledgements, redelivery."""
+
+import itertools
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from aiohttp import WSMsgType, web
+
+MAX_SOCKETS = 10
+_RETRIED = frozenset({"events_api"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Envelope:
+    """One thing Slack tells the app, and what became of it.
+
+    Attributes:
+        attempts: How often it was sent, or could not be sent because nobody was connected.
+        acked: Whether the app acknowledged it.
+        dropped: Whether Slack gave it up.
+    """
+
+    kind: str
+    payload: dict[str, Any]
+    attempts: int = 0
+    acked: bool = False
+    dropped: bool = False
+    answer: Any = None
+
+
+class Sockets:
+    """All Socket Mode connections of the app.
+
+    Args:
+        ack_window_s: How long an acknowledgement may take (Slack: 3 s).
+        retries_s: The pauses before an event is sent again (Slack: at once, 1 min, 5 min).
+        violation: Takes a finding.
+        changed: Called after every change.
+
+    Attributes:
+        refuse: Whether connections are refused (503).
+        mute: Whether the hello is kept back.
+        deaf: Whether pings go unanswered on new connections.
+    """
+
+    def __init__(
+        self,
+        *,
+        ack_window_s: float,
+        retries_s: Sequence[float],
+        violation: Callable[[str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.ack_window_s = ack_window_s
+        self.retries_s = tuple(retries_s)
+        self.tickets: set[str] = set()
+        self.open: list[web.WebSocketResponse] = []
+        self.envelopes: list[Envelope] = []
+        self.connects = 0
+        self.grace_s = 1.0
+        self.refuse = False
+        self.mute = False
+        self.deaf = False
+        self._violation = violation
+        self._changed = changed
+        self._left = anyio.Event()
+        self._waiting: dict[str, tuple[Envelope, anyio.Event]] = {}
+        self._turn = itertools.count()
+
+    def ticket(self) -> str:
+        """Return a new ticket; it opens one connection, once."""
+        ticket = secrets.token_hex(8)
+        self.tickets.add(ticket)
+        return ticket
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection of the app."""
+        ticket = request.query.get("ticket", "")
+        if self.refuse:
+            return web.Response(status=503)
+        if ticket not in self.tickets:
+            self._violation("socket: a ticket was used twice or made up")
+            return web.Response(status=401)
+        self.tickets.discard(ticket)
+        ws = web.WebSocketResponse(autoping=not self.deaf, max_msg_size=1_000_000)
+        await ws.prepare(request)
+        if not self.mute:
+            self.open.append(ws)
+            await ws.send_json({
+                "type": "hello",
+                "num_connections": len(self.open),
+                "debug_info": {"approximate_connection_time": 18060},
+                "connection_info": {"app_id": "A1APP"},
+            })  # fmt: skip
+            self.connects += 1
+            self._changed()
+        try:
+            async for message in ws:
+                if message.type is WSMsgType.TEXT:
+                    self._acknowledged(message.data)
+        finally:
+            if ws in self.open:
+                self.open.remove(ws)
+                left, self._left = self._left, anyio.Event()
+                left.set()
+            self._changed()
+        return ws
+
+    async def deliver(self, envelope: Envelope) -> None:
+        """Send until it is acknowledged or all retries are used up."""
+        retries = self.retries_s if envelope.kind in _RETRIED else ()
+        for attempt, pause_s in enumerate((0.0, *retries)):
+            await anyio.sleep(pause_s)
+            envelope.attempts += 1
+            if await self._attempt(envelope, attempt):
+                return
+        envelope.dropped = True
+        self._changed()
+
+    async def disconnect_all(self, reason: str) -> None:
+        """Tell the app to leave; what is still connected after `grace_s` is closed."""
+        leaving = list(self.open)
+        for ws in leaving:
+            await _send(ws, {"type": "disconnect", "reason": reason, "debug_info": {}})
+        with anyio.move_on_after(self.grace_s):
+            while any(ws in self.open for ws in leaving):
+                await self._left.wait()
+        for ws in leaving:
+            await ws.close()
+
+    def cut_all(self) -> None:
+        """Break every connection without a word."""
+        for ws in list(self.open):
+            request = ws._req  # aiohttp offers no public way to break a socket
+            if request is not None and request.transport is not None:
+                request.transport.abort()
+
+    async def _attempt(self, envelope: Envelope, attempt: int) -> bool:
+        name, acked = secrets.token_hex(8), anyio.Event()
+        self._waiting[name] = (envelope, acked)
+        frame = {
+            "envelope_id": name,
+            "type": envelope.kind,
+            "payload": envelope.payload,
+            "accepts_response_payload": envelope.kind != "events_api",
+        }
+        if envelope.kind == "events_api":
+            frame |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
+        if self.open:
+            await _send(self.open[next(self._turn) % len(self.open)], frame)
+        with anyio.move_on_after(self.ack_window_s):
+            await acked.wait()
+        return envelope.acked
+
+    def _acknowledged(self, data: str) -> None:
+        try:
+            answer = json.loads(data)
+            envelope, acked = self._waiting[answer["envelope_id"]]
+        except (ValueError, KeyError, TypeError):
+            self._violation(f"socket: not an acknowledgement: {data[:80]!r}")
+            return
+        if answer.get("payload") and envelope.kind == "events_api":
+            self._violation("socket: an event takes no answer")
+        envelope.acked, envelope.answer = True, answer.get("payload")
+        acked.set()
+        self._changed()
+
+
+async def _send(ws: web.WebSocketResponse, frame: dict[str, Any]) -> None:
+    try:
+        await ws.send_str(json.dumps(frame))
+    except ConnectionError:
+        return

@@ -1,0 +1,122 @@
+"""What a Slack workspace remembers: people, channels, messages, files. Knows no HTTP."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ChannelKind = Literal["im", "mpim", "channel", "group"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message as its readers see it now. `only_for` names the one reader of an ephemeral message."""
+
+    channel: str
+    ts: str
+    user: str
+    text: str
+    bot_id: str = ""
+    subtype: str = ""
+    thread_ts: str = ""
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    metadata: dict[str, Any] | None = None
+    files: list[dict[str, Any]] = field(default_factory=list)
+    reactions: dict[str, set[str]] = field(default_factory=dict)
+    earlier: list[str] = field(default_factory=list)
+    only_for: str = ""
+
+    @property
+    def words(self) -> str:
+        """All that is readable: the blocks if there are any, else the text."""
+        shown = [str(block["text"]) for block in self.blocks if block.get("type") == "markdown"]
+        return "\n".join(shown) or self.text
+
+    def fields(self, *, metadata: bool = False) -> dict[str, Any]:
+        """Return the message as the Web API and events show it."""
+        told: dict[str, Any] = {
+            "type": "message",
+            "ts": self.ts,
+            "user": self.user,
+            "text": self.text,
+        }
+        for name in ("bot_id", "subtype", "thread_ts", "blocks", "files"):
+            if value := getattr(self, name):
+                told[name] = value
+        if metadata and self.metadata:
+            told["metadata"] = self.metadata
+        return told
+
+
+@dataclass(slots=True, kw_only=True)
+class Channel:
+    """A conversation. Bots read and write only where they are members."""
+
+    id: str
+    kind: ChannelKind
+    members: set[str]
+    archived: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredFile:
+    """A file: announced, then filled, then shared."""
+
+    id: str
+    name: str
+    length: int
+    content: bytes | None = None
+    shared: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Callback:
+    """A response_url: five answers, half an hour."""
+
+    channel: str
+    user: str
+    uses: int = 5
+    expired: bool = False
+
+
+class Workspace:
+    """Everything Slack keeps of one team."""
+
+    def __init__(self, *, team: str, bot_user: str, bot_id: str) -> None:
+        self.team = team
+        self.bot_user = bot_user
+        self.bot_id = bot_id
+        self.channels: dict[str, Channel] = {}
+        self.posted: list[Message] = []
+        self.files: dict[str, StoredFile] = {}
+        self.callbacks: dict[str, Callback] = {}
+        self._last_ts = 0.0
+
+    def ts(self) -> str:
+        """Return a new time stamp: seconds, unique and growing."""
+        self._last_ts = max(time.time(), self._last_ts + 0.000_01)
+        return f"{self._last_ts:.6f}"
+
+    def channel(self, channel: str, *, kind: ChannelKind, members: set[str]) -> Channel:
+        """Return a channel, made when it is new; `members` join."""
+        found = self.channels.setdefault(
+            channel, Channel(id=channel, kind=kind, members={self.bot_user})
+        )
+        found.members |= members
+        return found
+
+    def find(self, channel: str, ts: str) -> Message | None:
+        """Return the message of a channel with that time stamp."""
+        return next((m for m in self.posted if (m.channel, m.ts) == (channel, ts)), None)
+
+    def thread(self, channel: str, root: str) -> list[Message]:
+        """Return the root and its replies, oldest first."""
+        return [m for m in self.posted if m.channel == channel and root in {m.ts, m.thread_ts}]
+
+    def flat(self, channel: str) -> list[Message]:
+        """Return what stands in the channel itself, oldest first."""
+        return [
+            m
+            for m in self.posted
+            if m.channel == channel
+            and (m.thread_ts in {"", m.ts} or m.subtype == "thread_broadcast")
+        ]
