@@ -60,7 +60,7 @@ def opened(way: Fenced) -> Iterator[int]:
     """Open an existing file or folder for reading.
 
     Raises:
-        SandboxError: It is not there, or cannot be opened.
+        SandboxError: It is not there, cannot be opened, or is neither file nor folder.
     """
     with explained(way.virtual):
         if not way.parts:
@@ -69,6 +69,9 @@ def opened(way: Fenced) -> Iterator[int]:
             with _parent(way, make=False) as parent:
                 fd = os.open(way.parts[-1], os.O_RDONLY | _FILE, dir_fd=parent)
     try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise SandboxError(f"not a regular file: {way.virtual}")
         yield fd
     finally:
         os.close(fd)
@@ -193,8 +196,6 @@ def _encoded(content: str, virtual: str) -> bytes:
 def _require_text_file(status: os.stat_result, virtual: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise SandboxError(f"this is a folder, not a file: {virtual}")
-    if not stat.S_ISREG(status.st_mode):
-        raise SandboxError(f"not a regular file: {virtual}")
     if status.st_size > MAX_TEXT_BYTES:
         raise SandboxError(
             f"the file has {status.st_size} bytes, more than the {MAX_TEXT_BYTES} that can be read: {virtual}"

@@ -30,7 +30,7 @@ TABLE = PathTable(
         ("..hidden", "/mnt/user-data/workspace/..hidden"),
     ],
 )
-def test_a_place_is_found(path: str, virtual: str):
+def test_a_place_is_found(path: str, virtual: str) -> None:
     assert TABLE.place(path).virtual == virtual
 
 
@@ -57,7 +57,7 @@ def test_a_place_is_found(path: str, virtual: str):
         *("/data/t/user-data/workspace/a", "/MNT/user-data/outputs/a", "~/a/../b"),
     ],
 )
-def test_a_path_is_refused(path: str):
+def test_a_path_is_refused(path: str) -> None:
     with pytest.raises(PathRefused):
         TABLE.place(path)
 

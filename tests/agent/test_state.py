@@ -31,7 +31,7 @@ STEP = Todo(content="look", status="pending")
         (["a"], [], ["a"]),
     ],
 )
-def test_artifacts(existing: list[str] | None, new: list[str] | None, merged: list[str]):
+def test_artifacts(existing: list[str] | None, new: list[str] | None, merged: list[str]) -> None:
     before = list(existing or [])
     assert merge_artifacts(existing, new) == merged
     assert (existing or []) == before
@@ -47,7 +47,9 @@ def test_artifacts(existing: list[str] | None, new: list[str] | None, merged: li
         ([], [STEP], [STEP]),
     ],
 )
-def test_todos(existing: list[Todo] | None, new: list[Todo] | None, merged: list[Todo] | None):
+def test_todos(
+    existing: list[Todo] | None, new: list[Todo] | None, merged: list[Todo] | None
+) -> None:
     assert merge_todos(existing, new) == merged
 
 

@@ -1,0 +1,254 @@
+"""The file tools as the model meets them: arguments in, texts out."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.tools import ToolRuntime
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.types import Command
+
+from agent.config import ToolConfig
+from agent.errors import Unresolvable
+from agent.folders import Folders
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
+from agent.sandbox.local import LocalSandboxes
+from agent.tools.answers import Limits, cut_head, cut_middle
+from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
+
+THREAD = "t-1"
+
+
+class Bench:
+    """The built-in tools over one data folder, called like the graph calls them."""
+
+    def __init__(self, home: Path, limits: Limits | None = None) -> None:
+        self.home = home
+        self.folders = Folders(home).of(THREAD)
+        tools = built_in_tools(LocalSandboxes(Folders(home)), limits or Limits())
+        self.tools = {tool.name: tool for tool in tools}
+
+    async def raw(
+        self, name: str, arguments: Mapping[str, object], *, thread: str | None = THREAD
+    ) -> object:
+        runtime: ToolRuntime[None, dict[str, Any]] = ToolRuntime(
+            state={},
+            context=None,
+            config={"configurable": {"thread_id": thread}},
+            stream_writer=lambda _: None,
+            tool_call_id="call-1",
+            store=None,
+        )
+        chosen = self.tools[name]
+        assert isinstance(chosen, StructuredTool)
+        assert chosen.coroutine is not None
+        answer: object = await chosen.coroutine(runtime=runtime, **arguments)
+        return answer
+
+    async def present(self, *paths: str) -> ToolMessage | Command[None]:
+        answer = await self.raw("present_files", {"filepaths": list(paths)})
+        assert isinstance(answer, ToolMessage | Command)
+        return answer
+
+    async def text(self, name: str, **arguments: object) -> str:
+        answer = await self.raw(name, arguments)
+        assert isinstance(answer, str)
+        assert str(self.home) not in answer
+        return answer
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_a_file_is_written_read_changed_and_listed(bench: Bench) -> None:
+    path = f"{WORKSPACE}/notes/a.txt"
+    assert await bench.text("write_file", path=path, content="one\ntwo\nthree\n") == "OK"
+    assert await bench.text("str_replace", path=path, old_str="two", new_str="2") == "OK"
+    assert await bench.text("write_file", path=path, content="four", append=True) == "OK"
+    assert await bench.text("read_file", path=path) == "one\n2\nthree\nfour"
+    assert await bench.text("ls", path=WORKSPACE) == f"{WORKSPACE}/notes/\n{path}"
+    assert await bench.text("ls", path=UPLOADS) == "(empty)"
+    assert await bench.text("glob", path=WORKSPACE, pattern="*.txt") == path
+    assert await bench.text("grep", path=WORKSPACE, pattern="THREE") == f"{path}:3: three"
+    assert await bench.text("grep", path=WORKSPACE, pattern="none") == "(nothing found)"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [
+        (2, 3, "b\nc"),
+        (2, None, "b\nc\nd"),
+        (None, 2, "a\nb"),
+        (0, 1, "a"),
+        (4, 9, "d"),
+        (9, None, "(empty)"),
+        (3, 2, "(empty)"),
+        (None, -1, "(empty)"),
+    ],
+)
+async def test_ranges_of_lines(bench: Bench, start: int | None, end: int | None, text: str) -> None:
+    await bench.text("write_file", path="a", content="a\nb\nc\nd")
+    assert await bench.text("read_file", path="a", start_line=start, end_line=end) == text
+
+
+async def test_an_empty_file_reads_as_such(bench: Bench) -> None:
+    await bench.text("write_file", path="a", content="")
+    assert await bench.text("read_file", path="a") == "(empty)"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("read_file", {"path": "/etc/passwd"}),
+        ("read_file", {"path": "../../x"}),
+        ("read_file", {"path": "none"}),
+        ("read_file", {"path": "/mnt/user-data"}),
+        ("ls", {"path": "/mnt/user-data"}),
+        ("write_file", {"path": "/mnt/skills/x", "content": "x"}),
+        ("str_replace", {"path": "none", "old_str": "", "new_str": ""}),
+        ("glob", {"path": "/", "pattern": "*"}),
+        ("grep", {"path": WORKSPACE, "pattern": "["}),
+    ],
+)
+async def test_errors_are_texts(bench: Bench, name: str, arguments: dict[str, str]) -> None:
+    assert (await bench.text(name, **arguments)).startswith("Error: ")
+
+
+async def test_a_run_without_or_with_a_bad_thread_id_is_told(bench: Bench) -> None:
+    without = await bench.raw("ls", {"path": WORKSPACE}, thread=None)
+    assert str(without).startswith("Error: Thread ID is required")
+    bad = await bench.raw("ls", {"path": WORKSPACE}, thread="../x")
+    assert str(bad).startswith("Error: A thread id")
+
+
+async def test_a_write_that_is_too_large_changes_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Limits(write_bytes=10))
+    assert await bench.text("write_file", path="a", content="ä" * 5) == "OK"
+    answer = await bench.text("write_file", path="a", content="ä" * 6)
+    assert answer.startswith("Error: the content has 12 bytes")
+    assert "append" in answer
+    assert await bench.text("read_file", path="a") == "ä" * 5
+    assert await bench.text("write_file", path="a", content="x" * 50, append=True) == "OK"
+    free = Bench(tmp_path, Limits(write_bytes=0))
+    assert await free.text("write_file", path="a", content="x" * 100_000) == "OK"
+
+
+async def test_answers_keep_to_their_limits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Limits(listing=200, reading=300))
+    for n in range(20):
+        await bench.text("write_file", path=f"file{n:02}.txt", content="y" * 1000)
+    listing = await bench.text("ls", path=WORKSPACE)
+    assert len(listing) <= 200
+    assert "left out" in listing
+    text = await bench.text("read_file", path="file00.txt")
+    assert len(text) <= 300
+    assert "start_line" in text
+    found = await bench.text("glob", path=WORKSPACE, pattern="*", max_results=2)
+    assert found.count("\n") == 2
+    assert "there is more" in found
+
+
+@pytest.mark.parametrize("limit", [0, 1, 10, 40, 60, 99, 100, 101, 999, 1000, 5000])
+def test_cutting_never_exceeds_the_limit(limit: int) -> None:
+    text = "".join(chr(97 + n % 26) for n in range(1000))
+    for cut in (cut_head(text, limit, "a hint"), cut_head(text, limit), cut_middle(text, limit)):
+        assert cut == text if limit in (0, 1000, 5000) else len(cut) <= limit
+    if limit in (99, 100, 999):
+        assert cut_middle(text, limit).startswith("a")
+        assert cut_middle(text, limit).endswith(text[-1])
+
+
+async def test_presenting_files(bench: Bench) -> None:
+    await bench.text("write_file", path=f"{OUTPUTS}/a.txt", content="x")
+    await bench.text("write_file", path=f"{WORKSPACE}/b.txt", content="x")
+    good = await bench.present(f"{OUTPUTS}/./a.txt")
+    assert isinstance(good, Command)
+    assert isinstance(good.update, dict)
+    assert good.update["artifacts"] == [f"{OUTPUTS}/a.txt"]
+    assert good.update["messages"][0].content == "Successfully presented files"
+    for paths in (
+        [f"{WORKSPACE}/b.txt"],
+        [f"{OUTPUTS}/a.txt", f"{WORKSPACE}/b.txt"],
+        [f"{OUTPUTS}/none.txt"],
+        [OUTPUTS],
+        ["/etc/passwd"],
+        ["b.txt"],
+    ):
+        bad = await bench.present(*paths)
+        assert isinstance(bad, ToolMessage)
+        assert bad.status == "error"
+        assert bad.text.startswith("Error: ")
+    elsewhere = await bench.present("b.txt")
+    assert isinstance(elsewhere, ToolMessage)
+    assert f"Only files in {OUTPUTS} can be presented: b.txt" in elsewhere.text
+    assert "Copy the file there" in elsewhere.text
+
+
+async def test_a_presented_link_out_of_outputs_is_refused(bench: Bench, tmp_path: Path) -> None:
+    bench.folders.make()
+    (tmp_path / "secret").write_text("s")
+    (bench.folders.outputs / "a.txt").symlink_to(tmp_path / "secret")
+    bad = await bench.present(f"{OUTPUTS}/a.txt")
+    assert isinstance(bad, ToolMessage)
+    assert "leads out" in bad.text
+
+
+def test_there_is_no_bash_without_confinement(bench: Bench) -> None:
+    assert list(bench.tools) == [
+        *("ls", "read_file", "write_file", "str_replace", "glob", "grep"),
+        *("present_files", "ask_clarification"),
+    ]
+
+
+def test_the_schema_shows_no_runtime_to_the_model(bench: Bench) -> None:
+    for built_in in bench.tools.values():
+        offered = convert_to_openai_tool(built_in)["function"]["parameters"]["properties"]
+        assert "runtime" not in offered
+        assert all("description" in argument for argument in offered.values())
+
+
+@tool
+def twice(text: str) -> str:
+    """Say it twice."""
+    return text * 2
+
+
+def make_tool(*, word: str) -> BaseTool:
+    """Build a tool that says its word."""
+    return StructuredTool.from_function(lambda: word, name="say", description="Say it.")
+
+
+NOT_A_TOOL = "no"
+
+
+def test_configured_tools_come_by_name_and_group() -> None:
+    entries = [
+        ToolConfig(name="twice", group="text", use=f"{__name__}:twice"),
+        ToolConfig.model_validate(
+            {"name": "say", "group": "web", "use": f"{__name__}:make_tool", "word": "hello"}
+        ),
+    ]
+    assert [found.name for found in configured_tools(entries)] == ["twice", "say"]
+    assert [found.name for found in configured_tools(entries, groups=["web"])] == ["say"]
+    assert configured_tools(entries)[1].invoke({}) == "hello"
+
+
+@pytest.mark.parametrize("attribute", ["NOT_A_TOOL", "make_tool", "missing"])
+def test_a_bad_entry_says_which_and_keeps_its_keys_secret(attribute: str) -> None:
+    entry = {"name": "bad", "group": "g", "use": f"{__name__}:{attribute}", "api_key": "sk-secret"}
+    with pytest.raises(Unresolvable) as caught:
+        configured_tools([ToolConfig.model_validate(entry)])
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_name_given_twice_keeps_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    other = StructuredTool.from_function(lambda: "x", name="twice", description="Other.")
+    with caplog.at_level(logging.WARNING):
+        assert without_repeats([twice, other]) == [twice]
+    assert "twice is given twice" in caplog.text

@@ -1,0 +1,331 @@
+"""The fenced folders of this machine: nothing leads out, nothing hangs, edits do not get lost."""
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from agent.config import MountConfig
+from agent.errors import SandboxError, SearchTooSlow
+from agent.folders import Folders
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping, PathTable
+from agent.sandbox.local import LocalSandbox, LocalSandboxes, usable_mounts
+from agent.sandbox.locks import PathLocks
+from agent.sandbox.protocol import Query
+
+THREAD = "t-1"
+SECRET = "the secret outside"
+
+
+class Scene:
+    """A thread's folders with a sandbox over them, and things outside that it must not reach."""
+
+    def __init__(self, home: Path) -> None:
+        self.folders = Folders(home).of(THREAD)
+        self.folders.make()
+        self.outside = home / "outside"
+        self.outside.mkdir()
+        (self.outside / "secret.txt").write_text(SECRET)
+        self.read_only = home / "docs"
+        self.read_only.mkdir()
+        (self.read_only / "a.txt").write_text("a")
+        docs = Mapping(virtual="/mnt/docs", host=self.read_only.resolve(), read_only=True)
+        self.locks = PathLocks()
+        self.sandbox = LocalSandbox(
+            sandbox_id=f"local:{THREAD}",
+            table=PathTable((*self.folders.mappings(), docs)),
+            locks=self.locks,
+        )
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+async def _error(scene: Scene, method: str, path: str) -> str:
+    """Return the text of the error that an operation on a path ends with."""
+    box = scene.sandbox
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
+        "read": lambda: box.read_file(path),
+        "write": lambda: box.write_file(path, "x"),
+        "append": lambda: box.write_file(path, "x", append=True),
+        "replace": lambda: box.replace_text(path, "secret", "x", everywhere=True),
+        "ls": lambda: box.list_dir(path),
+        "glob": lambda: box.glob(path, "*", include_dirs=False, max_results=9),
+        "grep": lambda: box.grep(path, Query(pattern="secret")),
+        "check": lambda: box.check_file(path),
+    }
+    with pytest.raises(SandboxError) as caught:
+        await operations[method]()
+    text = caught.value.user_message
+    assert str(scene.folders.root) not in text
+    assert str(scene.outside) not in text
+    return text
+
+
+ALL = ("read", "write", "append", "replace", "ls", "glob", "grep", "check")
+
+
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("relative", [False, True])
+async def test_no_symlink_leads_out(scene: Scene, method: str, *, relative: bool) -> None:
+    target = Path("../../../../outside") if relative else scene.outside
+    (scene.folders.workspace / "way").symlink_to(target)
+    (scene.folders.workspace / "file").symlink_to(target / "secret.txt")
+    for path in ("way", "way/secret.txt", "file"):
+        assert "leads out" in await _error(scene, method, f"{WORKSPACE}/{path}")
+    assert (scene.outside / "secret.txt").read_text() == SECRET
+
+
+async def test_a_dangling_symlink_is_no_way_to_create_a_file_outside(scene: Scene) -> None:
+    (scene.folders.outputs / "new").symlink_to(scene.outside / "new.txt")
+    assert "leads out" in await _error(scene, "write", f"{OUTPUTS}/new")
+    assert not (scene.outside / "new.txt").exists()
+
+
+async def test_a_symlink_into_another_folder_of_the_thread_is_refused(scene: Scene) -> None:
+    (scene.folders.uploads / "in.txt").write_text("in")
+    (scene.folders.workspace / "up").symlink_to(scene.folders.uploads)
+    assert "leads out" in await _error(scene, "write", f"{WORKSPACE}/up/in.txt")
+
+
+async def test_a_symlink_within_its_folder_works(scene: Scene) -> None:
+    (scene.folders.workspace / "real").mkdir()
+    (scene.folders.workspace / "way").symlink_to("real")
+    await scene.sandbox.write_file(f"{WORKSPACE}/way/a.txt", "hello")
+    assert await scene.sandbox.read_file(f"{WORKSPACE}/real/a.txt") == "hello"
+
+
+async def test_a_symlink_loop_is_told(scene: Scene) -> None:
+    (scene.folders.workspace / "loop").symlink_to("loop")
+    assert await _error(scene, "read", f"{WORKSPACE}/loop")
+
+
+async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    (folder / "fixed").mkdir(parents=True)
+    (folder / "fixed" / "a").write_text("a")
+    (folder / "way").symlink_to("fixed")
+    table = PathTable(
+        [
+            Mapping(virtual="/mnt/all", host=folder.resolve()),
+            Mapping(virtual="/mnt/fixed", host=(folder / "fixed").resolve(), read_only=True),
+        ]
+    )
+    sandbox = LocalSandbox(sandbox_id="s", table=table, locks=PathLocks())
+    assert await sandbox.read_file("/mnt/all/way/a") == "a"
+    with pytest.raises(SandboxError, match="write access to /mnt/fixed"):
+        await sandbox.write_file("/mnt/all/way/a", "b")
+
+
+async def test_read_only_mounts_are_not_written(scene: Scene) -> None:
+    for method in ("write", "append", "replace"):
+        assert "write access" in await _error(scene, method, "/mnt/docs/a.txt")
+    assert await scene.sandbox.read_file("/mnt/docs/a.txt") == "a"
+
+
+@pytest.mark.parametrize("method", ["read", "append", "grep", "check", "replace"])
+async def test_a_fifo_hangs_nothing(scene: Scene, method: str) -> None:
+    os.mkfifo(scene.folders.workspace / "pipe")
+    with anyio.fail_after(5):
+        assert "not a regular file" in await _error(scene, method, f"{WORKSPACE}/pipe")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "text"),
+    [
+        ("read", "none.txt", "no such file or folder"),
+        ("replace", "none.txt", "no such file or folder"),
+        ("ls", "none", "no such file or folder"),
+        ("read", ".", "this is a folder"),
+        ("write", ".", "this is a folder"),
+        ("read", "folder", "this is a folder"),
+        ("write", "folder", "this is a folder"),
+        ("append", "folder", "this is a folder"),
+        ("write", "file/below", "not a folder"),
+        ("write", "x" * 300, "the name is too long"),
+        ("read", "binary", "binary"),
+        ("read", "latin1", "not UTF-8"),
+        ("ls", "file", "not a folder"),
+    ],
+)
+async def test_errors_are_plain(scene: Scene, method: str, path: str, text: str) -> None:
+    (scene.folders.workspace / "folder").mkdir()
+    (scene.folders.workspace / "file").write_text("x")
+    (scene.folders.workspace / "binary").write_bytes(b"a\0b")
+    (scene.folders.workspace / "latin1").write_bytes(b"caf\xe9")
+    assert text in await _error(scene, method, f"{WORKSPACE}/{path}")
+
+
+async def test_writing_replaces_appends_and_keeps_line_ends_and_permissions(scene: Scene) -> None:
+    box, path = scene.sandbox, f"{WORKSPACE}/new/deep/a.sh"
+    await box.write_file(path, "one\r\n")
+    host = scene.folders.workspace / "new/deep/a.sh"
+    host.chmod(0o755)
+    await box.write_file(path, "two\r\n")
+    await box.write_file(path, "three", append=True)
+    assert host.read_bytes() == b"two\r\nthree"
+    assert host.stat().st_mode & 0o777 == 0o755
+    assert [entry.name for entry in host.parent.iterdir()] == ["a.sh"]
+
+
+async def test_text_that_cannot_be_encoded_changes_nothing(scene: Scene) -> None:
+    await scene.sandbox.write_file(f"{WORKSPACE}/a", "old")
+    with pytest.raises(SandboxError, match="not valid text"):
+        await scene.sandbox.write_file(f"{WORKSPACE}/a", "\ud800")
+    assert await scene.sandbox.read_file(f"{WORKSPACE}/a") == "old"
+
+
+async def test_replacing_text(scene: Scene) -> None:
+    box, path = scene.sandbox, f"{WORKSPACE}/a"
+    await box.write_file(path, "x x")
+    await box.replace_text(path, "x", "y", everywhere=False)
+    assert await box.read_file(path) == "y x"
+    await box.replace_text(path, "", "z", everywhere=True)
+    assert await box.read_file(path) == "y x"
+    await box.write_file(path, "")
+    with pytest.raises(SandboxError, match="was not found"):
+        await box.replace_text(path, "x", "y", everywhere=False)
+
+
+async def test_parallel_edits_of_one_file_are_all_kept(scene: Scene) -> None:
+    box, path = scene.sandbox, f"{WORKSPACE}/log"
+    await box.write_file(path, "".join(f"<{n}>" for n in range(10)))
+
+    async def edit(n: int) -> None:
+        await box.replace_text(path, f"<{n}>", f"[{n}]", everywhere=False)
+        await box.write_file(path, f"+{n}", append=True)
+
+    async with anyio.create_task_group() as group:
+        for n in range(10):
+            group.start_soon(edit, n)
+    text = await box.read_file(path)
+    assert all(f"[{n}]" in text and f"+{n}" in text for n in range(10))
+    assert len(scene.locks) == 0
+
+
+async def test_two_sandboxes_do_not_wait_for_each_other() -> None:
+    locks, entered = PathLocks(), threading.Event()
+
+    def second() -> None:
+        with locks.holding("two", "/same"):
+            entered.set()
+
+    with locks.holding("one", "/same"):
+        with anyio.fail_after(5):
+            await anyio.to_thread.run_sync(second)
+        assert len(locks) == 1
+    assert entered.is_set()
+    assert len(locks) == 0
+
+
+async def test_listing_leaves_out_noise_and_does_not_follow_links(scene: Scene) -> None:
+    workspace = scene.folders.workspace
+    for name in ("src/deep/deeper", "node_modules/x", ".git"):
+        (workspace / name).mkdir(parents=True)
+    (workspace / "src/a.py").write_text("")
+    (workspace / "src/a.pyc").write_text("")
+    (workspace / "bad\nname").write_text("")
+    (workspace / "way").symlink_to(scene.outside)
+    listing = await scene.sandbox.list_dir(WORKSPACE)
+    assert listing.lines == (
+        f"{WORKSPACE}/bad?name",
+        f"{WORKSPACE}/src/",
+        f"{WORKSPACE}/src/a.py",
+        f"{WORKSPACE}/src/deep/",
+        f"{WORKSPACE}/way",
+    )
+
+
+async def test_finding_files(scene: Scene) -> None:
+    for name in ("a.md", "docs/b.md", "docs/x/c.md", "docs/x/d.txt"):
+        await scene.sandbox.write_file(f"{UPLOADS}/{name}", "")
+
+    async def found(pattern: str, **more: bool | int) -> list[str]:
+        include_dirs, most = bool(more.get("include_dirs")), int(more.get("most", 100))
+        listing = await scene.sandbox.glob(
+            UPLOADS, pattern, include_dirs=include_dirs, max_results=most
+        )
+        return [line.removeprefix(f"{UPLOADS}/") for line in listing.lines]
+
+    assert await found("*.md") == ["a.md", "docs/b.md", "docs/x/c.md"]
+    assert await found("docs/*.md") == ["docs/b.md"]
+    assert await found("docs/**/*.md") == ["docs/b.md", "docs/x/c.md"]
+    assert await found("**", include_dirs=True) == [
+        *("a.md", "docs/", "docs/b.md", "docs/x/", "docs/x/c.md", "docs/x/d.txt")
+    ]
+    assert await found("*.md", most=2) == ["a.md", "docs/b.md"]
+
+
+async def test_searching(scene: Scene) -> None:
+    box = scene.sandbox
+    await box.write_file(f"{WORKSPACE}/a.py", "import os\nIMPORT = 1\n" + "x" * 3000 + "import\n")
+    await box.write_file(f"{WORKSPACE}/b.txt", "a.b import\naxb\n")
+    (scene.folders.workspace / "c.bin").write_bytes(b"import\0")
+    (scene.folders.workspace / "way").symlink_to(scene.outside)
+
+    async def lines(pattern: str, path: str = WORKSPACE, **more: object) -> list[str]:
+        listing = await box.grep(path, Query(pattern=pattern, **more))  # type: ignore[arg-type]
+        return [line.removeprefix(f"{WORKSPACE}/") for line in listing.lines]
+
+    assert await lines("import") == ["a.py:1: import os", "b.txt:1: a.b import"]
+    assert await lines("import", case_sensitive=False, glob="*.py") == [
+        *("a.py:1: import os", "a.py:2: IMPORT = 1")
+    ]
+    assert await lines("a.b", literal=True) == ["b.txt:1: a.b import"]
+    assert await lines("axb", f"{WORKSPACE}/b.txt") == ["b.txt:2: axb"]
+    assert await lines("secret") == []
+    assert (await box.grep(WORKSPACE, Query(pattern="import", max_results=1))).truncated
+    with pytest.raises(SandboxError, match="not a valid regular expression"):
+        await lines("(")
+
+
+async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
+    impatient = LocalSandbox(
+        sandbox_id="s",
+        table=PathTable(scene.folders.mappings()),
+        locks=PathLocks(),
+        search_deadline_s=0.3,
+    )
+    await impatient.write_file(f"{WORKSPACE}/a", "a" * 60)
+    with anyio.fail_after(5), pytest.raises(SearchTooSlow):
+        await impatient.grep(WORKSPACE, Query(pattern="(a+)+$b"))
+
+
+async def test_checking_a_file_gives_its_normal_name(scene: Scene) -> None:
+    await scene.sandbox.write_file(f"{OUTPUTS}/a.txt", "x")
+    assert await scene.sandbox.check_file(f"{OUTPUTS}//./a.txt") == f"{OUTPUTS}/a.txt"
+    assert "not a regular file" in await _error(scene, "check", OUTPUTS)
+
+
+async def test_sandboxes_are_one_for_each_thread(tmp_path: Path) -> None:
+    boxes = LocalSandboxes(Folders(tmp_path))
+    one, two = await boxes.acquire("one"), await boxes.acquire("two")
+    await one.write_file(f"{WORKSPACE}/a", "of one")
+    with pytest.raises(SandboxError, match="no such file"):
+        await two.read_file(f"{WORKSPACE}/a")
+    again = await boxes.acquire("one")
+    assert again.id == one.id == "local:one"
+    await boxes.release(again.id)
+    assert await again.read_file(f"{WORKSPACE}/a") == "of one"
+
+
+def test_bad_mounts_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = MountConfig(host_path=str(tmp_path), container_path="/data/")
+    bad = [
+        MountConfig(host_path="relative", container_path="/a"),
+        MountConfig(host_path=str(tmp_path / "none"), container_path="/b"),
+        MountConfig(host_path=str(tmp_path), container_path="c"),
+        MountConfig(host_path=str(tmp_path), container_path="/mnt/user-data/workspace"),
+        MountConfig(host_path=str(tmp_path), container_path="/mnt"),
+        MountConfig(host_path=str(tmp_path), container_path="/x/../mnt/skills"),
+    ]
+    assert usable_mounts([*bad, good]) == (
+        Mapping(virtual="/data", host=tmp_path.resolve(), read_only=True),
+    )
+    assert len(caplog.records) == len(bad)
