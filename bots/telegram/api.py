@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -133,8 +134,10 @@ class Line:
 
     def __init__(self, config: TelegramConfig, timing: Timing) -> None:
         self._timing = timing
-        self._polls = _transport(timing, connections=2)
-        self._calls = _transport(timing, connections=64)
+        # Made once: reading the certificates takes some 20 ms, and the connections may open again.
+        tls = httpx.create_ssl_context()
+        self._polls = _transport(timing, tls, connections=2)
+        self._calls = _transport(timing, tls, connections=64)
         self._bot = PollingBot(
             token=config.bot_token or "unset",
             base_url=config.base_url,
@@ -192,7 +195,7 @@ def _redact(record: logging.LogRecord) -> bool:
     return True
 
 
-def _transport(timing: Timing, *, connections: int) -> Transport:
+def _transport(timing: Timing, tls: ssl.SSLContext, *, connections: int) -> Transport:
     return Transport(
         connection_pool_size=connections,
         connect_timeout=timing.connect_s,
@@ -200,6 +203,7 @@ def _transport(timing: Timing, *, connections: int) -> Transport:
         read_timeout=timing.answer_s,
         write_timeout=timing.answer_s,
         media_write_timeout=timing.upload_s,
+        httpx_kwargs={"verify": tls},
     )
 
 

@@ -1,0 +1,118 @@
+"""A Telegram adapter at work against a Telegram server, for tests."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+from typing_extensions import override
+
+from bots.config import TelegramConfig
+from bots.telegram.adapter import TelegramAdapter
+from bots.telegram.api import Timing
+from bus.messages import Inbound
+from bus.ports import CommandInfo, Intake, Link, Reason
+from tests.fakes.telegram import TelegramServer
+
+COMMANDS = (
+    CommandInfo(name="help", help="Show this help"),
+    CommandInfo(name="new", help="Start a new conversation"),
+)
+
+FAST = Timing(
+    poll_s=2,
+    connect_s=2.0,
+    answer_s=1.0,
+    upload_s=4.0,
+    retry_min_s=0.01,
+    retry_max_s=0.05,
+    refused_s=0.05,
+)
+"""Short waits; long polls are ended by what happens, not by time."""
+
+
+class Recorder(Intake):
+    """An intake that remembers, and refuses on demand.
+
+    Attributes:
+        got: What was accepted.
+        offered: Event ids that were offered, accepted or not.
+        dropped: What the adapter itself ignored.
+        refusals: Raised by the next calls, first first.
+    """
+
+    def __init__(self) -> None:
+        self.got: list[Inbound] = []
+        self.offered: list[str] = []
+        self.dropped: list[tuple[str, Reason, str]] = []
+        self.refusals: list[Exception] = []
+
+    @override
+    async def receive(self, inbound: Inbound) -> Reason:
+        self.offered.append(inbound.event_id)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.got.append(inbound)
+        return Reason.ACCEPTED
+
+    @override
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        self.dropped.append((channel, reason, detail))
+
+    @property
+    def texts(self) -> list[str]:
+        return [inbound.text for inbound in self.got]
+
+
+def config_for(telegram: TelegramServer, *, token: str | None = None) -> TelegramConfig:
+    """Return the section that points at the server."""
+    return TelegramConfig(
+        enabled=True,
+        bot_token=telegram.token if token is None else token,
+        base_url=telegram.base_url,
+        base_file_url=telegram.base_file_url,
+    )
+
+
+def adapter_for(telegram: TelegramServer, *, timing: Timing = FAST) -> TelegramAdapter:
+    """Return an adapter that does not run."""
+    return TelegramAdapter(config_for(telegram), COMMANDS, timing=timing)
+
+
+@asynccontextmanager
+async def running(adapter: TelegramAdapter, intake: Intake) -> AsyncIterator[None]:
+    """Run an adapter; cancel it at the end."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(partial(_run, adapter, intake))
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def _run(
+    adapter: TelegramAdapter, intake: Intake, *, task_status: anyio.abc.TaskStatus[None]
+) -> None:
+    await adapter.run(intake, task_status=task_status)
+
+
+@asynccontextmanager
+async def talking(
+    telegram: TelegramServer, *, timing: Timing = FAST
+) -> AsyncIterator[tuple[TelegramAdapter, Recorder]]:
+    """Run an adapter with a recording intake, connected."""
+    adapter, recorder = adapter_for(telegram, timing=timing), Recorder()
+    async with running(adapter, recorder):
+        await linked(adapter, Link.CONNECTED)
+        yield adapter, recorder
+
+
+async def linked(adapter: TelegramAdapter, link: Link) -> str:
+    """Wait for a state of the connection; return its detail."""
+    await until(lambda: adapter.health().link is link)
+    return adapter.health().detail
+
+
+async def until(predicate: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Wait until something holds, bounded."""
+    with anyio.fail_after(timeout_s):
+        while not predicate():  # noqa: ASYNC110  what is waited for tells nobody
+            await anyio.sleep(0.005)

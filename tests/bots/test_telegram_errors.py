@@ -1,0 +1,151 @@
+"""What Telegram's failures mean for a delivery, and what no text may tell."""
+
+import logging
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    TelegramError,
+    TimedOut,
+)
+
+from bots.telegram.api import BadAnswer, Flooded, quiet_loggers
+from bots.telegram.errors import delivery_error, refuses_entities, refuses_picture
+from bots.telegram.state import CONTESTED, trouble_of
+from bus.ports import Link
+
+SECRET = "123456:AAsecret"
+URL = f"https://api.telegram.org/bot{SECRET}/sendMessage"
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    retryable: bool = False
+    ambiguous: bool = False
+    target_gone: bool = False
+    retry_after_s: float | None = None
+
+
+REFUSED = Meaning()
+LATER = Meaning(retryable=True)
+UNCERTAIN = Meaning(retryable=True, ambiguous=True)
+GONE = Meaning(target_gone=True)
+
+CASES: list[tuple[Exception, Meaning]] = [
+    (Flooded(7), Meaning(retryable=True, retry_after_s=7.0)),
+    (BadAnswer(500), LATER),
+    (BadAnswer(502), LATER),
+    (BadAnswer(504), LATER),
+    (BadAnswer(302), LATER),
+    (BadAnswer(413), REFUSED),
+    (BadAnswer(200), UNCERTAIN),
+    (TimeoutError(), UNCERTAIN),
+    (TimedOut(), UNCERTAIN),
+    (caused(TimedOut(), httpx.ReadTimeout("")), UNCERTAIN),
+    (caused(TimedOut(), httpx.WriteTimeout("")), UNCERTAIN),
+    (caused(TimedOut(), httpx.ConnectTimeout("")), LATER),
+    (caused(TimedOut(), httpx.PoolTimeout("")), LATER),
+    (caused(NetworkError("x"), httpx.ConnectError("")), LATER),
+    (caused(NetworkError("x"), httpx.ProxyError("")), LATER),
+    (caused(NetworkError("x"), httpx.ReadError("")), UNCERTAIN),
+    (caused(NetworkError("x"), httpx.WriteError("")), UNCERTAIN),
+    (caused(NetworkError("x"), httpx.RemoteProtocolError("")), UNCERTAIN),
+    (caused(NetworkError("x"), httpx.UnsupportedProtocol("")), REFUSED),
+    (caused(NetworkError("x"), httpx.InvalidURL("")), REFUSED),
+    (TelegramError("The answer is not JSON"), UNCERTAIN),
+    (KeyError("result"), Meaning(ambiguous=True)),
+    (InvalidToken("Unauthorized"), Meaning(retryable=True, retry_after_s=60.0)),
+    (Conflict("Conflict"), LATER),
+    (ChatMigrated(-100), REFUSED),
+    (Forbidden("Forbidden: bot was blocked by the user"), REFUSED),
+    (Forbidden("Forbidden: bot was kicked from the supergroup chat"), REFUSED),
+    (Forbidden("Forbidden: user is deactivated"), REFUSED),
+    (Forbidden("Forbidden: bot can't initiate conversation with a user"), REFUSED),
+    (BadRequest("Bad Request: chat not found"), REFUSED),
+    (BadRequest("Bad Request: message is too long"), REFUSED),
+    (BadRequest("Bad Request: message text is empty"), REFUSED),
+    (BadRequest("Bad Request: not enough rights to send text messages"), REFUSED),
+    (BadRequest("Bad Request: message thread not found"), GONE),
+    (BadRequest("Bad Request: TOPIC_CLOSED"), GONE),
+    (BadRequest("Bad Request: message to be replied not found"), GONE),
+    (BadRequest("Bad Request: message to edit not found"), GONE),
+    (BadRequest("Bad Request: message can't be edited"), GONE),
+]
+
+
+@pytest.mark.parametrize(("error", "meaning"), CASES, ids=lambda case: repr(case)[:60])
+def test_every_failure_carries_its_decision(error: Exception, meaning: Meaning) -> None:
+    result = delivery_error(error)
+    assert meaning == Meaning(
+        retryable=result.retryable,
+        ambiguous=result.ambiguous,
+        target_gone=result.target_gone,
+        retry_after_s=result.retry_after_s,
+    )
+    assert result.user_message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        caused(NetworkError(f"httpx.ConnectError: {URL}"), httpx.ConnectError(URL)),
+        caused(TimedOut(URL), httpx.ReadTimeout(URL)),
+        BadRequest(f"Bad Request: {URL}"),
+        Forbidden(f"Forbidden: {URL}"),
+        InvalidToken(f"The token `{SECRET}` was rejected by the server."),
+        TelegramError(URL),
+        KeyError(URL),
+    ],
+)
+def test_no_text_tells_the_token(error: Exception) -> None:
+    told = trouble_of(error, base_url=URL, refused_s=60.0).detail
+    assert SECRET not in delivery_error(error).user_message
+    assert SECRET not in told
+
+
+@pytest.mark.parametrize(
+    ("error", "link", "words", "wait"),
+    [
+        (InvalidToken(), Link.FAILED, "@BotFather", 60.0),
+        (Conflict("terminated"), Link.RECONNECTING, CONTESTED, None),
+        (Flooded(3), Link.RECONNECTING, "429", 3.0),
+        (BadAnswer(502), Link.RECONNECTING, "HTTP 502", None),
+        (BadAnswer(404), Link.RECONNECTING, "not the Bot API", None),
+        (TimeoutError(), Link.RECONNECTING, "cannot be reached at api.telegram.org", None),
+    ],
+)
+def test_trouble_is_told_with_what_to_do(
+    error: Exception, link: Link, words: str, wait: float | None
+) -> None:
+    trouble = trouble_of(error, base_url="https://api.telegram.org/bot", refused_s=60.0)
+    assert (trouble.link, trouble.retry_after_s) == (link, wait)
+    assert words in trouble.detail
+
+
+def test_repairs_are_recognised() -> None:
+    assert refuses_entities(BadRequest("Bad Request: can't parse entities: x"))
+    assert refuses_entities(BadRequest("Bad Request: ENTITY_BOUNDS_INVALID"))
+    assert not refuses_entities(BadRequest("Bad Request: chat not found"))
+    assert refuses_picture(BadRequest("Bad Request: PHOTO_INVALID_DIMENSIONS"))
+    assert refuses_picture(BadRequest("Bad Request: IMAGE_PROCESS_FAILED"))
+    assert not refuses_picture(BadRequest("Bad Request: chat not found"))
+
+
+def test_logged_urls_lose_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    quiet_loggers()
+    caplog.set_level(logging.DEBUG, logger="httpx")
+    logging.getLogger("httpx").info('HTTP Request: %s %s "%d"', "POST", URL, 200)
+    assert "POST https://api.telegram.org/bot<token>/sendMessage" in caplog.text
+    assert SECRET not in caplog.text

@@ -1,0 +1,285 @@
+"""Receiving on Telegram: nothing is confirmed before it was kept, and the health tells the truth."""
+
+import logging
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from bots.config import TelegramConfig
+from bots.telegram.adapter import TelegramAdapter, build
+from bots.telegram.state import CONTESTED
+from bus.errors import IntakeClosed, IntakeFull
+from bus.ports import Adapter, Finds, Link, Patches, Reason, Signs
+from tests.bots.telegram_rig import (
+    COMMANDS,
+    FAST,
+    Recorder,
+    adapter_for,
+    config_for,
+    linked,
+    running,
+    talking,
+    until,
+)
+from tests.fakes.telegram import TelegramServer
+from tests.fakes.telegram_chats import Upload
+
+GROUP = -1001234567890
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[TelegramServer]:
+    async with TelegramServer() as server:
+        yield server
+        assert server.violations == []
+
+
+async def test_is_the_adapter_that_the_registry_builds(telegram: TelegramServer) -> None:
+    adapter = build(config_for(telegram), COMMANDS)
+    assert isinstance(adapter, Adapter)
+    assert isinstance(adapter, Signs)
+    assert not isinstance(adapter, Patches | Finds)
+    assert adapter.name == "telegram"
+    assert adapter.capabilities.sign_refresh_s == 4.0
+    assert adapter.health().link is Link.STOPPED
+
+
+async def test_messages_arrive_in_order_and_are_confirmed(telegram: TelegramServer) -> None:
+    for number in range(150):  # more than one batch
+        telegram.dm(f"message {number}")
+    async with talking(telegram) as (adapter, recorder):
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+        telegram.dm("and one while waiting")
+        await telegram.wait_for(lambda: len(recorder.got) == 151)
+        assert adapter.health().detail == ""
+        assert adapter.health().last_event_at is not None
+    assert recorder.texts[:150] == [f"message {number}" for number in range(150)]
+    assert recorder.offered == sorted(recorder.offered)
+
+
+async def test_is_introduced_and_lists_its_commands(telegram: TelegramServer) -> None:
+    telegram.webhook = "https://old.example/hook"
+    telegram.dm("waiting since before")
+    async with talking(telegram) as (_, recorder):
+        await telegram.wait_for(lambda: recorder.got)
+    assert telegram.webhook == ""
+    assert recorder.got[0].key.workspace == str(telegram.bot_id)
+    assert telegram.commands == [
+        {"command": "help", "description": "Show this help"},
+        {"command": "new", "description": "Start a new conversation"},
+    ]
+    assert telegram.allowed_updates == ["message", "edited_message"]
+
+
+async def test_a_refused_command_list_does_no_harm(telegram: TelegramServer) -> None:
+    telegram.fail("setMyCommands", status=400, description="Bad Request: BOT_COMMAND_INVALID")
+    telegram.dm("hello")
+    async with talking(telegram) as (_, recorder):
+        await telegram.wait_for(lambda: recorder.got)
+    assert telegram.commands == []
+
+
+async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
+    telegram.add_forum(GROUP)
+    topic = telegram.add_topic(GROUP, "Plans")
+    async with talking(telegram) as (adapter, recorder):
+        root = telegram.mention(GROUP, "in General")
+        telegram.mention(GROUP, "in a topic", thread=topic)
+        await telegram.wait_for(lambda: len(recorder.got) == 2)
+        general, topical = recorder.got
+        answer = int(await adapter.send(general.place, "Yes?", key="a"))
+        telegram.say(GROUP, "go on", reply_to=answer)
+        telegram.say(GROUP, "the bot cannot see this")
+        await telegram.wait_for(lambda: len(recorder.got) == 3)
+    assert (general.text, general.key.topic) == ("in General", str(root))
+    assert (topical.key.topic, topical.place.thread) == (str(topic), str(topic))
+    assert recorder.got[2].replies_to == (str(answer),)
+    assert recorder.got[2].addressed
+    assert ("telegram", Reason.UNSUPPORTED, "forum_topic_created") in recorder.dropped
+
+
+async def test_files_are_described(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (_, recorder):
+        upload = Upload(name="plan.pdf", content=b"%PDF", mime="application/pdf")
+        telegram.send_file(1001, upload, caption="read this")
+        await telegram.wait_for(lambda: recorder.got)
+    (inbound,) = recorder.got
+    assert inbound.text == "read this"
+    assert [(file.name, file.size_bytes) for file in inbound.attachments] == [("plan.pdf", 4)]
+
+
+async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramServer) -> None:
+    said = telegram.dm("first")
+    telegram.edit(1001, said, "second thoughts")
+    telegram.push({"message": {"message_id": 7, "chat": {"id": 1001, "type": "private"}}})
+    telegram.push({"message": "nonsense"})
+    telegram.push({"message": {"message_id": 8, "date": 10**18, "chat": {"id": 1, "type": "?"}}})
+    telegram.dm("last")
+    async with talking(telegram) as (_, recorder):
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert recorder.texts == ["first", "last"]
+    assert recorder.dropped[0] == ("telegram", Reason.UNSUPPORTED, "edited_message")
+    assert [detail for _, _, detail in recorder.dropped[1:]] == ["unreadable update"] * 3
+
+
+@pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])
+async def test_what_is_not_kept_comes_again_in_order(
+    telegram: TelegramServer, refusal: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter, recorder = adapter_for(telegram), Recorder()
+    first, second = telegram.dm("one"), telegram.dm("two")
+    recorder.refusals = [refusal] * 3
+    async with running(adapter, recorder):
+        await telegram.wait_for(lambda: recorder.offered)
+        assert telegram.confirmed == []
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+        await until(lambda: adapter.health().detail == "")
+    assert recorder.texts == ["one", "two"]
+    assert [inbound.message_id for inbound in recorder.got] == [str(first), str(second)]
+    assert len(set(recorder.offered[:4])) == 1
+    warned = [record for record in caplog.records if "was not accepted" in record.message]
+    assert len(warned) == 1
+    assert type(refusal).__name__ in warned[0].message
+
+
+async def test_a_refusing_intake_shows_in_the_health(telegram: TelegramServer) -> None:
+    telegram.dm("one")
+    adapter, recorder = adapter_for(telegram), Recorder()
+    recorder.refusals = [IntakeFull() for _ in range(10_000)]
+    async with running(adapter, recorder):
+        await until(lambda: "IntakeFull" in adapter.health().detail)
+        assert adapter.health().link is Link.CONNECTED
+        recorder.refusals.clear()
+        await until(lambda: adapter.health().detail == "")
+
+
+async def test_a_stop_confirms_nothing_that_was_not_kept(telegram: TelegramServer) -> None:
+    telegram.dm("one")
+    recorder = Recorder()
+    recorder.refusals = [IntakeClosed() for _ in range(10_000)]
+    async with running(adapter_for(telegram), recorder):
+        await telegram.wait_for(lambda: recorder.offered)
+    later = Recorder()
+    async with running(adapter_for(telegram), later):
+        await telegram.wait_for(lambda: later.got)
+    assert later.got[0].event_id == recorder.offered[0]
+
+
+async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (adapter, recorder):
+        telegram.fail("getUpdates", status=502, body="<html>bad gateway</html>")
+        telegram.fail("getUpdates", status=429, parameters={"retry_after": 1})
+        telegram.fail("getUpdates", drop="before")
+        telegram.fail("getMe", status=500)
+        telegram.fail("deleteWebhook", drop="after")
+        telegram.disconnect_all()
+        await linked(adapter, Link.RECONNECTING)
+        telegram.dm("still there?")
+        await telegram.wait_for(lambda: recorder.got)
+        await linked(adapter, Link.CONNECTED)
+    assert recorder.texts == ["still there?"]
+    assert adapter.health().link is Link.STOPPED
+
+
+async def test_unreachable_is_told_and_survived(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (adapter, recorder):
+        await telegram.refuse()
+        detail = await linked(adapter, Link.RECONNECTING)
+        assert f"127.0.0.1:{telegram.port}" in detail
+        telegram.dm("after the storm")
+        await telegram.accept()
+        await telegram.wait_for(lambda: recorder.got)
+
+
+async def test_a_wrong_token_fails_until_it_is_right(telegram: TelegramServer) -> None:
+    telegram.revoke()
+    adapter, recorder = adapter_for(telegram), Recorder()
+    async with running(adapter, recorder):
+        detail = await linked(adapter, Link.FAILED)
+        assert "channels.telegram.bot_token" in detail
+        assert telegram.token not in detail
+        telegram.revoke(revoked=False)
+        await linked(adapter, Link.CONNECTED)
+
+
+async def test_a_token_revoked_while_running(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (adapter, _):
+        telegram.revoke()
+        await linked(adapter, Link.FAILED)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TelegramConfig(bot_token=""),
+        TelegramConfig(bot_token="1:a b"),
+        TelegramConfig(bot_token="1:a\n"),
+        TelegramConfig(bot_token="1:ü"),
+        TelegramConfig(bot_token="1:a", mode="webhook"),
+    ],
+    ids=["unset", "blank", "newline", "umlaut", "webhook"],
+)
+async def test_hopeless_configuration_ends_with_a_reason(config: TelegramConfig) -> None:
+    adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
+    assert adapter.health().link is Link.FAILED
+    assert "channels.telegram." in adapter.health().detail
+
+
+@pytest.mark.parametrize("base_url", ["nonsense", "http://127.0.0.1:1/bot", "http://[::1/bot"])
+async def test_a_wrong_base_url_is_told(base_url: str) -> None:
+    config = TelegramConfig(bot_token="1:a", base_url=base_url)
+    adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
+    async with running(adapter, Recorder()):
+        detail = await linked(adapter, Link.RECONNECTING)
+    assert "base_url" in detail
+
+
+async def test_a_second_poller_is_told_and_outlived(telegram: TelegramServer) -> None:
+    recorder, rival_recorder = Recorder(), Recorder()
+    adapter, rival = adapter_for(telegram), adapter_for(telegram)
+    async with running(adapter, recorder):
+        await linked(adapter, Link.CONNECTED)
+        async with running(rival, rival_recorder):
+            await until(lambda: adapter.health().detail == CONTESTED)
+            await until(lambda: rival.health().detail == CONTESTED)
+            assert adapter.health().link is Link.RECONNECTING
+        telegram.dm("whoever hears")
+        await telegram.wait_for(lambda: recorder.got)
+        await linked(adapter, Link.CONNECTED)
+        assert adapter.health().detail == ""
+
+
+async def test_a_webhook_set_by_others_is_removed(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (_, recorder):
+        telegram.webhook = "https://other.example/hook"
+        telegram.disconnect_all()
+        telegram.dm("hello")
+        await telegram.wait_for(lambda: recorder.got)
+    assert telegram.webhook == ""
+
+
+async def test_cancelling_a_long_poll_is_clean(telegram: TelegramServer) -> None:
+    with anyio.fail_after(1.0):
+        async with talking(telegram) as (adapter, _):
+            await telegram.wait_for(lambda: len(telegram.calls("getUpdates")) >= 2)
+    assert adapter.health().link is Link.STOPPED
+    async with running(adapter, Recorder()):  # and can be started again
+        await linked(adapter, Link.CONNECTED)
+
+
+async def test_no_log_line_holds_the_token(
+    telegram: TelegramServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    telegram.fail("getUpdates", status=404, body=f"no such page: /bot{telegram.token}/getUpdates")
+    telegram.fail("getUpdates", status=200, body=f"<html>/bot{telegram.token}</html>")
+    async with talking(telegram) as (_, recorder):
+        telegram.dm("secret words")
+        await telegram.wait_for(lambda: recorder.got)
+        telegram.revoke()
+        await telegram.wait_for(lambda: len(telegram.requests) > 6 or telegram.revoked)
+    assert telegram.token not in caplog.text
+    assert "secret words" not in caplog.text
