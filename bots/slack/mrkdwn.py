@@ -1,0 +1,139 @@
+"""The tree as Slack's own mark-up (mrkdwn): every `&`, `<` and `>` of the text escaped. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from bots.text.grid import grid
+from bots.text.links import is_live, quoted
+from bots.text.tree import (
+    Block,
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+    plain,
+)
+
+_CALL = re.compile(r"@(?=(?:channel|here|everyone|group)\b|\Z)", re.IGNORECASE)
+_MARKS = {Strong: "*", Emphasis: "_", Strike: "~"}
+_HALF = re.compile(r"(?:&[a-z]{0,3}|<[^<>]*)\Z")
+_FENCE = "```"
+
+_LONGEST_TOKEN = 2_000
+"""Characters at a cut that are searched for half a link."""
+
+
+def escape(text: str) -> str:
+    """Escape plain text for a `text` field or a mrkdwn object.
+
+    >>> escape("<!channel> & co")
+    '&lt;!channel&gt; &amp; co'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def mrkdwn(blocks: Sequence[Block], *, limit: int) -> str:
+    """Write blocks as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
+    parts: list[str] = []
+    size = 0
+    for block in blocks:
+        parts.append(_block(block))
+        size += len(parts[-1]) + 2
+        if size > limit:
+            break
+    return _cut("\n\n".join(parts).strip("\n"), limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head = text[: limit - len(_FENCE) - 2]
+    head = head[:-_LONGEST_TOKEN] + _HALF.sub("", head[-_LONGEST_TOKEN:])
+    return f"{head}…\n{_FENCE}" if head.count(_FENCE) % 2 else f"{head}…"
+
+
+def _block(block: Block) -> str:  # noqa: PLR0911 - one return per kind
+    match block:
+        case Heading(children=children):
+            words = _text(plain(children).replace("\n", " "))
+            return f"*{words}*" if words.strip() else ""
+        case Paragraph(children=children):
+            return _inlines(children)
+        case Listing():
+            return _listing(block)
+        case Quote(children=children):
+            return "\n".join(f"> {line}" for line in _stack(children).split("\n"))
+        case CodeBlock(text=text):
+            return _pre(text)
+        case Table():
+            return _pre(grid(block))
+        case Rule():
+            return "———"
+
+
+def _stack(blocks: Iterable[Block]) -> str:
+    return "\n".join(map(_block, blocks))
+
+
+def _listing(listing: Listing) -> str:
+    lines = []
+    for index, item in enumerate(listing.items):
+        marker = "• " if listing.start is None else f"{listing.start + index}. "
+        first, *rest = _stack(item).split("\n")
+        lines.append(marker + first)
+        lines += [f"    {line}" for line in rest]
+    return "\n".join(lines)
+
+
+def _pre(code: str) -> str:
+    inner = escape(code.replace(_FENCE, "`\u2060`\u2060`"))
+    return f"{_FENCE}\n{inner}\n{_FENCE}"
+
+
+def _inlines(inlines: Iterable[Inline]) -> str:
+    return "".join(map(_inline, inlines))
+
+
+def _inline(inline: Inline) -> str:  # noqa: PLR0911 - one return per kind
+    match inline:
+        case Text(text=text):
+            return _text(text)
+        case Code(text=text):
+            return f"`{escape(text)}`" if "`" not in text and text.strip() else _text(text)
+        case Break():
+            return "\n"
+        case Link(url=url, children=children):
+            return _link(url, plain(children))
+        case Image(url=url, alt=alt):
+            return _link(url, alt or "image")
+        case _:
+            return _styled(inline)
+
+
+def _styled(inline: Strong | Emphasis | Strike) -> str:
+    inner = _inlines(inline.children)
+    mark = _MARKS[type(inline)]
+    return f"{mark}{inner}{mark}" if inner.strip() else inner
+
+
+def _link(url: str, label: str) -> str:
+    words = _text(label.replace("\n", " "))
+    if not is_live(url):
+        return f"{words} ({_text(url)})"
+    return f"<{escape(quoted(url))}|{words}>" if words.strip() else escape(url)
+
+
+def _text(text: str) -> str:
+    return _CALL.sub("@\u2060", escape(text))

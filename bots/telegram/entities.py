@@ -1,0 +1,155 @@
+"""Text with entities as Telegram wants them: offsets in UTF-16 units, properly nested, trimmed. Pure."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from bots.text.characters import utf16_length
+
+_NAME = re.compile(r"(?<![A-Za-z0-9_])@(?=\w|\Z)")
+_RANK = ("text_link", "pre", "code", "blockquote", "bold", "italic", "strikethrough")
+"""What is kept first when there are too many entities."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A formatted stretch: `offset` and `length` in UTF-16 code units.
+
+    Attributes:
+        type: bold, italic, strikethrough, code, pre, text_link or blockquote.
+        url: Of a text_link, else "".
+        language: Of a pre, else "".
+    """
+
+    type: str
+    offset: int
+    length: int
+    url: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormattedText:
+    """A message's text and its entities, outer before inner."""
+
+    text: str
+    entities: tuple[Entity, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """A style that is being written; `start` moves when code interrupts it."""
+
+    type: str
+    url: str
+    start: int
+
+
+class Writer:
+    """Collects text and entities.
+
+    Code is never inside bold and the like (Telegram forbids it): they end before it and go on after it.
+    Inside a link, code is plain text.
+
+    Args:
+        bare: Write code as harmless text under its entity, because the entity may be dropped.
+    """
+
+    def __init__(self, *, bare: bool) -> None:
+        self._bare = bare
+        self._parts: list[str] = []
+        self._units = 0
+        self._entities: list[Entity] = []
+        self._open: list[_Open] = []
+        self._indent = ""
+
+    def text(self, text: str) -> None:
+        """Write words of the author: names in it do not become mentions."""
+        self.raw(_NAME.sub("@\u2060", text))
+
+    def raw(self, text: str) -> None:
+        """Write text as it is, indented after line ends."""
+        self._put(text.replace("\n", "\n" + self._indent) if self._indent else text)
+
+    def code(self, code: str, *, kind: str, language: str = "") -> None:
+        """Write code as `code` or `pre`."""
+        if any(style.type == "text_link" for style in self._open):
+            self.text(code)
+            return
+        for style in self._open:
+            if style.type != "blockquote":
+                self._close(style)
+        start = self._units
+        self._put(_NAME.sub("@\u2060", code) if self._bare else code)
+        self._entities.append(
+            Entity(type=kind, offset=start, length=self._units - start, language=language)
+        )
+        for style in self._open:
+            if style.type != "blockquote":
+                style.start = self._units
+
+    @contextmanager
+    def style(self, kind: str, *, url: str = "") -> Iterator[None]:
+        """Give what is written inside a style; a style within itself changes nothing."""
+        if any(style.type == kind for style in self._open):
+            yield
+            return
+        style = _Open(type=kind, url=url, start=self._units)
+        self._open.append(style)
+        yield
+        self._open.remove(style)
+        self._close(style)
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """Indent the lines that begin inside by two more spaces."""
+        before, self._indent = self._indent, self._indent + "  "
+        yield
+        self._indent = before
+
+    def finish(self) -> FormattedText:
+        """Return the message: trimmed as Telegram would trim it, entities without blank edges."""
+        text = "".join(self._parts)
+        lead = min(
+            [len(text) - len(text.lstrip())]
+            + [entity.offset for entity in self._entities if entity.type == "pre"]
+        )
+        entities = _trimmed(text, self._entities)
+        shifted = (replace(entity, offset=entity.offset - lead) for entity in entities)
+        ordered = sorted(shifted, key=lambda entity: (entity.offset, -entity.length))
+        return FormattedText(text=text[lead:].rstrip(), entities=tuple(ordered))
+
+    def _put(self, text: str) -> None:
+        self._parts.append(text)
+        self._units += utf16_length(text)
+
+    def _close(self, style: _Open) -> None:
+        if self._units > style.start:
+            self._entities.append(
+                Entity(
+                    type=style.type,
+                    offset=style.start,
+                    length=self._units - style.start,
+                    url=style.url,
+                )
+            )
+
+
+def limited(message: FormattedText, most: int) -> FormattedText:
+    """Drop formatting beyond `most` entities, links last."""
+    ranked = sorted(message.entities, key=lambda entity: _RANK.index(entity.type))[:most]
+    ordered = sorted(ranked, key=lambda entity: (entity.offset, -entity.length))
+    return FormattedText(text=message.text, entities=tuple(ordered))
+
+
+def _trimmed(text: str, entities: list[Entity]) -> Iterator[Entity]:
+    """Take blanks off both ends of every entity; drop those that hold nothing else."""
+    units = text.encode("utf-16-le")
+    for entity in entities:
+        content = units[entity.offset * 2 : (entity.offset + entity.length) * 2].decode("utf-16-le")
+        if not content.strip():
+            continue
+        lead = 0 if entity.type == "pre" else len(content) - len(content.lstrip())
+        kept = content[lead:].rstrip()
+        yield replace(entity, offset=entity.offset + lead, length=utf16_length(kept))

@@ -1,0 +1,152 @@
+"""Markdown to Telegram's text and entities. Pure."""
+
+import re
+from collections.abc import Sequence
+
+from bots.telegram.entities import Entity, FormattedText, Writer, limited
+from bots.text.characters import is_visible, utf16_length
+from bots.text.grid import grid
+from bots.text.links import is_live
+from bots.text.markdown import parse
+from bots.text.tree import (
+    Block,
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+    plain,
+)
+
+__all__ = ["Entity", "FormattedText", "fits", "render"]
+
+MAX_TEXT = 4_096
+"""UTF-16 code units of a message after parsing."""
+
+MAX_ENTITIES = 100
+"""Entities of a message that Telegram heeds."""
+
+EMPTY = "…"
+"""Stands for a reply without text: Telegram refuses an empty message."""
+
+_SCHEMES = ("mailto:", "tg://")
+_MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
+_STYLES = {Strong: "bold", Emphasis: "italic", Strike: "strikethrough"}
+
+
+def render(markdown: str) -> FormattedText:
+    """Render one message. Nothing in it mentions anybody; formatting beyond 100 entities is dropped.
+
+    >>> render("**a** `b`")
+    FormattedText(text='a b', entities=(Entity(type='bold', offset=0, length=1, url='', language=''),\
+ Entity(type='code', offset=2, length=1, url='', language='')))
+    """
+    blocks = parse(markdown)
+    message = _write(blocks, bare=False)
+    if len(message.entities) > MAX_ENTITIES:
+        # Code whose entity is dropped would be live text, so everything is written as such.
+        message = limited(_write(blocks, bare=True), MAX_ENTITIES)
+    return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
+
+
+def fits(markdown: str) -> bool:
+    """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
+    if len(markdown) > MAX_TEXT * 8:
+        return False
+    message = _write(parse(markdown), bare=False)
+    return utf16_length(message.text) <= MAX_TEXT and len(message.entities) <= MAX_ENTITIES
+
+
+def _write(blocks: Sequence[Block], *, bare: bool) -> FormattedText:
+    renderer = _Renderer(Writer(bare=bare))
+    renderer.blocks(blocks, gap="\n\n")
+    return renderer.writer.finish()
+
+
+class _Renderer:
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self._quoted = False
+
+    def blocks(self, blocks: Sequence[Block], *, gap: str) -> None:
+        for index, block in enumerate(blocks):
+            if index:
+                self.writer.raw(gap)
+            self._block(block)
+
+    def _block(self, block: Block) -> None:
+        match block:
+            case Heading(children=children):
+                with self.writer.style("bold"):
+                    self._inlines(children)
+            case Paragraph(children=children):
+                self._inlines(children)
+            case Listing():
+                self._listing(block)
+            case Quote(children=children):
+                self._quote(children)
+            case CodeBlock(text=text, language=language):
+                self.writer.code(text, kind="pre", language=language)
+            case Table():
+                self.writer.code(grid(block), kind="pre")
+            case Rule():
+                self.writer.raw("———")
+
+    def _quote(self, children: Sequence[Block]) -> None:
+        if self._quoted:  # quotations do not nest on Telegram
+            self.blocks(children, gap="\n")
+            return
+        self._quoted = True
+        with self.writer.style("blockquote"):
+            self.blocks(children, gap="\n")
+        self._quoted = False
+
+    def _listing(self, listing: Listing) -> None:
+        for index, item in enumerate(listing.items):
+            if index:
+                self.writer.raw("\n" if listing.tight else "\n\n")
+            self.writer.raw("• " if listing.start is None else f"{listing.start + index}. ")
+            with self.writer.indented():
+                self.blocks(item, gap="\n")
+
+    def _inlines(self, inlines: Sequence[Inline]) -> None:
+        for inline in inlines:
+            self._inline(inline)
+
+    def _inline(self, inline: Inline) -> None:
+        match inline:
+            case Text(text=text):
+                self.writer.text(text)
+            case Code(text=text):
+                self.writer.code(text, kind="code")
+            case Break():
+                self.writer.raw("\n")
+            case Link(url=url, children=children):
+                self._link(url, children)
+            case Image(url=url, alt=alt):
+                self._link(url, (Text(text=alt or "image", source=alt),))
+            case _:
+                with self.writer.style(_STYLES[type(inline)]):
+                    self._inlines(inline.children)
+
+    def _link(self, url: str, children: Sequence[Inline]) -> None:
+        live = is_live(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
+        if not live:
+            self._inlines(children)
+            self.writer.text(f" ({url})")
+        elif not plain(children).strip():
+            self.writer.text(url)
+        else:
+            with self.writer.style("text_link", url=url):
+                self._inlines(children)

@@ -1,0 +1,106 @@
+"""Single characters: their width on screen, where a text may be cut, what must never pass. Pure."""
+
+import re
+import unicodedata
+
+_REACH = 64
+"""How far back (characters) a cut looks for the start of a grapheme; longer clusters are hostile."""
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Mn"})
+_JOINER = "\u200d"
+
+
+def clean(text: str) -> str:
+    r"""Make hostile text harmless: no lone surrogates, no control characters but newline and tab.
+
+    Surrogate pairs become the character they stand for, lone surrogates U+FFFD; line ends become newlines.
+
+    >>> clean('a\r\nb\x00\x1b[0m \ud83d\ude00 \ud83d')
+    'a\nb[0m 😀 �'
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _SURROGATES.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _CONTROLS.sub("", text)
+
+
+def width(text: str) -> int:
+    """Return how many columns a monospace font gives the text: 2 for CJK and emoji, 0 for marks.
+
+    >>> width("ab"), width("中文"), width("e\u0301")
+    (2, 4, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(char: str) -> int:
+    if unicodedata.category(char) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def utf16_length(text: str) -> int:
+    """Return the length in UTF-16 code units, the unit of Telegram's limits and offsets.
+
+    >>> utf16_length("a中😀")
+    4
+    """
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def is_visible(text: str) -> bool:
+    r"""Tell whether a text holds anything that can be seen: more than blanks and zero-width characters.
+
+    >>> is_visible("a"), is_visible(" \u200b")
+    (True, False)
+    """
+    return any(unicodedata.category(char) not in _INVISIBLE for char in text)
+
+
+def safe_cut(text: str, at: int) -> int:
+    r"""Return the last position <= `at` that does not cut a grapheme; `at` itself if there is none near.
+
+    >>> safe_cut("ab", 1), safe_cut("xe\u0301", 2), safe_cut("x\U0001f469\u200d\U0001f680", 2)
+    (1, 1, 1)
+    """
+    if at >= len(text):
+        return len(text)
+    for position in range(at, max(at - _REACH, 0), -1):
+        if not _joined(text, position):
+            return position
+    return at
+
+
+def _joined(text: str, at: int) -> bool:
+    """Tell whether the characters on both sides of a position belong to one grapheme."""
+    before, after = text[at - 1], text[at]
+    if after.isascii() or before == "\n":
+        return False
+    if before == _JOINER or _extends(after):
+        return True
+    if _regional(before) and _regional(after):
+        return _flags_before(text, at) % 2 == 1
+    return "\u1160" <= after <= "\u11ff" and "\u1100" <= before <= "\u11ff"
+
+
+def _extends(char: str) -> bool:
+    if (
+        char == _JOINER
+        or "\U0001f3fb" <= char <= "\U0001f3ff"
+        or "\U000e0020" <= char <= "\U000e007f"
+    ):
+        return True
+    return unicodedata.category(char) in {"Mn", "Me", "Mc"}
+
+
+def _regional(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def _flags_before(text: str, at: int) -> int:
+    count = 0
+    while count < _REACH and at - count > 0 and _regional(text[at - count - 1]):
+        count += 1
+    return count

@@ -1,0 +1,215 @@
+"""The tree back to Markdown, in a platform's dialect: canonical, so that no parser can be fooled. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bots.text.tree import (
+    Block,
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+)
+
+_BACKTICKS = re.compile("`+")
+_MARKS = {Strong: "**", Emphasis: "*", Strike: "~~"}
+_DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
+
+
+class Dialect(Protocol):
+    """What differs between the platforms' Markdown."""
+
+    def text(self, text: Text) -> str:
+        """Write literal text so that nothing in it is live."""
+        ...
+
+    def code(self, code: str) -> str:
+        """Make the inside of code harmless."""
+        ...
+
+    def link(self, url: str, label: str) -> str:
+        """Write a link whose label is Markdown already."""
+        ...
+
+    def image(self, image: Image) -> str:
+        """Write an image, or a link in its place."""
+        ...
+
+    def heading(self, level: int) -> int:
+        """Return the level a heading gets."""
+        ...
+
+    def table(self, table: str) -> str:
+        """Write a table, given in GFM: as it is, or as code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line of output; `flat` lines stay at the left margin, also in lists."""
+
+    text: str
+    flat: bool = False
+
+
+def emit(blocks: Sequence[Block], dialect: Dialect, *, flat_code: bool = False) -> str:
+    """Write blocks as Markdown. `flat_code` keeps fences at the left margin where a platform needs that."""
+    return "\n".join(
+        line.text for line in _Emitter(dialect, flat=flat_code).blocks(blocks, tight=False)
+    )
+
+
+def fence(code: str, language: str) -> str:
+    r"""Fence code with more backticks than stand in it.
+
+    >>> fence("a ``` b", "py")
+    '````py\na ``` b\n````'
+    """
+    longest = max((len(run) for run in _BACKTICKS.findall(code)), default=0)
+    mark = "`" * max(3, longest + 1)
+    return f"{mark}{language.replace('`', '')}\n{code}\n{mark}"
+
+
+def code_span(code: str) -> str:
+    """Write inline code with more backticks than stand in it.
+
+    >>> code_span("a"), code_span("a`b"), code_span("`")
+    ('`a`', '``a`b``', '`` ` ``')
+    """
+    runs = {len(run) for run in _BACKTICKS.findall(code)}
+    mark = "`" * next(size for size in range(1, len(runs) + 2) if size not in runs)
+    padded = (
+        code.startswith("`")
+        or code.endswith("`")
+        or (code[:1] == code[-1:] == " " and code.strip())
+    )
+    return f"{mark} {code} {mark}" if padded else f"{mark}{code}{mark}"
+
+
+class _Emitter:
+    def __init__(self, dialect: Dialect, *, flat: bool) -> None:
+        self._dialect = dialect
+        self._flat = flat
+
+    def blocks(self, blocks: Sequence[Block], *, tight: bool) -> list[_Line]:
+        lines: list[_Line] = []
+        for index, block in enumerate(blocks):
+            if index and (not tight or _would_merge(blocks[index - 1], block)):
+                lines.append(_Line(text=""))
+            if index and isinstance(block, Listing) and isinstance(blocks[index - 1], Listing):
+                # Two lists in a row would become one: an invisible paragraph keeps them apart.
+                lines += [_Line(text="\u2060"), _Line(text="")]
+            lines += self._block(block)
+        return lines
+
+    def _block(self, block: Block) -> list[_Line]:  # noqa: PLR0911 - one return per kind
+        match block:
+            case Heading(level=level, children=children):
+                title = self._inlines(children).replace("\n", " ")
+                return [_Line(text=f"{'#' * self._dialect.heading(level)} {title}".rstrip())]
+            case Paragraph(children=children):
+                return _lines(self._inlines(children))
+            case Listing():
+                return self._listing(block)
+            case Quote(children=children):
+                return [
+                    _Line(text=f"> {line.text}".rstrip())
+                    for line in self.blocks(children, tight=False) or [_Line(text="")]
+                ]
+            case CodeBlock(text=text, language=language):
+                info = self._dialect.code(language)
+                return _lines(fence(self._dialect.code(text), info), flat=self._flat)
+            case Table():
+                return _lines(self._dialect.table(self._table(block)), flat=self._flat)
+            case Rule():
+                return [_Line(text="---")]
+
+    def _listing(self, listing: Listing) -> list[_Line]:
+        lines: list[_Line] = []
+        for index, item in enumerate(listing.items):
+            marker = "- " if listing.start is None else f"{listing.start + index}. "
+            if index and not listing.tight:
+                lines.append(_Line(text=""))
+            inner = self.blocks(item, tight=listing.tight) or [_Line(text="")]
+            if inner[0].flat:
+                lines.append(_Line(text=marker.rstrip()))
+            for number, line in enumerate(inner):
+                lead = marker if number == 0 else " " * len(marker)
+                lines.append(
+                    line
+                    if line.flat
+                    else _Line(
+                        text=(lead + line.text).rstrip(" ") if not line.text else lead + line.text
+                    )
+                )
+        return lines
+
+    def _table(self, table: Table) -> str:
+        dashes = [_DASHES[align] for align in table.alignments]
+        rows = [[self._cell(cell) for cell in row] for row in (table.header, *table.rows)]
+        rows.insert(1, dashes)
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    def _cell(self, cell: Sequence[Inline]) -> str:
+        return re.sub(r"(?<!\\)\|", r"\\|", self._inlines(cell).replace("\n", " "))
+
+    def _inlines(self, inlines: Sequence[Inline]) -> str:
+        parts: list[str] = []
+        for inline in inlines:
+            part = self._inline(inline)
+            if parts and _would_mix(parts[-1], part, inline):
+                parts.append("\u2060")
+            parts.append(part)
+        return "".join(parts)
+
+    def _inline(self, inline: Inline) -> str:  # noqa: PLR0911 - one return per kind
+        match inline:
+            case Text():
+                return self._dialect.text(inline)
+            case Code(text=text):
+                return code_span(self._dialect.code(text))
+            case Link(url=url, children=children):
+                return self._dialect.link(url, self._inlines(children))
+            case Image():
+                return self._dialect.image(inline)
+            case Break(hard=hard):
+                return "  \n" if hard else "\n"
+            case _:
+                return self._styled(inline)
+
+    def _styled(self, inline: Strong | Emphasis | Strike) -> str:
+        inner = self._inlines(inline.children)
+        mark = _MARKS[type(inline)]
+        return f"{mark}{inner}{mark}"
+
+
+def _lines(text: str, *, flat: bool = False) -> list[_Line]:
+    return [_Line(text=line, flat=flat) for line in text.split("\n")]
+
+
+def _would_mix(before: str, after: str, inline: Inline) -> bool:
+    """Tell whether two neighbours would read as one: "!" before a link, a mark before the same mark."""
+    if isinstance(inline, Text | Break):
+        return False
+    return (before.endswith("!") and after.startswith("[")) or (
+        before[-1:] == after[:1] != "" and after[0] in "*~`"
+    )
+
+
+def _would_merge(before: Block, after: Block) -> bool:
+    """Tell whether two blocks of a tight item need a blank line to stay two."""
+    return isinstance(before, Paragraph | Quote) and isinstance(after, Paragraph | Rule | Table)

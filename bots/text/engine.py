@@ -1,0 +1,118 @@
+"""markdown-it-py, set up for chat: no HTML, no references, bounded nesting, emphasis that knows CJK."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import isMdAsciiPunct, isPunctChar
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_block import StateBlock, blockquote, list_block
+from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.state_inline import Scanned
+from markdown_it.token import Token
+from markdown_it.utils import EnvType
+from typing_extensions import override
+
+from bots.text.characters import clean
+
+MAX_LEVEL = 16
+"""Quotes and lists nest to this token level (a quote is one, a list two); deeper markers stay text.
+
+markdown-it itself drops what lies beyond its `maxNesting` (20), so the limit must stay below that.
+"""
+
+BlockRule = Callable[[StateBlock, int, int, bool], bool]
+
+
+def flanking(before: str, after: str) -> tuple[bool, bool]:
+    """Tell whether a delimiter run between two characters is left- and right-flanking.
+
+    CommonMark's rule with two changes for CJK text, which has no spaces between words: CJK punctuation
+    counts as a letter, and other punctuation may stand next to a CJK character as if next to a space.
+
+    >>> flanking("：", "冒"), flanking(" ", "a"), flanking("a", ".")
+    ((True, True), (True, False), (False, True))
+    """
+    blank_before, blank_after = before.isspace(), after.isspace()
+    cjk_before, cjk_after = is_cjk(before), is_cjk(after)
+    dot_before = not cjk_before and _is_punctuation(before)
+    dot_after = not cjk_after and _is_punctuation(after)
+    left = not blank_after and (not dot_after or blank_before or dot_before or cjk_before)
+    right = not blank_before and (not dot_before or blank_after or dot_after or cjk_after)
+    return left, right
+
+
+def is_cjk(char: str) -> bool:
+    """Tell whether a character is written without spaces around words: Han, kana, Hangul, their signs."""
+    if char < "\u1100" or "\U0001f000" <= char <= "\U0001fbff":
+        return False
+    return unicodedata.east_asian_width(char) in "WFH"
+
+
+def _is_punctuation(char: str) -> bool:
+    return isMdAsciiPunct(ord(char)) or isPunctChar(char)
+
+
+def delimiters(source: str, start: int, end: int) -> tuple[bool, bool]:
+    """Tell whether the run `source[start:end]` of one of `*_~` can open and can close."""
+    before = source[start - 1] if start else " "
+    after = source[end] if end < len(source) else " "
+    left, right = flanking(before, after)
+    if source[start] != "_":
+        return left, right
+    return (
+        left and (not right or _is_punctuation(before)),
+        right and (not left or _is_punctuation(after)),
+    )
+
+
+class _InlineState(StateInline):
+    @override
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
+        end = start
+        while end < self.posMax and self.src[end] == self.src[start]:
+            end += 1
+        can_open, can_close = delimiters(self.src, start, end)
+        return Scanned(can_open, can_close, end - start)
+
+
+class _InlineParser(ParserInline):
+    @override
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
+        state = _InlineState(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
+
+
+def _bounded(rule: BlockRule) -> BlockRule:
+    def bounded(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
+        return state.level < MAX_LEVEL and rule(state, start, end, silent)
+
+    return bounded
+
+
+def _engine() -> MarkdownIt:
+    """Build a parser (0.3 ms): it keeps no state, but a shared one would be a global."""
+    engine = MarkdownIt("commonmark", {"html": False})
+    engine.inline = _InlineParser()
+    engine.enable(["table", "strikethrough"])
+    # References would make text vanish, and a piece cut off from its definitions could not be rendered.
+    engine.disable(["reference", "html_block", "html_inline", "text_join"])
+    rules = engine.block.ruler
+    rules.at("blockquote", _bounded(blockquote), {"alt": ["paragraph", "blockquote", "list"]})
+    rules.at("list", _bounded(list_block), {"alt": ["paragraph", "blockquote"]})
+    return engine
+
+
+def tokens(markdown: str) -> Sequence[Token]:
+    """Parse cleaned Markdown to markdown-it's tokens."""
+    return _engine().parse(clean(markdown))
+
+
+def block_tokens(markdown: str) -> Sequence[Token]:
+    """Parse the block structure alone: `inline` tokens keep their text in `content`."""
+    engine = _engine()
+    engine.core.ruler.enableOnly(["normalize", "block"])
+    return engine.parse(clean(markdown))

@@ -1,0 +1,261 @@
+"""Markdown to the typed tree, also while it is still being written. Pure; linear in the text's length."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from markdown_it.token import Token
+
+from bots.text.characters import clean
+from bots.text.engine import block_tokens, tokens
+from bots.text.marks import finish_inline
+from bots.text.tree import (
+    Align,
+    Block,
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+)
+
+__all__ = ["clean", "close_open", "parse"]
+
+_DEPTH = 8
+"""Inline formatting nests this deep; what lies deeper keeps its text and loses its formatting."""
+
+_WRAPPERS: dict[str, type[Strong] | type[Emphasis] | type[Strike]] = {
+    "strong_open": Strong,
+    "em_open": Emphasis,
+    "s_open": Strike,
+}
+
+
+def parse(markdown: str) -> tuple[Block, ...]:
+    """Parse Markdown (CommonMark without HTML and references, with tables and strikethrough).
+
+    >>> parse("# Hi")
+    (Heading(level=1, children=(Text(text='Hi', source='Hi'),)),)
+    """
+    return _blocks(iter(tokens(markdown)), end="")
+
+
+def _blocks(stream: Iterator[Token], end: str) -> tuple[Block, ...]:
+    blocks = []
+    for token in stream:
+        if token.type == end:
+            break
+        blocks.append(_block(token, stream))
+    return tuple(blocks)
+
+
+def _block(token: Token, stream: Iterator[Token]) -> Block:  # noqa: PLR0911 - one return per kind
+    match token.type:
+        case "heading_open":
+            return Heading(level=int(token.tag[1:]), children=_leaf(stream))
+        case "bullet_list_open" | "ordered_list_open":
+            return _listing(token, stream)
+        case "blockquote_open":
+            return Quote(children=_blocks(stream, "blockquote_close"))
+        case "table_open":
+            return _table(stream)
+        case "fence" | "code_block":
+            language = (token.info.split() or [""])[0]
+            return CodeBlock(text=token.content.removesuffix("\n"), language=language)
+        case "hr":
+            return Rule()
+        case _:
+            return Paragraph(children=_leaf(stream))
+
+
+def _leaf(stream: Iterator[Token]) -> tuple[Inline, ...]:
+    """Read a block that holds one `inline` token, and its close."""
+    children = _inlines(next(stream).children or ())
+    next(stream)
+    return children
+
+
+def _listing(opening: Token, stream: Iterator[Token]) -> Listing:
+    items, tight = [], True
+    for token in stream:
+        if token.type != "list_item_open":
+            break
+        inner, item_tight = _item(stream)
+        items.append(inner)
+        tight = tight and item_tight
+    start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
+    return Listing(start=start, tight=tight, items=tuple(items))
+
+
+def _first(opening: Token) -> int:
+    return 0 if opening.attrGet("start") == 0 else 1
+
+
+def _item(stream: Iterator[Token]) -> tuple[tuple[Block, ...], bool]:
+    """Read one item; tight when markdown-it hides its paragraphs."""
+    blocks, tight = [], True
+    for token in stream:
+        if token.type == "list_item_close":
+            break
+        if token.type == "paragraph_open":
+            tight = tight and token.hidden
+        blocks.append(_block(token, stream))
+    return tuple(blocks), tight
+
+
+def _table(stream: Iterator[Token]) -> Table:
+    rows: list[list[tuple[Inline, ...]]] = []
+    alignments: list[Align] = []
+    for token in stream:
+        match token.type:
+            case "tr_open":
+                rows.append([])
+            case "th_open" | "td_open":
+                if token.type == "th_open":
+                    alignments.append(_align(token))
+                rows[-1].append(_leaf(stream))
+            case "table_close":
+                break
+    header, *body = (tuple(row) for row in rows)
+    return Table(alignments=tuple(alignments), header=header, rows=tuple(body))
+
+
+def _align(token: Token) -> Align:
+    match str(token.attrGet("style") or "").removeprefix("text-align:"):
+        case "left":
+            return "left"
+        case "center":
+            return "center"
+        case "right":
+            return "right"
+        case _:
+            return ""
+
+
+def _inlines(children: Sequence[Token]) -> tuple[Inline, ...]:
+    """Turn markdown-it's flat inline tokens into a tree, without recursion."""
+    frames: list[tuple[Token | None, list[Inline]]] = [(None, [])]
+    for token in children:
+        if token.nesting > 0:
+            frames.append((token, []))
+        elif token.nesting < 0:
+            opening, content = frames.pop()
+            frames[-1][1].extend(_wrap(opening, content, deep=len(frames) > _DEPTH))
+        elif token.content or token.type != "text":
+            frames[-1][1].append(_inline(token))
+    return tuple(frames[0][1])
+
+
+def _wrap(opening: Token | None, content: list[Inline], *, deep: bool) -> Sequence[Inline]:
+    if opening is None or deep:
+        return content
+    if opening.type == "link_open":
+        return [Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
+    wrapper = _WRAPPERS[opening.type]
+    return [wrapper(children=tuple(content))]
+
+
+def _inline(token: Token) -> Inline:
+    match token.type:
+        case "code_inline":
+            return Code(text=token.content)
+        case "image":
+            return Image(url=str(token.attrGet("src") or ""), alt=_alt(token))
+        case "softbreak" | "hardbreak":
+            return Break(hard=token.type == "hardbreak")
+        case _:
+            return Text(text=token.content, source=token.markup or token.content)
+
+
+def _alt(image: Token) -> str:
+    """Return the plain words of an image's label, which may nest further images."""
+    words, stack = [], list(reversed(image.children or ()))
+    while stack:
+        token = stack.pop()
+        if token.type == "image":
+            stack.extend(reversed(token.children or ()))
+        elif token.type.endswith("break"):
+            words.append(" ")
+        else:
+            words.append(token.content)
+    return "".join(words)
+
+
+_HALF_LINE = re.compile(r"[ >]*(?:=+|[*+]|#{1,6}|[ :|-]*)[ ]*")
+"""A last line that may become anything: half a rule, a heading's or an item's marker, a table's second row."""
+
+_LONGEST_HALF = 200
+"""Characters of a last line above which it is taken for what it is."""
+
+
+def close_open(markdown: str) -> str:
+    r"""Close what is open at the end of a text that is still being written, so that it renders sanely.
+
+    An open fence is closed; open code, emphasis and links are closed; markers that may still
+    become anything else are held back.
+
+    >>> close_open("**bold"), close_open("see [docs](http://exa"), close_open("a\n-")
+    ('**bold**', 'see docs', 'a')
+    """
+    text = clean(markdown)
+    stream = block_tokens(text)
+    leaf = next((token for token in reversed(stream) if token.type in {"fence", "inline"}), None)
+    if leaf is not None and leaf.type == "fence":
+        return _close_fence(text, leaf)
+    head, _, last = text.rpartition("\n")
+    if last and len(last) <= _LONGEST_HALF and _HALF_LINE.fullmatch(last):
+        text = head
+        stream = block_tokens(text)
+    inlines = [token for token in stream if token.type == "inline"]
+    return _finish(text, inlines[-1].content.rstrip()) if inlines else text
+
+
+def _finish(text: str, content: str) -> str:
+    """Finish the last inline text, unless something else stands behind it."""
+    body = text.rstrip()
+    if not content or not body.endswith(content.rsplit("\n", 1)[-1]):
+        return text
+    return _replace_tail(body, content, finish_inline(content))
+
+
+def _replace_tail(body: str, content: str, finished: str) -> str:
+    """Put the finished inline text in place of the unfinished one, which may span prefixed lines."""
+    same = 0
+    for left, right in zip(content, finished, strict=False):
+        if left != right:
+            break
+        same += 1
+    dropped = content[same:]
+    lines = dropped.split("\n")
+    if len(lines) == 1:
+        return body[: len(body) - len(dropped)] + finished[same:]
+    kept = body.split("\n")[: -len(lines) + 1]
+    kept[-1] = kept[-1][: len(kept[-1]) - len(lines[0])]
+    return "\n".join(kept) + finished[same:]
+
+
+def _close_fence(text: str, fence: Token) -> str:
+    """Close the text's last fence, if it is open at the end."""
+    lines = text.removesuffix("\n").split("\n")
+    start, end = fence.map or [0, 0]
+    mark = fence.markup
+    if end < len(lines):
+        return text
+    last = lines[-1].strip(" >")
+    if len(lines) - 1 > start and last and not last.strip(mark[0]):
+        if len(last) >= len(mark):
+            return text
+        lines.pop()
+    opening = lines[start]
+    prefix = "".join(char if char in "> " else " " for char in opening[: opening.find(mark)])
+    return "\n".join([*lines, prefix + mark])

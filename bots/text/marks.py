@@ -1,0 +1,147 @@
+"""Inline marks that are open at a place in a text: what to close before a cut and to open after it. Pure."""
+
+import re
+from dataclasses import dataclass
+
+from bots.text.engine import delimiters
+
+_RUN = re.compile(r"\\.|`+|\*+|_+|~+|!?\[|\]\(?", re.DOTALL)
+_LONGEST_URL = 4_096
+
+_URL_END = re.compile(r"[^\s()\\]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+\"[^\"]*\")?\s*\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What is open at the end of a text.
+
+    Attributes:
+        opened: Open delimiter runs (`**`, `*`, `~~`, a backtick run), outermost first.
+        link: Where the link that is still being written begins, or None.
+        label: Where that link's label ends, None while the label is still open.
+        loose: Where a run at the very end begins that neither opens nor fully closes, or None.
+    """
+
+    opened: tuple[str, ...]
+    link: int | None = None
+    label: int | None = None
+    loose: int | None = None
+
+
+class _Scan:
+    """One pass over an inline text, in linear time."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.opened: list[str] = []
+        self.brackets: list[int] = []
+        self.label: int | None = None
+        self.loose: int | None = None
+        self._runs = {match[0]: match.start() for match in re.finditer("`+", text)}
+
+    def run(self) -> Marks:
+        position = 0
+        while (match := _RUN.search(self.text, position)) is not None:
+            position = self._token(match[0], match.start(), match.end())
+        link = self.brackets[-1] if self.brackets else None
+        return Marks(opened=tuple(self.opened), link=link, label=self.label, loose=self.loose)
+
+    def _token(self, token: str, start: int, end: int) -> int:
+        """Handle one token; return where to go on."""
+        match token[0]:
+            case "\\":
+                return end
+            case "`":
+                return self._code(token, start, end)
+            case "[" | "!":
+                self.brackets.append(start)
+                return end
+            case "]":
+                return self._bracket(start, end)
+            case _:
+                self._emphasis(token, start, end)
+                return end
+
+    def _code(self, run: str, start: int, end: int) -> int:
+        if end == len(self.text):
+            self.loose = start
+            return end
+        if self._runs.get(run, -1) < end:
+            self.opened.append(run)
+            return len(self.text)
+        closing = re.compile(f"(?<!`){run}(?!`)").search(self.text, end)
+        return closing.end() if closing else end
+
+    def _bracket(self, start: int, end: int) -> int:
+        if not self.brackets:
+            return end
+        if self.text.startswith("](", start):
+            closing = _URL_END.match(self.text, end)
+            if closing is None and not re.search(
+                r"\s", self.text[end : end + _LONGEST_URL].rstrip()
+            ):
+                self.label = start
+                return len(self.text)
+            end = closing.end() if closing else end
+        self.brackets.pop()
+        return end
+
+    def _emphasis(self, run: str, start: int, end: int) -> None:
+        can_open, can_close = delimiters(self.text, start, end)
+        if run[0] == "~" and len(run) != len("~~"):
+            self.loose = start if end == len(self.text) else None
+            return
+        rest = self._close(run) if can_close else run
+        if rest and end == len(self.text):
+            self.loose = end - len(rest)
+        elif rest and can_open:
+            self.opened.extend([rest[0] * 2] if len(rest) % 2 == 0 else [rest[0]])
+            if len(rest) > 1 and len(rest) % 2:
+                self.opened.append(rest[0] * 2)
+
+    def _close(self, run: str) -> str:
+        """Close what the run can close; return what is left of it."""
+        while run:
+            index = self._opener(run)
+            if index is None:
+                break
+            run = run[len(self.opened[index]) :]
+            del self.opened[index:]
+        return run
+
+    def _opener(self, run: str) -> int | None:
+        for index in range(len(self.opened) - 1, max(len(self.opened) - 9, -1), -1):
+            if run.startswith(self.opened[index]):
+                return index
+        return None
+
+
+def marks(text: str) -> Marks:
+    """Return what is open at the end of an inline text (the inside of a paragraph).
+
+    >>> marks("a **b *c").opened, marks("`x` `y").opened, marks("2 * 3").opened
+    (('**', '*'), ('`',), ())
+    """
+    return _Scan(text).run()
+
+
+def closers(opened: tuple[str, ...]) -> str:
+    """Return the text that closes open marks, innermost first."""
+    return "".join(reversed(opened))
+
+
+def finish_inline(text: str) -> str:
+    """Close what is open at the end of an inline text that is still being written.
+
+    >>> finish_inline("a **b"), finish_inline("a **b*"), finish_inline("x [y](ht"), finish_inline("a `")
+    ('a **b**', 'a **b**', 'x y', 'a')
+    """
+    found = marks(text)
+    if found.loose is not None:
+        text = text[: found.loose].rstrip()
+        found = marks(text)
+    if found.link is not None and found.label is not None:
+        bang = 2 if text[found.link] == "!" else 1
+        text = text[: found.link] + text[found.link + bang : found.label]
+        found = marks(text)
+    return text.rstrip() + closers(found.opened) if found.opened else text

@@ -1,0 +1,103 @@
+"""Cutting a paragraph: at lines, sentences, words, last of all between graphemes. Pure."""
+
+import re
+
+from bots.text.bisect import Fits, chop, largest
+from bots.text.characters import safe_cut
+from bots.text.marks import closers, marks
+
+_SENTENCE = re.compile(r"[.!?…][\"')\]*_]{0,4}\s|[。！？；]")
+_LEAD = re.compile(r"(?:\d{1,9}(?=[.)](?:\s|\Z))|(?=(?:[-+*]|#{1,6})(?:\s|\Z)|>|```|~~~|===|---))")
+_ENTITY = re.compile(r"&#?\w{0,32}\Z")
+_MARKS = "*_~`\\"
+_REACH = 64
+
+
+def cut_prose(text: str, fits: Fits) -> list[str]:
+    """Cut inline Markdown into pieces that fit; emphasis and code open at a cut go on in the next piece.
+
+    >>> cut_prose("one **two three** four", lambda piece: len(piece) <= 12)
+    ['one **two**', '**three**', 'four']
+    """
+    literal = set(marks(text).opened)
+    pieces: list[str] = []
+    lead, rest, guess = "", text, 1_000
+    while rest:
+        whole = lead + rest
+        size = largest(len(whole), guess, lambda n, whole=whole: fits(_closed(whole, n, literal)))  # type: ignore[misc]
+        guess = size
+        if size == len(whole):
+            return [*pieces, whole]
+        cut = _boundary(whole, size, len(lead))
+        if cut <= len(lead):
+            return pieces + chop(rest, fits)
+        piece = _closed(whole, cut, literal)
+        if not fits(piece):
+            cut, piece = size, _closed(whole, size, literal)
+        pieces.append(piece)
+        lead = "".join(_opened(whole[:cut], literal))
+        rest = whole[cut:].lstrip(" \n") if "`" in lead else _inert(whole[cut:].lstrip())
+    return pieces
+
+
+def _opened(text: str, literal: set[str]) -> tuple[str, ...]:
+    """Return the open marks, without those that the text never closes: they are just characters."""
+    return tuple(mark for mark in marks(text).opened if mark not in literal)
+
+
+def _closed(text: str, size: int, literal: set[str]) -> str:
+    if size == len(text):
+        return text
+    head = text[:size]
+    opened = _opened(head, literal)
+    code = opened and opened[-1].startswith("`")
+    return (head if code else head.rstrip()) + closers(opened)
+
+
+def _inert(text: str) -> str:
+    r"""Escape what would be a block's marker now that it begins a message.
+
+    >>> _inert("- x"), _inert("2. x"), _inert("-x")
+    ('\\- x', '2\\. x', '-x')
+    """
+    found = _LEAD.match(text)
+    return f"{text[: found.end()]}\\{text[found.end() :]}" if found else text
+
+
+def _boundary(text: str, size: int, floor: int) -> int:
+    """Return the best place to cut at or before `size`, in its second half if there is one."""
+    half = max(size // 2, floor + 1)
+    for cut in (text.rfind("\n", half, size), _sentence(text, half, size), _word(text, half, size)):
+        if cut > floor:
+            return _outside_link(text, cut, floor)
+    cut = safe_cut(text, size)
+    while cut > max(size - _REACH, floor + 1) and _splits_token(text, cut):
+        cut -= 1
+    return _outside_link(text, cut if cut > floor else size, floor)
+
+
+def _sentence(text: str, start: int, end: int) -> int:
+    cut = -1
+    for found in _SENTENCE.finditer(text, start, end):
+        cut = found.end()
+    return cut
+
+
+def _word(text: str, start: int, end: int) -> int:
+    return max(text.rfind(" ", start, end), text.rfind("\t", start, end))
+
+
+def _splits_token(text: str, cut: int) -> bool:
+    """Tell whether a cut parts a delimiter run, an escape or an entity."""
+    before, after = text[cut - 1], text[cut] if cut < len(text) else ""
+    if before == "\\" or (before == after and before in _MARKS):
+        return True
+    return _ENTITY.search(text[max(cut - 34, 0) : cut]) is not None
+
+
+def _outside_link(text: str, cut: int, floor: int) -> int:
+    """Move a cut out of a link, to its beginning, if that does not waste most of the piece."""
+    found = marks(text[:cut])
+    if found.link is None or found.link <= max(floor, cut // 4):
+        return cut
+    return found.link if re.compile(r"[^\]]{0,2000}\]\(").match(text, found.link) else cut

@@ -1,0 +1,244 @@
+"""Cutting Markdown into messages: between blocks, then inside them, never losing a word. Pure."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bots.text.bisect import Fits, Wrap, chop, largest, longest, most_rows
+from bots.text.characters import clean
+from bots.text.engine import block_tokens
+from bots.text.prose import cut_prose
+
+_DEPTH = 6
+"""Lists and quotes are cut by their structure to this depth; what lies deeper is cut as prose."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_MARKER = re.compile(r" {0,3}(?:[-+*]|(\d{1,9})[.)])(?: {1,4}(?! )| |\t|\Z)")
+_QUOTE = re.compile(r" {0,3}> ?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """A top-level block's source lines.
+
+    Attributes:
+        kind: markdown-it's token type, or "tail": cut already.
+        items: Of a list: the lines at which its items begin.
+    """
+
+    kind: str
+    text: str
+    items: tuple[int, ...] = ()
+
+
+def split(markdown: str, fits: Fits) -> list[str]:
+    r"""Cut Markdown into pieces that fit and render by themselves.
+
+    Blocks stay whole where they can. Fences are closed and opened again, table headers repeated,
+    lists cut between items, paragraphs at lines, sentences or words.
+
+    Args:
+        markdown: Any text; it is cleaned first.
+        fits: Tells whether a piece is one message. `fits("x")` must hold.
+
+    Returns:
+        At least one piece. Only a single character that does not fit is returned all the same.
+
+    >>> split("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
+    ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
+    """
+    text = clean(markdown)
+    return [text] if fits(text) else _cut(text, fits, depth=0) or [""]
+
+
+def _chunks(text: str) -> list[_Chunk]:
+    tops: list[tuple[str, int, list[int]]] = []
+    for token in block_tokens(text):
+        start = token.map[0] if token.map else 0
+        if token.level == 0 and token.nesting >= 0:
+            tops.append((token.type, start, []))
+        elif token.level == 1 and token.type == "list_item_open":
+            tops[-1][2].append(start - tops[-1][1])
+    lines = text.split("\n")
+    ends = [*(start for _, start, _ in tops[1:]), len(lines)]
+    return [
+        _Chunk(kind=kind, text="\n".join(lines[start:end]), items=tuple(items))
+        for (kind, start, items), end in zip(tops, ends, strict=True)
+    ]
+
+
+def _cut(text: str, fits: Fits, *, depth: int) -> list[str]:
+    chunks = _chunks(text)
+    pieces: list[str] = []
+    at, guess = 0, 8
+    while at < len(chunks):
+        count = guess = _packed(chunks, at, guess, fits)
+        if count:
+            pieces.append(_joined(chunks, at, count))
+            at += count
+        elif chunks[at].kind == "tail":
+            pieces.append(chunks[at].text)
+            at += 1
+        else:
+            *whole, tail = _broken(chunks[at], fits, depth) or [""]
+            pieces += whole
+            chunks[at] = _Chunk(kind="tail", text=tail + "\n")
+    return [piece for piece in pieces if piece.strip()]
+
+
+def _packed(chunks: Sequence[_Chunk], at: int, guess: int, fits: Fits) -> int:
+    """Return how many chunks fit together; a heading is not left behind without its text."""
+    left = len(chunks) - at
+    count = largest(left, guess, lambda n: fits(_joined(chunks, at, n)))
+    shorter = count
+    while 1 < shorter < left and chunks[at + shorter - 1].kind == "heading_open":
+        shorter -= 1
+    return shorter if shorter == count or fits(_joined(chunks, at, shorter)) else count
+
+
+def _joined(chunks: Sequence[_Chunk], at: int, count: int) -> str:
+    return "\n".join(chunk.text for chunk in chunks[at : at + count]).strip("\n")
+
+
+def _broken(chunk: _Chunk, fits: Fits, depth: int) -> list[str]:  # noqa: PLR0911 - one return per kind
+    """Cut one block that does not fit."""
+    text = chunk.text.strip("\n")
+    match chunk.kind:
+        case "fence":
+            return _fenced(text, fits)
+        case "code_block":
+            lines = [line.removeprefix("    ") for line in text.split("\n")]
+            return _rows(lines, lambda rows: "\n".join(f"    {row}" for row in rows), fits)
+        case "table_open":
+            return _tabled(text, fits)
+        case "bullet_list_open" | "ordered_list_open" if depth < _DEPTH:
+            return _listed(_items(text, chunk.items), fits, depth)
+        case "blockquote_open" if depth < _DEPTH:
+            inner = "\n".join(_QUOTE.sub("", line, count=1) for line in text.split("\n"))
+            return [
+                _quoted(piece) for piece in _cut(inner, lambda s: fits(_quoted(s)), depth=depth + 1)
+            ]
+        case _:
+            return cut_prose(text, fits)
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _grouped(
+    rows: list[str], wrap: Wrap, fits: Fits, alone: Callable[[str], list[str]]
+) -> list[str]:
+    """Cut between rows; `alone` cuts a row that does not fit by itself."""
+    pieces: list[str] = []
+    at, guess = 0, 16
+    while at < len(rows):
+        window = rows[at : at + 4 * guess + 16]
+        count = most_rows(window, guess, wrap, fits)
+        pieces += [wrap(window[:count])] if count else alone(window[0])
+        at, guess = at + (count or 1), count or guess
+    return pieces
+
+
+def _rows(rows: list[str], wrap: Wrap, fits: Fits) -> list[str]:
+    """Cut code between lines, and inside a line that is too long by itself."""
+
+    def alone(line: str) -> list[str]:
+        pieces: list[str] = []
+        size = 1_000
+        while line:
+            size = longest(line, size, lambda head: fits(wrap([head])))
+            if not size:
+                return pieces + chop(line, fits)
+            pieces.append(wrap([line[:size]]))
+            line = line[size:]
+        return pieces
+
+    return _grouped(rows, wrap, fits, alone)
+
+
+def _fenced(text: str, fits: Fits) -> list[str]:
+    opening, *body = text.split("\n")
+    found = _FENCE.match(opening)
+    mark = found[1] if found else "```"
+    last = body[-1].strip() if body else ""
+    if len(last) >= len(mark) and not last.strip(mark[0]):
+        body.pop()
+    return _rows(body, lambda rows: "\n".join([opening, *rows, mark]), fits)
+
+
+def _tabled(text: str, fits: Fits) -> list[str]:
+    """Cut a table between rows, under its header again; a row too long for a message becomes prose."""
+    header, rule, *rows = text.split("\n")
+    if not rows or not fits(f"{header}\n{rule}"):
+        return cut_prose(text, fits)
+    return _grouped(
+        rows,
+        lambda some: "\n".join([header, rule, *some]),
+        fits,
+        lambda row: cut_prose(row.strip(), fits),
+    )
+
+
+def _listed(items: list[str], fits: Fits, depth: int) -> list[str]:
+    """Cut a list between items, and an item that is too long by itself between its blocks."""
+    return _grouped(
+        items,
+        lambda some: "\n".join(some).strip("\n"),
+        fits,
+        lambda item: _item(item, fits, depth),
+    )
+
+
+def _items(text: str, starts: Sequence[int]) -> list[str]:
+    """Return the source of a list's items, numbered so that each can begin a message."""
+    lines = text.split("\n")
+    first = _MARKER.match(lines[0])
+    number = int(first[1]) if first and first[1] else None
+    items = []
+    for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
+        item = lines[start:end]
+        items.append("\n".join(item if number is None else _numbered(item, number + index)))
+    return items
+
+
+def _numbered(item: list[str], number: int) -> list[str]:
+    """Give an item its number, and its further lines the indentation that goes with it."""
+    found = _MARKER.match(item[0])
+    if found is None or found[1] is None:
+        return item
+    begin, end = found.span(1)
+    wider = len(str(number)) - (end - begin)
+    rest = (
+        [" " * wider + line if line.strip() else line for line in item[1:]]
+        if wider > 0
+        else item[1:]
+    )
+    return [f"{item[0][:begin]}{number}{item[0][end:]}", *rest]
+
+
+def _item(item: str, fits: Fits, depth: int) -> list[str]:
+    """Cut one item: its first piece keeps the marker, the others stand at the margin."""
+    found = _MARKER.match(item)
+    if found is None:
+        return cut_prose(item, fits)
+    marker, margin = found[0], " " * found.end()
+    first, *rest = item[found.end() :].split("\n")
+    inner = "\n".join([first, *(_dedented(line, found.end()) for line in rest)])
+
+    def marked(text: str) -> str:
+        return marker + text.replace("\n", f"\n{margin}")
+
+    head, *tails = _cut(inner, lambda s: fits(marked(s)), depth=depth + 1) or [""]
+    if not fits(marked(head)):
+        return chop(item, fits)
+    return [marked(head), *(piece for tail in tails for piece in _sure(tail, fits))]
+
+
+def _sure(text: str, fits: Fits) -> list[str]:
+    return [text] if fits(text) else chop(text, fits)
+
+
+def _dedented(line: str, by: int) -> str:
+    blank = len(line) - len(line.lstrip(" "))
+    return line[min(blank, by) :]
