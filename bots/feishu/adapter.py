@@ -79,6 +79,7 @@ class FeishuAdapter(Adapter, Patches, Signs):
                 "webhook mode is not available: set channels.feishu.mode to websocket"
             )
             return
+        self._vitals.trying()
         connection = LongConnection(
             app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
         )
@@ -131,7 +132,7 @@ class FeishuAdapter(Adapter, Patches, Signs):
                 refused = error.refused or not error.retryable
                 wait_s = self._timings.refused_s if refused else backoff.next_s()
                 report = self._vitals.failed if refused else self._vitals.trying
-                report(f"{self._app.host}: {error}; trying again in {wait_s:.0f} s")
+                report(f"{error}; trying again in {wait_s:.0f} s")
             await anyio.sleep(wait_s)
 
 

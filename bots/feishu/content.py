@@ -1,9 +1,9 @@
 """What a Feishu message says: its JSON content to plain text and attachments. Pure."""
 
 import json
-import mimetypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -14,6 +14,36 @@ Kind = Literal["file", "image", "audio", "video"]
 
 _FILES: Final[Mapping[str, Kind]] = {"file": "file", "audio": "audio", "media": "video"}
 _NAMES: Final[Mapping[Kind, str]] = {"file": "file", "audio": "audio.opus", "video": "video.mp4"}
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+_MIMES: Final[Mapping[str, str]] = {
+    ".csv": "text/csv",
+    ".doc": "application/msword",
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".gif": "image/gif",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".json": "application/json",
+    ".md": "text/markdown",
+    ".mov": "video/quicktime",
+    ".mp3": "audio/mpeg",
+    ".mp4": "video/mp4",
+    ".opus": "audio/ogg",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".ppt": "application/vnd.ms-powerpoint",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".wav": "audio/wav",
+    ".webp": "image/webp",
+    ".xls": "application/vnd.ms-excel",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".xml": "application/xml",
+    ".zip": "application/zip",
+}
+"""Own table: the standard library's reads files of the machine, and differs from one to the next."""
 _PICTURE: Final = "image.png"
 """Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
 
@@ -149,7 +179,7 @@ def _file(message_id: str, value: Mapping[str, object], kind: Kind) -> Iterator[
     key = _text(value, "file_key")
     if key:
         name = clean(_text(value, "file_name")).strip() or _NAMES[kind]
-        mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        mime = _MIMES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
         yield Attachment(name=name, mime=mime, kind=kind, ref=_resource(message_id, key, "file"))
 
 

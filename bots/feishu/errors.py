@@ -103,10 +103,19 @@ def delivery_error(cause: Answer | httpx.HTTPError | TimeoutError) -> FeishuErro
         return _refusal(cause)
     if isinstance(cause, _NEVER_SENT):
         return FeishuError(f"Feishu cannot be reached ({type(cause).__name__})", retryable=True)
+    if isinstance(cause, httpx.UnsupportedProtocol):
+        return bad_domain()
     if isinstance(cause, httpx.TransportError | TimeoutError):
         name = type(cause).__name__
         return FeishuError(f"Feishu did not answer ({name})", retryable=True, ambiguous=True)
     return FeishuError(f"the answer of Feishu is unreadable ({type(cause).__name__})")
+
+
+def bad_domain() -> FeishuError:
+    """Return the error of a platform address that is no web address."""
+    error = FeishuError("channels.feishu.domain is not an address such as https://open.feishu.cn")
+    error.refused = True
+    return error
 
 
 def _refusal(answer: Answer) -> FeishuError:

@@ -89,6 +89,7 @@ def _message(envelope: _Node, bot: Bot) -> Inbound:
         message_id, message.text("message_type"), message.raw("content"), bot.open_id
     )
     mentions = list(message.items("mentions"))
+    words, commanded = _command(_words(said.text, mentions, bot), bot)
     private = message.text("chat_type") == "p2p"
     return Inbound(
         event_id=header.text("event_id") or message_id,
@@ -96,9 +97,9 @@ def _message(envelope: _Node, bot: Bot) -> Inbound:
         key=_key(header, message, private=private),
         place=Place(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
         sender=sender,
-        text=_words(said.text, mentions, bot),
+        text=words,
         private=private,
-        addressed=private or any(_is_bot(mention, bot) for mention in mentions),
+        addressed=private or commanded or any(_is_bot(mention, bot) for mention in mentions),
         replies_to=_replies_to(message),
         remember=not private,
         attachments=said.attachments,
@@ -151,15 +152,19 @@ def _words(text: str, mentions: list[_Node], bot: Bot) -> str:
         name = names.get(match[1], match[1])
         return name + match[2] if name else ""
 
-    return _command(_PLACEHOLDER.sub(replaced, text).strip(), bot)
+    return _PLACEHOLDER.sub(replaced, text).strip()
 
 
-def _command(text: str, bot: Bot) -> str:
-    """Return a command without the suffix that names us: `/help@Parley` is `/help`."""
+def _command(text: str, bot: Bot) -> tuple[str, bool]:
+    """Take away the suffix of a command that names us, and tell whether there was one.
+
+    >>> _command("/help@parley me", Bot(open_id="ou_b", name="Parley"))
+    ('/help me', True)
+    """
     match = _COMMAND_SUFFIX.match(text)
     if match and match[2].casefold() == bot.name.casefold():
-        return match[1] + text[match.end() :]
-    return text
+        return match[1] + text[match.end() :], True
+    return text, False
 
 
 def _seconds(milliseconds: str) -> float | None:

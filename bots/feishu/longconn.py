@@ -104,8 +104,10 @@ class LongConnection:
         try:
             with anyio.fail_after(self._timings.connect_s):
                 answer = await self._rest.bare(_ENDPOINT, secrets)
-        except (FeishuError, TimeoutError) as error:
-            raise LinkError(f"{self._app.host} cannot be reached ({error})") from error
+        except FeishuError as error:
+            raise LinkError(f"{self._app.host}: {error}", refused=error.refused) from error
+        except TimeoutError as error:
+            raise LinkError(f"{self._app.host} did not answer in time") from error
         if answer.ok:
             return _read_address(answer.data)
         where = f"{self._app.host} (HTTP {answer.status}, code {answer.code})"

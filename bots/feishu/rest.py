@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
-from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
+from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, bad_domain, delivery_error
 from bots.feishu.timings import Timings
 
 _TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
@@ -38,17 +38,21 @@ class App:
 
     @property
     def host(self) -> str:
-        """The name people know the platform's server by."""
-        return urlsplit(self.domain).netloc or self.domain
+        """The name people know the platform's server by; "" if `domain` is no web address."""
+        try:
+            parts = urlsplit(self.domain)
+        except ValueError:
+            return ""
+        return parts.netloc if parts.scheme in {"http", "https"} and parts.hostname else ""
 
     @property
     def local(self) -> bool:
         """Whether the server is this machine, which no proxy of the environment can reach."""
-        host = urlsplit(self.domain).hostname or ""
+        name = urlsplit(self.domain).hostname if self.host else None
         try:
-            return ip_address(host).is_loopback
+            return ip_address(name or "").is_loopback
         except ValueError:
-            return host == "localhost"
+            return name == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,9 @@ class Rest:
     @asynccontextmanager
     async def pooled(self) -> AsyncIterator[None]:
         """Keep connections open between calls. Leaving waits shortly for calls that are under way."""
+        if not self._app.host:
+            yield
+            return
         self._pool = pool = self._client()
         try:
             yield
@@ -162,6 +169,8 @@ class Rest:
 
     @asynccontextmanager
     async def _connections(self) -> AsyncIterator[httpx.AsyncClient]:
+        if not self._app.host:
+            raise bad_domain()
         self._calls += 1
         try:
             if self._pool is not None:
@@ -176,18 +185,22 @@ class Rest:
 
     async def _tenant_token(self, client: httpx.AsyncClient) -> str:
         """Return a token that is good for a while. Nothing was sent when this fails."""
-        async with self._token_lock:
-            if self._token and self._clock() < self._renew_at:
-                return self._token
-            secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
-            request = _Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
-            try:
-                answer = await self._send(client, request, "")
-                self._keep(answer)
-            except FeishuError as error:
-                error.ambiguous = False
-                raise
-            return self._token
+        try:
+            with anyio.fail_after(self._timings.call_s):
+                async with self._token_lock:
+                    if not self._token or self._clock() >= self._renew_at:
+                        self._keep(await self._fetch_token(client))
+                    return self._token
+        except TimeoutError as error:
+            raise FeishuError("Feishu gave no token in time", retryable=True) from error
+        except FeishuError as error:
+            error.ambiguous = False
+            raise
+
+    async def _fetch_token(self, client: httpx.AsyncClient) -> Answer:
+        secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
+        request = _Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
+        return await self._send(client, request, "")
 
     def _keep(self, answer: Answer) -> None:
         token = answer.data.get("tenant_access_token")

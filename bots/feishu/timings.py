@@ -15,7 +15,7 @@ class Timings:
         connect_s: Bound of fetching the connection's address, and of the handshake.
         ack_s: An event is answered within this, well or badly. The platform waits 3 s.
         ping_s: Between two pings, until the platform says otherwise (its default is 120 s).
-        close_s: Bound of saying goodbye.
+        close_s: Bound of saying goodbye, and of waiting for calls that are under way then.
         parts_s: How long the parts of a split event are kept.
         backoff_min_s: First wait after an unreachable platform; doubles up to `backoff_max_s`.
         refused_s: Wait after the platform refused the app's credentials.
@@ -26,7 +26,7 @@ class Timings:
     connect_s: float = 15.0
     ack_s: float = 2.5
     ping_s: float = 120.0
-    close_s: float = 2.0
+    close_s: float = 1.0
     parts_s: float = 10.0
     backoff_min_s: float = 1.0
     backoff_max_s: float = 60.0

@@ -9,7 +9,7 @@ import pytest
 from bots.config import FeishuConfig
 from bots.feishu.adapter import build
 from bots.feishu.timings import Timings
-from bus.errors import IntakeClosed, IntakeFull
+from bus.errors import DeliveryError, IntakeClosed, IntakeFull
 from bus.messages import Place
 from bus.ports import Adapter, CommandInfo, Link, Patches, Reason, Signs
 from tests.bots.feishu_rig import Intake, adapter_for, running, until
@@ -279,6 +279,29 @@ async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
         async with running(adapter, Intake(), link=Link.CONNECTING):
             await until(lambda: "cannot be reached" in adapter.health().detail)
             assert adapter.health().link is Link.CONNECTING
+
+
+@pytest.mark.parametrize("domain", ["", "open.feishu.cn", "http://[::", "ftp://open.feishu.cn"])
+async def test_a_domain_that_is_no_address_is_named(domain: str) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu, domain=domain)
+        async with running(adapter, Intake(), link=Link.FAILED):
+            assert "channels.feishu.domain" in adapter.health().detail
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(Place(chat="oc_1"), "hi", key="k1")
+        assert not caught.value.ambiguous
+
+
+async def test_a_stopped_adapter_can_run_again() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, intake):
+            pass
+        async with running(adapter, intake):
+            message = await feishu.dm("back")
+            await feishu.wait_for(lambda: feishu.event_of(message).acked)
+    assert intake.texts == ["back"]
 
 
 async def test_the_first_answers_may_fail() -> None:

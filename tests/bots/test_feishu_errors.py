@@ -76,6 +76,7 @@ def test_a_success_that_is_no_json_may_have_arrived() -> None:
 
 def test_other_failures_are_permanent() -> None:
     assert not delivery_error(httpx.DecodingError("x")).retryable
+    assert "channels.feishu.domain" in delivery_error(httpx.UnsupportedProtocol("x")).user_message
 
 
 @pytest.mark.parametrize(
