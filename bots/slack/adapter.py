@@ -60,8 +60,8 @@ class SlackAdapter(Adapter, Finds, Signs):
             timeout_s=timers.call_s,
         )
         self._connection = Connection(self._api, self._link, timers)
-        self._outbound = Outbound(self._api)
         self._files = Files(self._api, timeout_s=timers.call_s)
+        self._outbound = Outbound(self._api, self._files)
 
     @property
     @override
@@ -104,7 +104,7 @@ class SlackAdapter(Adapter, Finds, Signs):
     @override
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._watched():
-            return await self._files.send(place, file)
+            return await self._files.send(place, file, key=key)
 
     @override
     async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:

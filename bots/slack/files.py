@@ -1,5 +1,7 @@
 """Files to Slack: ask for an address, send the bytes there, share the result."""
 
+from collections import OrderedDict
+
 import aiohttp
 import anyio
 
@@ -11,6 +13,8 @@ from bus.ports import OutgoingFile
 _MIN_BYTES_PER_S = 250_000
 """A slower upload is given up: 2 Mbit/s."""
 
+_KEYS_KEPT = 1000
+
 
 class Files:
     """Uploads files."""
@@ -18,8 +22,13 @@ class Files:
     def __init__(self, api: Api, *, timeout_s: float) -> None:
         self._api = api
         self._timeout_s = timeout_s
+        self._sent: OrderedDict[str, str] = OrderedDict()
 
-    async def send(self, place: Place, file: OutgoingFile) -> MessageId:
+    def sent_as(self, key: str) -> str:
+        """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
+        return self._sent.get(key, "")
+
+    async def send(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         """Share one file where `place` says; returns the file's id.
 
         Nobody sees anything before the last of the three calls, so only that one can be ambiguous.
@@ -34,6 +43,9 @@ class Files:
         except SlackError as error:
             error.ambiguous = False
             raise
+        self._sent[key] = ref
+        while len(self._sent) > _KEYS_KEPT:
+            self._sent.popitem(last=False)
         await self._api.call(
             lambda web: web.files_completeUploadExternal(
                 files=[{"id": ref, "title": file.name}],

@@ -1,19 +1,18 @@
 """Replies to Slack calls: messages, command answers, looking up what was sent, reactions."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.api import Api, CallbackGone
 from bots.slack.errors import BLOCK_CODES, SlackError
+from bots.slack.files import Files
 from bots.slack.format import SlackText, escape, render
 from bus.messages import MessageId, Place
 
 METADATA_TYPE = "parley_delivery"
 """The type of the metadata that carries a message's outbox key."""
-
-CLOCK_SKEW_S = 30.0
-"""How far this machine's clock may be ahead of Slack's when a sent message is looked up."""
 
 _PAGE = 200
 _PAGES = 10
@@ -22,10 +21,11 @@ WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
 
 class Outbound:
-    """Sends to Slack. Every method raises SlackError."""
+    """Sends to Slack. Every method raises SlackError. `files` knows which file was sent with which key."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, files: Files) -> None:
         self._api = api
+        self._files = files
 
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
         """Send one message, to the command's own answer address as long as that takes it.
@@ -46,17 +46,26 @@ class Outbound:
             return await self._post(place, SlackText(text=escape(markdown), blocks=()), key=key)
 
     async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
-        """Return the message sent with `key`, looking where it was sent to, newest window only."""
-        me, cursor = await self._api.identity(), ""
-        for _ in range(_PAGES):
-            page = await self._page(place, since=since - CLOCK_SKEW_S, cursor=cursor)
-            for message in page.get("messages") or ():
-                mine = message.get("user") == me.user_id or message.get("bot_id") == me.bot_id
-                if mine and _key(message) == key:
-                    return MessageId(message["ts"])
-            cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
-                break
+        """Return the message or file sent with `key`, if it stands where it was sent to.
+
+        Messages carry their key; files cannot, so they are known only to the process that sent them.
+
+        Raises:
+            SlackError: Not retryable where it cannot be told: an answer that only its reader sees, or a
+                file that an earlier process may have sent with this key.
+        """
+        if place.callback:
+            raise SlackError("An answer to a Slack command cannot be looked up.")
+        me, ref, doubt = await self._api.identity(), self._files.sent_as(key), False
+        async for message in self._sent(place, since=since):
+            if message.get("user") != me.user_id and message.get("bot_id") != me.bot_id:
+                continue
+            shared = [file.get("id") for file in message.get("files") or ()]
+            if _key(message) == key or (ref and ref in shared):
+                return MessageId(ref or message["ts"])
+            doubt = doubt or bool(shared)
+        if doubt and not ref:
+            raise SlackError("Slack does not tell which file was sent for this.")
         return None
 
     async def working(self, place: Place) -> None:
@@ -98,15 +107,23 @@ class Outbound:
         )
         return MessageId(answer.get("ts") or "")
 
-    async def _page(self, place: Place, *, since: float, cursor: str) -> AsyncSlackResponse:
+    async def _sent(self, place: Place, *, since: float) -> AsyncIterator[dict[str, Any]]:
+        """Yield the messages where answers to `place` stand, sent after `since`."""
         window: dict[str, Any] = {
             "channel": place.chat,
             "oldest": f"{max(since, 0):.6f}",
             "limit": _PAGE,
             "include_all_metadata": True,
         }
-        if cursor:
-            window["cursor"] = cursor
+        for _ in range(_PAGES):
+            page = await self._page(place, window)
+            for message in page.get("messages") or ():
+                yield message
+            window["cursor"] = (page.get("response_metadata") or {}).get("next_cursor") or ""
+            if not window["cursor"]:
+                return
+
+    async def _page(self, place: Place, window: dict[str, Any]) -> AsyncSlackResponse:
         if place.thread:
             return await self._api.call(
                 lambda web: web.conversations_replies(ts=place.thread, **window)

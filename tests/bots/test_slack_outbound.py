@@ -265,6 +265,21 @@ async def test_the_message_of_another_bot_is_not_taken_for_ours() -> None:
         assert await adapter.find(place_of(asked), key="k", since=time.time() - 60) is None
 
 
+async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
+    """An answer that only its reader sees, and a file that an earlier process sent."""
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        private = Place(chat="C1", callback="https://hooks.test/x")
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.find(private, key="k", since=0)
+        assert not caught.value.retryable
+        await adapter.send_file(place_of(asked), outgoing(tmp_path), key="7:file:0")
+        later = SlackAdapter(config(slack), timers=FAST)
+        with pytest.raises(DeliveryError, match="which file") as caught:
+            await later.find(place_of(asked), key="7:file:0", since=0)
+        assert not caught.value.retryable
+
+
 async def test_looking_up_can_fail() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
@@ -312,6 +327,8 @@ async def test_only_sharing_a_file_can_be_uncertain(
             await adapter.send_file(place_of(asked), outgoing(tmp_path), key="k")
         assert (caught.value.retryable, caught.value.ambiguous) == (retryable, ambiguous)
         assert len(slack.replies(asked)) == int(ambiguous)
+        found = await adapter.find(place_of(asked), key="k", since=time.time() - 60)
+        assert bool(found) == ambiguous
 
 
 async def test_files_that_cannot_be_sent(tmp_path: Path) -> None:
