@@ -1,0 +1,174 @@
+"""The whole bus on a real journal, between a fake platform and a fake LangGraph server."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import httpx
+from aiohttp import web
+from langgraph_sdk import get_client
+
+from bus.config import BusConfig, ChannelPolicy
+from bus.messages import Attachment, Inbound, Place, Sender
+from bus.ports import Adapter, Reason
+from bus.service import Bus, running_bus
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from tests.fakes.langgraph import FakeLangGraph
+from tests.fakes.platform import FakePlatform
+
+OPEN = ChannelPolicy(dm_policy="open")
+
+
+class Clock:
+    """A wall clock that tests can turn."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return 1_000_000.0 + anyio.current_time() + self.ahead
+
+
+@dataclass
+class FakeGateway:
+    """The two REST answers that commands ask for; a number is a status instead of a document."""
+
+    documents: dict[str, object] = field(
+        default_factory=lambda: {
+            "models": {"models": [{"name": "gpt"}, {"name": "qwen"}]},
+            "memory": {"facts": [{}, {}]},
+        }
+    )
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        document = self.documents[request.match_info["what"]]
+        if isinstance(document, int):
+            return web.json_response({}, status=document)
+        return web.json_response(document)
+
+
+def said(text: str, event: str, **changes: object) -> Inbound:
+    """Return a private message; `chat`, `topic`, `user` and the fields of Inbound may differ."""
+    chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
+    fields: dict[str, object] = {
+        "event_id": event,
+        "message_id": event,
+        "key": ConversationKey(
+            channel=str(changes.pop("channel", "fake")),
+            workspace="w",
+            chat=chat,
+            topic=str(changes.pop("topic", "")),
+        ),
+        "place": Place(chat=chat, reply_to=event),
+        "sender": Sender(user_id=user, name=user),
+        "text": text,
+        "private": True,
+        "addressed": True,
+        **changes,
+    }
+    return Inbound(**fields)  # type: ignore[arg-type]
+
+
+def file(name: str) -> Attachment:
+    return Attachment(name=name, ref="r")
+
+
+@dataclass
+class House:
+    """A running bus and its surroundings."""
+
+    bus: Bus
+    platform: FakePlatform
+    server: FakeLangGraph
+    gateway: FakeGateway
+    database: Database
+    clock: Clock
+    sent: int = 0
+
+    async def say(self, text: str, **changes: object) -> Reason:
+        self.sent += 1
+        event = str(changes.pop("event", f"e{self.sent}"))
+        return await self.bus.intake.receive(said(text, event, **changes))
+
+    async def reads(self, *texts: str) -> None:
+        """Wait until people read exactly these texts, in any order of conversations."""
+        await until(lambda: len(self.platform.texts) >= len(texts))
+        assert sorted(self.platform.texts) == sorted(texts), self.platform.texts
+
+    async def runs(self, count: int) -> None:
+        """Wait until so many runs were started."""
+        await until(lambda: len(self.server.runs) >= count)
+
+    def prompts(self) -> list[str]:
+        """What the agent was told, run by run."""
+        return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
+
+
+async def until(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():  # noqa: ASYNC110 - the fakes have no event for every condition
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def house(
+    home: Path,
+    *,
+    platform: FakePlatform | None = None,
+    server: FakeLangGraph | None = None,
+    policy: ChannelPolicy = OPEN,
+    config: BusConfig | None = None,
+    others: Mapping[str, Adapter] | None = None,
+) -> AsyncIterator[House]:
+    """Run a bus; with a `server` passed in (already running), the same one survives a restart."""
+    platform = platform or FakePlatform()
+    clock, rest = Clock(), FakeGateway()
+    async with (
+        _served(server) as langgraph,
+        _gateway(rest),
+        Database.open(StoreConfig(), home) as database,
+    ):
+        adapters: dict[str, Adapter] = {platform.name: platform, **(others or {})}
+        async with (
+            get_client(url=langgraph.url, api_key=None) as client,
+            httpx.AsyncClient(base_url=rest.url) as gateway,
+            running_bus(
+                config=config or BusConfig(drain_s=0.2),
+                policies=dict.fromkeys(adapters, policy),
+                adapters=adapters,
+                database=database,
+                langgraph=client,
+                gateway=gateway,
+                now=clock,
+            ) as bus,
+        ):
+            yield House(bus, platform, langgraph, rest, database, clock)
+
+
+@asynccontextmanager
+async def _served(server: FakeLangGraph | None) -> AsyncIterator[FakeLangGraph]:
+    if server is not None:
+        yield server
+        return
+    async with FakeLangGraph() as own:
+        yield own
+
+
+@asynccontextmanager
+async def _gateway(rest: FakeGateway) -> AsyncIterator[None]:
+    app = web.Application()
+    app.add_routes([web.get("/api/{what}", rest.answer)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        rest.url = f"http://{host}:{port}/api"
+        yield
+    finally:
+        await runner.cleanup()

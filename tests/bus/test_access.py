@@ -1,0 +1,114 @@
+"""Who is answered, case by case."""
+
+from dataclasses import replace
+
+import pytest
+
+from bots.config import FeishuConfig, SlackConfig, TelegramConfig
+from bus.access import STALE_S, decide
+from bus.config import ChannelPolicy
+from bus.messages import Inbound, Sender
+from bus.ports import Reason
+from tests.bus.rig import file, said
+
+NOW = 1_000_000.0
+
+
+def private(user: str = "7", **changes: object) -> Inbound:
+    return said("hi", "e1", user=user, **changes)
+
+
+def group(user: str = "7", **changes: object) -> Inbound:
+    return said("hi", "e1", user=user, private=False, **changes)
+
+
+def verdict(
+    inbound: Inbound, policy: ChannelPolicy, *, paired: bool = False, known: bool = False
+) -> Reason:
+    return decide(inbound, policy, paired=paired, known=known, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("policy", "listed", "stranger"),
+    [
+        (SlackConfig(), Reason.ACCEPTED, Reason.ACCEPTED),
+        (FeishuConfig(), Reason.ACCEPTED, Reason.ACCEPTED),
+        (TelegramConfig(), Reason.PAIRING, Reason.PAIRING),
+        (SlackConfig(allowed_users=["7"]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
+        (TelegramConfig(allowed_users=["7"]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
+        (TelegramConfig(allowed_users=["7"], dm_policy="pairing"), Reason.ACCEPTED, Reason.PAIRING),
+        (SlackConfig(allowed_users=["7"], dm_policy="open"), Reason.ACCEPTED, Reason.ACCEPTED),
+        (SlackConfig(dm_policy="allowlist"), Reason.NOT_ALLOWED, Reason.NOT_ALLOWED),
+        (SlackConfig(allowed_users=["7"], dm_policy="disabled"), Reason.DISABLED, Reason.DISABLED),
+        (ChannelPolicy(), Reason.PAIRING, Reason.PAIRING),
+        (ChannelPolicy(allowed_users=[" 7 "]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
+    ],
+)
+def test_private_chats(policy: ChannelPolicy, listed: Reason, stranger: Reason) -> None:
+    assert verdict(private("7"), policy) is listed
+    assert verdict(private("8"), policy) is stranger
+
+
+@pytest.mark.parametrize(
+    ("policy", "addressed", "overheard", "stranger"),
+    [
+        (SlackConfig(), Reason.ACCEPTED, Reason.NOT_ADDRESSED, Reason.ACCEPTED),
+        (TelegramConfig(), Reason.ACCEPTED, Reason.NOT_ADDRESSED, Reason.ACCEPTED),
+        (SlackConfig(group_policy="open"), Reason.ACCEPTED, Reason.ACCEPTED, Reason.ACCEPTED),
+        (SlackConfig(group_policy="disabled"), Reason.DISABLED, Reason.DISABLED, Reason.DISABLED),
+        (
+            SlackConfig(allowed_users=["7"]),
+            Reason.ACCEPTED,
+            Reason.NOT_ADDRESSED,
+            Reason.NOT_ALLOWED,
+        ),
+        (
+            SlackConfig(group_policy="allowlist"),
+            Reason.NOT_ALLOWED,
+            Reason.NOT_ADDRESSED,
+            Reason.NOT_ALLOWED,
+        ),
+        (
+            SlackConfig(allowed_users=["7"], group_policy="allowlist"),
+            Reason.ACCEPTED,
+            Reason.NOT_ADDRESSED,
+            Reason.NOT_ALLOWED,
+        ),
+        (
+            SlackConfig(allowed_users=["7"], group_policy="mention"),
+            Reason.ACCEPTED,
+            Reason.NOT_ADDRESSED,
+            Reason.NOT_ALLOWED,
+        ),
+    ],
+)
+def test_groups(
+    policy: ChannelPolicy, addressed: Reason, overheard: Reason, stranger: Reason
+) -> None:
+    assert verdict(group(), policy) is addressed
+    assert verdict(group(addressed=False), policy) is overheard
+    assert verdict(group("8"), policy) is stranger
+
+
+def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
+    assert verdict(group(addressed=False), SlackConfig(), known=True) is Reason.ACCEPTED
+    limited = SlackConfig(allowed_users=["7"])
+    assert verdict(group("8", addressed=False), limited, known=True) is Reason.NOT_ALLOWED
+
+
+def test_a_pairing_counts_in_private_only() -> None:
+    policy = TelegramConfig(allowed_users=["7"], dm_policy="pairing")
+    assert verdict(private("8"), policy, paired=True) is Reason.ACCEPTED
+    assert verdict(group("8"), policy, paired=True) is Reason.NOT_ALLOWED
+
+
+def test_bots_empty_and_old_messages_are_not_answered() -> None:
+    policy = SlackConfig()
+    bot = replace(private(), sender=Sender(user_id="B", is_bot=True))
+    assert verdict(bot, policy) is Reason.FROM_BOT
+    assert verdict(replace(private(), text=" \n"), policy) is Reason.EMPTY
+    with_file = replace(private(), text="", attachments=(file("a"),))
+    assert verdict(with_file, policy) is Reason.ACCEPTED
+    assert verdict(private(sent_at=NOW - STALE_S), policy) is Reason.ACCEPTED
+    assert verdict(private(sent_at=NOW - STALE_S - 1), policy) is Reason.STALE
+    assert verdict(private(sent_at=NOW + 1e6), policy) is Reason.ACCEPTED

@@ -1,0 +1,184 @@
+"""The door: bounded, deduplicating, and honest about what was kept."""
+
+import json
+import logging
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.cleaning import cleaned
+from bus.commands import COMMANDS, Parsed, parse
+from bus.config import BusConfig, ChannelPolicy
+from bus.errors import IntakeClosed, IntakeFull
+from bus.messages import Inbound, decode_inbound, encode_inbound
+from bus.ports import Reason
+from store.database import Transaction
+from store.errors import Unavailable
+from store.inbox import InboxRow
+from tests.bus.rig import OPEN, file, house, said, until
+
+
+async def test_no_more_than_so_many_messages_are_accepted_at_once(tmp_path: Path) -> None:
+    outcomes: list[object] = []
+    async with house(tmp_path, config=BusConfig(max_intake=3, drain_s=0.1)) as home:
+
+        async def say(index: int) -> None:
+            try:
+                outcomes.append(await home.say("/status", event=f"x{index}"))
+            except IntakeFull:
+                outcomes.append("full")
+
+        async with anyio.create_task_group() as tasks:
+            for index in range(10):
+                tasks.start_soon(say, index)
+        assert outcomes.count("full") == 7
+        assert await home.say("/status", event="x9") is Reason.ACCEPTED
+
+
+async def test_one_delivery_in_many_copies_is_one_message(tmp_path: Path) -> None:
+    reasons: list[Reason] = []
+    async with house(tmp_path) as home:
+
+        async def say() -> None:
+            reasons.append(await home.say("hi", event="same"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(say)
+        assert (reasons.count(Reason.ACCEPTED), reasons.count(Reason.DUPLICATE)) == (1, 19)
+        await home.reads("Hello you")
+
+
+async def test_a_caller_that_gives_up_does_not_lose_the_message(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await home.say("hi", event="e1")
+        assert await home.say("hi", event="e1") is Reason.DUPLICATE
+        await home.reads("Hello you")
+        assert len(home.server.runs) == 1
+
+
+async def test_when_nothing_can_be_kept_nothing_is_acknowledged(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+
+        def break_inbox(tx: Transaction) -> None:
+            tx.run("ALTER TABLE inbox RENAME TO away")
+
+        def mend_inbox(tx: Transaction) -> None:
+            tx.run("ALTER TABLE away RENAME TO inbox")
+
+        await home.database.transaction(break_inbox)
+        with pytest.raises(Unavailable):
+            await home.say("hi", event="e1")
+        await home.database.transaction(mend_inbox)
+        assert await home.say("hi", event="e1") is Reason.ACCEPTED
+        await home.reads("Hello you")
+
+
+async def test_a_closed_intake_keeps_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.bus.drain()
+        with pytest.raises(IntakeClosed):
+            await home.say("hi")
+        assert await home.bus.inbox.recent() == []
+
+
+async def test_a_channel_without_policy_is_closed(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await home.say("hi", channel="nowhere") is Reason.DISABLED
+
+
+async def test_silence_is_counted_and_logged_without_the_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bus")
+    async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
+        assert await home.say("my secret") is Reason.NOT_ALLOWED
+        home.bus.intake.ignored("fake", Reason.UNSUPPORTED, "an edit\nof something")
+        assert home.bus.counters() == {
+            ("fake", Reason.NOT_ALLOWED): 1,
+            ("fake", Reason.UNSUPPORTED): 1,
+        }
+        assert home.platform.texts == []
+    lines = [record.getMessage() for record in caplog.records if record.name == "bus.intake"]
+    assert len(lines) == 2
+    assert "not_allowed" in lines[0]
+    assert "'e1'" in lines[0]
+    assert "unsupported" in lines[1]
+    assert "secret" not in caplog.text
+
+
+async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
+        for user in range(101):
+            assert await home.say("hi", user=str(user), chat=str(user)) is Reason.PAIRING
+        assert len(await home.bus.pairings.listing()) == 100
+        await until(lambda: len(home.platform.texts) == 100)
+
+
+async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
+        assert await home.say("/models") is Reason.NOT_ALLOWED
+        assert await home.bus.inbox.recent() == []
+
+
+async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("hi", event="e1")
+        await home.reads("Hello you")
+
+        def spoil(tx: Transaction) -> None:
+            tx.run("UPDATE inbox SET state = 'new', body = '{}'")
+            tx.run("UPDATE conversation SET pending = 1")
+
+        await home.database.transaction(spoil)
+    async with house(tmp_path) as home:
+        with anyio.fail_after(5):
+            while (await home.bus.inbox.recent())[0].state != "dead":  # noqa: ASYNC110 - no event
+                await anyio.sleep(0.005)
+        assert await home.say("hi", event="e2") is Reason.ACCEPTED
+
+
+def drop(row: InboxRow, inbound: Inbound) -> None:
+    """Lose a message between its commit and its mailbox."""
+
+
+async def test_a_message_that_nobody_holds_is_found_by_the_sweep(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        router = home.bus.intake._hand_over.__self__  # type: ignore[attr-defined]
+        home.bus.intake._hand_over = drop
+        await home.say("lost on the way")
+        assert await router.resume(older_than=home.clock() - 30) == 0
+        home.clock.ahead = 60
+        assert await router.resume(older_than=home.clock() - 30) == 1
+        assert await router.resume(older_than=home.clock() - 30) == 0
+        await home.reads("Hello you")
+
+
+def test_a_policy_that_was_not_written_is_not_open() -> None:
+    assert OPEN.dm_policy == "open"
+    assert ChannelPolicy().dm_policy is None
+
+
+@given(st.text(st.characters(), max_size=300), st.text(st.characters(), max_size=50))
+def test_whatever_is_said_survives_json_and_utf8(text: str, name: str) -> None:
+    clean = cleaned(said(text, name or "e", attachments=(file(name),), user=name))
+    body = encode_inbound(clean)
+    assert decode_inbound(body) == clean
+    assert json.loads(body.encode("utf-8"))["text"] == clean.text
+    assert cleaned(clean) == clean
+
+
+@given(st.text(st.characters(categories=("L", "N", "P", "Z", "Cc")), max_size=40))
+def test_parsing_never_fails_and_knows_only_the_table(text: str) -> None:
+    parsed = parse(f"/{text}")
+    assert parsed is None or parsed.name in {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\u00a0", "\u3000"])
+def test_any_space_ends_a_command(space: str) -> None:
+    assert parse(f"{space}/NEW{space}x{space}") == Parsed("new", "x")

@@ -1,0 +1,503 @@
+"""The way of a message through the running bus."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+from bus.commands import COMMANDS, help_text
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.errors import DeliveryError, IntakeClosed
+from bus.ports import Health, Intake, Link, Reason
+from bus.retry import Backoff
+from bus.supervision import Supervised
+from bus.turn import FAILED_TEXT
+from store.conversations import ConversationKey
+from store.errors import NotFound
+from tests.bus.rig import OPEN, House, file, house, until
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import CardPlatform, FakePlatform
+
+KEY = ConversationKey(channel="fake", workspace="w", chat="c")
+
+
+def hanging() -> Script:
+    return Script(hang_after=0)
+
+
+def saying(*words: str) -> Script:
+    return Script(words=words)
+
+
+async def state_of(home: House, event: str) -> str:
+    return next(row.state for row in await home.bus.inbox.recent() if row.event_id == event)
+
+
+async def test_a_message_is_answered_once_whatever_the_platform_repeats(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await home.say("hi", event="e1") is Reason.ACCEPTED
+        assert await home.say("hi", event="e1") is Reason.DUPLICATE
+        assert await home.say("hi", event="other", message_id="e1") is Reason.DUPLICATE
+        await home.reads("Hello you")
+        assert home.prompts() == ["hi"]
+        assert home.bus.counters() == {("fake", Reason.ACCEPTED): 1, ("fake", Reason.DUPLICATE): 2}
+
+
+async def test_messages_of_a_conversation_are_answered_one_by_one_in_order(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.server.scripts.extend(saying(f"answer {i}") for i in range(5))
+        for index in range(5):
+            await home.say(f"question {index}")
+        await until(lambda: len(home.platform.texts) == 5)
+        assert home.prompts() == [f"question {i}" for i in range(5)]
+        assert home.platform.texts == [f"answer {i}" for i in range(5)]
+        assert len(home.server.threads) == 1
+
+
+async def test_a_hanging_conversation_delays_neither_others_nor_commands(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.server.scripts.append(hanging())
+        await home.say("hang", chat="a")
+        await home.runs(1)
+        await home.say("behind it", chat="a")
+        await home.say("/help", chat="a")
+        await home.say("hi", chat="b")
+        await home.reads(help_text(), "Hello you")
+        assert home.prompts() == ["hang", "hi"]
+
+
+async def test_the_limit_counts_only_running_agents(tmp_path: Path) -> None:
+    async with house(tmp_path, config=BusConfig(max_concurrent_runs=2, drain_s=0.1)) as home:
+        home.server.scripts.extend([hanging(), hanging()])
+        for chat in ("a", "b", "c"):
+            await home.say(f"from {chat}", chat=chat)
+        await home.runs(2)
+        await home.say("/status", chat="c")
+        await home.reads("No active conversation.")
+        assert len(home.server.runs) == 2
+        await home.say("/stop", chat="a")
+        await home.reads("No active conversation.", "Stopped.", "Hello you")
+
+
+async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        for index in range(20):
+            await home.say("hi", chat=f"chat {index}")
+        await until(lambda: len(home.platform.texts) == 20)
+        mailboxes = home.bus._mailboxes
+        await until(lambda: not mailboxes._working)
+        assert [mailboxes._present, mailboxes._former, mailboxes._held] == [{}, {}, set()]
+
+
+async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path) -> None:
+    async with house(tmp_path, config=BusConfig(max_queue=2, drain_s=0.1)) as home:
+        home.server.scripts.append(hanging())
+        await home.say("hang")
+        await home.runs(1)
+        reasons = [await home.say(f"more {i}") for i in range(5)]
+        assert reasons == [Reason.ACCEPTED] * 2 + [Reason.QUEUE_FULL] * 3
+        notice = "I still have 2 messages of this conversation to answer, so I did not take this one. " \
+                 "Please wait a little and send it again."  # fmt: skip
+        await home.reads(notice)
+        assert await home.say("more 4", event="e6") is Reason.DUPLICATE
+        assert await home.say("/status") is Reason.ACCEPTED
+        home.clock.ahead = 61
+        assert await home.say("again") is Reason.QUEUE_FULL
+        await until(lambda: sum("I still have" in text for text in home.platform.texts) == 2)
+
+
+async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/stop")
+        await home.reads("Nothing is running.")
+        home.server.scripts.append(hanging())
+        await home.say("hang")
+        await home.runs(1)
+        await home.say("next")
+        await home.say("/stop")
+        await home.reads("Nothing is running.", "Stopped.", "Hello you")
+        assert home.server.runs[0].cancelled.is_set()
+        assert home.prompts() == ["hang", "next"]
+
+
+async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_path: Path) -> None:
+    group: dict[str, object] = {"private": False, "chat": "room"}
+    async with house(tmp_path) as home:
+        home.server.scripts.extend([hanging(), hanging()])
+        await home.say("hang", **group, topic="1", user="ann")
+        await home.say("hang too", **group, topic="2", user="bob")
+        await home.runs(2)
+        await home.say("/stop", **group, user="eve")
+        await home.reads("Nothing is running.")
+        await home.say("/stop", **group, user="ann")
+        await home.reads("Nothing is running.", "Stopped.")
+        stopped = [run.body["input"]["messages"][0]["content"] for run in home.server.runs
+                   if run.cancelled.is_set()]  # fmt: skip
+        assert stopped == ["hang"]
+
+
+async def test_new_starts_a_fresh_thread_although_the_old_one_hangs(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.server.scripts.extend([hanging(), saying("fresh")])
+        await home.say("hang")
+        await home.runs(1)
+        await home.say("waits behind it")
+        await home.say("/new")
+        await home.say("hello")
+        await home.reads("New conversation started.", "fresh")
+        old, new = home.server.runs[0].thread_id, home.server.runs[1].thread_id
+        assert old != new
+        home.server.runs[0].cancelled.set()
+        home.server.runs[0].status = "success"
+        home.server.runs[0].changed.set()
+        await until(lambda: len(home.server.runs) == 3)
+        assert home.prompts() == ["hang", "hello", "waits behind it"]
+        assert home.server.runs[2].thread_id == old
+        found = await home.bus.conversations.find(KEY)
+        assert found is not None
+        assert found.thread_id == new
+
+
+async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/status")
+        await home.reads("No active conversation.")
+        await home.say("hi")
+        await home.reads("No active conversation.", "Hello you")
+        await home.say("/status")
+        [thread_id] = home.server.threads
+        await home.reads("No active conversation.", "Hello you", f"Active thread: {thread_id}")
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "documents"),
+    [
+        ("/models", "Available models:\n• gpt\n• qwen", {}),
+        ("/models", "No models configured.", {"models": {"models": []}}),
+        ("/models", "Failed to fetch models information.", {"models": 500}),
+        ("/models", "Failed to fetch models information.", {"models": ["strange"]}),
+        ("/memory", "Memory contains 2 fact(s).", {}),
+        ("/memory", "Failed to fetch memory information.", {"memory": 404}),
+        ("  /MEMORY please", "Memory contains 2 fact(s).", {}),
+    ],
+)
+async def test_lookups_ask_the_gateway(
+    tmp_path: Path, command: str, answer: str, documents: dict[str, object]
+) -> None:
+    async with house(tmp_path) as home:
+        home.gateway.documents.update(documents)
+        await home.say(command)
+        await home.reads(answer)
+        assert await state_of(home, "e1") == "done"
+
+
+def test_help_is_made_from_the_table() -> None:
+    lines = help_text().splitlines()
+    assert lines[0] == "Available commands:"
+    assert lines[1:] == [f"/{command.name} — {command.help}" for command in COMMANDS]
+    assert {command.name for command in COMMANDS} == {
+        "help", "new", "status", "models", "memory", "stop", "bootstrap",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["/mnt/data/x.csv", "//new", "/unknown thing", "not /new"])
+async def test_text_that_merely_starts_with_a_slash_is_chat(tmp_path: Path, text: str) -> None:
+    async with house(tmp_path) as home:
+        await home.say(text)
+        await home.reads("Hello you")
+        assert home.prompts() == [text]
+
+
+async def test_bootstrap_is_a_turn_with_its_own_context(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/bootstrap")
+        await home.reads("Hello you")
+        await home.say("/bootstrap be brief")
+        await home.reads("Hello you", "Hello you")
+        assert home.prompts() == ["Initialize workspace", "be brief"]
+        assert [run.body["context"].get("is_bootstrap") for run in home.server.runs] == [True, True]
+        assert len(home.server.threads) == 1
+
+
+async def test_bootstrap_does_not_wait_behind_a_hanging_run(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.server.scripts.append(hanging())
+        await home.say("hang")
+        await home.runs(1)
+        await home.say("/bootstrap")
+        await home.say("and then")
+        await home.reads("Hello you", "Hello you")
+        assert home.prompts() == ["hang", "Initialize workspace", "and then"]
+        assert home.server.runs[0].thread_id != home.server.runs[1].thread_id
+        assert home.server.runs[1].thread_id == home.server.runs[2].thread_id
+
+
+async def test_an_interrupting_message_ends_the_turn_before_it(tmp_path: Path) -> None:
+    config = BusConfig(session=SessionConfig(busy="interrupt"), drain_s=0.1)
+    async with house(tmp_path, config=config) as home:
+        home.server.scripts.append(hanging())
+        await home.say("first")
+        await home.runs(1)
+        await home.say("second")
+        await home.reads("Hello you")
+        assert home.prompts() == ["first", "second"]
+        assert home.server.runs[0].cancelled.is_set()
+
+
+async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
+    policy = ChannelPolicy(
+        dm_policy="open",
+        session=SessionConfig(
+            assistant_id="Code_Reviewer",
+            context={"is_plan_mode": True},
+            users={"boss": SessionConfig(config={"recursion_limit": 7})},
+        ),
+    )
+    async with house(tmp_path, policy=policy) as home:
+        await home.say("hi", user="boss")
+        await home.reads("Hello you")
+        body = home.server.runs[0].body
+        assert body["assistant_id"] == "lead_agent"
+        assert body["config"]["recursion_limit"] == 7
+        context = body["context"]
+        assert context["agent_name"] == "code-reviewer"
+        assert context["is_plan_mode"] is True
+        assert context["thinking_enabled"] is True
+        assert context["channel_user_id"] == "boss"
+        assert context["channel_name"] == "fake"
+
+
+async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
+    policy = ChannelPolicy(dm_policy="open", session=SessionConfig(assistant_id="no such/agent"))
+    async with house(tmp_path, policy=policy) as home:
+        await home.say("hi")
+        await until(lambda: home.platform.texts)
+        assert "agent name" in home.platform.texts[0]
+        assert await state_of(home, "e1") == "dead"
+
+
+async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Clumsy(CardPlatform):
+        def __init__(self) -> None:
+            super().__init__("fake")
+            self.bad = True
+
+        @override
+        async def working(self, place: object) -> None:
+            if self.bad:
+                self.bad = False
+                raise ZeroDivisionError("a bug")
+
+    async with house(tmp_path, platform=Clumsy()) as home:
+        await home.say("one")
+        await until(lambda: FAILED_TEXT[:90] in "".join(home.platform.texts))
+        await home.say("two")
+        await until(lambda: "Hello you" in home.platform.texts)
+        assert await state_of(home, "e1") == "dead"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_files_that_came_along_are_named_to_the_agent(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("", attachments=(file("a.pdf"), file("b\n[x].png")))
+        await home.reads("Hello you")
+        assert home.prompts() == [
+            "[Attachment that could not be read: a.pdf]\n[Attachment that could not be read: b [x].png]"
+        ]
+
+
+async def test_hostile_text_is_answered(tmp_path: Path) -> None:
+    text = "\x00\ud800" + "𝕏" * 1_000_000
+    async with house(tmp_path) as home:
+        assert await home.say(text, event="e\ud8001") is Reason.ACCEPTED
+        await home.reads("Hello you")
+        [prompt] = home.prompts()
+        assert prompt.startswith("\ufffd𝕏")
+        assert "1,000,002 characters" in prompt
+        assert len(prompt) < 200_200
+
+
+async def test_a_follow_up_finds_the_conversation_it_answers(tmp_path: Path) -> None:
+    group: dict[str, object] = {"private": False, "chat": "room", "remember": True}
+    async with house(tmp_path) as home:
+        await home.say("root", event="m1", topic="m1", **group)
+        await home.reads("Hello you")
+        answer = home.platform.shown[0].id
+        await home.say("more", event="m2", topic="m2", replies_to=(answer,), **group)
+        assert (
+            await home.say("psst", event="m3", topic="m3", addressed=False, **group)
+            is Reason.NOT_ADDRESSED
+        )
+        followed = await home.say(
+            "go on", event="m4", topic="m4", addressed=False, replies_to=("m2",), **group
+        )
+        assert followed is Reason.ACCEPTED
+        await home.reads("Hello you", "Hello you", "Hello you")
+        assert len({run.thread_id for run in home.server.runs}) == 1
+
+
+async def test_a_restart_takes_up_what_was_accepted(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        server.scripts.append(hanging())
+        async with house(tmp_path, server=server) as home:
+            await home.say("hang", chat="a")
+            await home.runs(1)
+            await home.say("waits", chat="a")
+        [run] = server.runs
+        run.status = "interrupted"
+        async with house(tmp_path, server=server) as home:
+            await home.reads("Hello you", "Hello you")
+            assert [row.state for row in await home.bus.inbox.recent()] == ["done", "done"]
+            assert {run.thread_id for run in server.runs} == {run.thread_id}
+
+
+async def test_after_a_restart_a_hanging_old_thread_does_not_block_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with FakeLangGraph() as server:
+        server.scripts.extend([hanging(), hanging(), hanging()])
+        async with house(tmp_path, server=server) as home:
+            await home.say("hang")
+            await home.runs(1)
+            await home.say("behind")
+            await home.say("/new")
+            await home.reads("New conversation started.")
+            await home.say("also hangs")
+            await home.runs(2)
+        old, new = (run.thread_id for run in server.runs)
+        server.runs[1].status = "success"
+        server.scripts.clear()
+        async with house(tmp_path, server=server) as home:
+            await until(lambda: home.platform.texts)
+            rows = {row.event_id: row for row in await home.bus.inbox.recent()}
+            assert rows["e1"].state == "running"
+            assert (rows["e2"].state, rows["e2"].thread_id) == ("new", old)
+            assert (rows["e4"].state, rows["e4"].thread_id) == ("done", new)
+
+
+async def test_a_run_that_ends_while_stopping_is_still_answered(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    async with FakeLangGraph() as server:
+        server.scripts.append(Script(words=("late", " answer"), hang_after=1))
+        async with anyio.create_task_group() as tasks, house(tmp_path, platform=platform, server=server,
+                         config=BusConfig(drain_s=5)) as home:  # fmt: skip
+            await home.say("hi")
+            await home.runs(1)
+            tasks.start_soon(_finish, home, server)
+        assert platform.texts == ["late"]
+
+
+async def _finish(home: House, server: FakeLangGraph) -> None:
+    await until(lambda: home.bus.intake._closed)
+    with pytest.raises(IntakeClosed):
+        await home.say("too late")
+    [run] = server.runs
+    run.status = "success"
+    run.cancelled.set()
+    run.changed.set()
+
+
+async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
+        assert await home.say("hi", user="7") is Reason.PAIRING
+        assert await home.say("hello?", user="7") is Reason.PAIRING
+        assert await home.say("/models", user="7") is Reason.PAIRING
+        await until(lambda: home.platform.texts)
+        [asked] = await home.bus.pairings.listing()
+        assert len(asked.code) == 8
+        assert not set(asked.code) & set("0O1I")
+        assert asked.code in home.platform.texts[0]
+        approved = await home.bus.approve(asked.code.lower())
+        assert approved == replace(asked, approved_at=approved.approved_at)
+        assert await home.say("hi again", user="7") is Reason.ACCEPTED
+        await until(lambda: "Hello you" in home.platform.texts)
+        assert home.prompts() == ["hi again"]
+        assert sum(asked.code in text for text in home.platform.texts) == 1
+        assert await home.say("hi", user="8") is Reason.PAIRING
+        with pytest.raises(NotFound):
+            await home.bus.approve("WRONGXXX")
+
+
+async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.platform.fail("send", DeliveryError("kicked out"), times=2)
+        await home.say("/status", chat="a")
+        await home.say("/status", chat="b")
+
+        await until(lambda: home.platform.calls == ["send", "send"])
+        await home.bus._delivery.idle()
+        ids = [row.id for row in await home.bus.outbox.listing(states=["failed"])]
+        await home.bus.discard(ids[0])
+        await home.bus.resend(ids[1])
+        await home.reads("No active conversation.")
+
+
+async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Path) -> None:
+    class Crashing(FakePlatform):
+        starts = 0
+
+        @override
+        async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+            self.starts += 1
+            raise RuntimeError("boom")
+
+    bad = Crashing("bad")
+    async with house(tmp_path, others={"bad": bad}) as home:
+        await until(lambda: bad.starts)
+        assert home.bus.health()["bad"].link is Link.RECONNECTING
+        assert home.bus.health()["fake"].link is Link.CONNECTED
+        await home.say("hi")
+        await home.reads("Hello you")
+        await home.bus.restart("bad")
+        await until(lambda: bad.starts == 2)
+        with pytest.raises(NotFound):
+            await home.bus.restart("nowhere")
+
+
+async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up() -> None:
+    class Mortal(FakePlatform):
+        starts = 0
+
+        @override
+        async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+            self.starts += 1
+            if self.starts < 4:
+                raise RuntimeError("boom")
+
+    adapter = Mortal()
+    supervised = Supervised(adapter, now=lambda: 5.0, backoff=Backoff(first_s=0.001, cap_s=0.002))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervised.run, _Nowhere())
+        await until(lambda: supervised.health().link is Link.FAILED)
+        assert adapter.starts == 4
+        assert supervised.health() == Health(
+            link=Link.FAILED, detail="It ended by itself; restart it.", since=5.0
+        )
+        supervised.restart()
+        await until(lambda: adapter.starts == 5)
+        tasks.cancel_scope.cancel()
+
+
+class _Nowhere(Intake):
+    @override
+    async def receive(self, inbound: object) -> Reason:
+        raise AssertionError
+
+    @override
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        raise AssertionError
+
+
+async def test_steering_is_announced_as_not_available(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
+    async with house(tmp_path, policy=policy) as home:
+        await home.say("hi")
+        await home.reads("Hello you")
+    assert caplog.text.count("steer is not available") == 1

@@ -1,0 +1,67 @@
+"""Sessions: user > channel > defaults, copies all the way."""
+
+import pytest
+
+from bus.config import DEFAULT_SESSION, SessionConfig
+from bus.sessions import SessionInvalid, embedded, merged
+
+EMPTY = SessionConfig()
+
+
+def test_without_configuration_the_defaults_hold() -> None:
+    session = merged(EMPTY, EMPTY, "7")
+    assert session.assistant_id == "lead_agent"
+    assert session.config == {"recursion_limit": 100}
+    assert session.context == {
+        "thinking_enabled": True, "is_plan_mode": False, "subagent_enabled": False,
+    }  # fmt: skip
+    assert session.busy == "queue"
+
+
+def test_the_nearer_layer_wins_key_by_key() -> None:
+    defaults = SessionConfig(
+        assistant_id="a",
+        context={"x": 1, "y": 1, "z": 1},
+        users={"7": SessionConfig(context={"u": "default"})},
+    )
+    channel = SessionConfig(
+        context={"y": 2, "z": 2},
+        busy="interrupt",
+        users={"7": SessionConfig(assistant_id="mine", context={"z": 3})},
+    )
+    mine = merged(defaults, channel, "7")
+    assert (mine.assistant_id, mine.busy) == ("mine", "interrupt")
+    assert {key: mine.context[key] for key in "xyzu"} == {"x": 1, "y": 2, "z": 3, "u": "default"}
+    other = merged(defaults, channel, "8")
+    assert (other.assistant_id, other.context["z"]) == ("a", 2)
+    assert "u" not in other.context
+
+
+def test_nothing_is_shared_with_the_configuration() -> None:
+    channel = SessionConfig(config={"configurable": {"model": "gpt"}})
+    session = merged(EMPTY, channel, "7")
+    session.config["configurable"]["thread_id"] = "leaked"
+    session.context["leaked"] = True
+    assert channel.config == {"configurable": {"model": "gpt"}}
+    assert "leaked" not in DEFAULT_SESSION.context
+
+
+@pytest.mark.parametrize(
+    ("assistant", "agent"),
+    [("Code_Reviewer", "code-reviewer"), ("x", "x"), (" My-Agent ", "my-agent")],
+)
+def test_another_assistant_is_an_agent_of_the_embedded_runtime(assistant: str, agent: str) -> None:
+    session = embedded(SessionConfig(assistant_id=assistant, context={"a": 1}))
+    assert session.assistant_id == "lead_agent"
+    assert session.context == {"a": 1, "agent_name": agent}
+
+
+def test_the_lead_agent_has_no_agent_name() -> None:
+    assert embedded(EMPTY).assistant_id == "lead_agent"
+    assert embedded(EMPTY).context == {}
+
+
+@pytest.mark.parametrize("assistant", ["a/b", "../x", "é", "a b", "x" * 65])
+def test_an_impossible_agent_name_is_refused(assistant: str) -> None:
+    with pytest.raises(SessionInvalid, match="agent name"):
+        embedded(SessionConfig(assistant_id=assistant))
