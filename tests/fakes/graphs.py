@@ -1,0 +1,202 @@
+"""Small graphs for the runtime: instant, streaming, waiting, failing, asking, nested."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, TypedDict
+
+import anyio
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, AnyMessage, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.runtime import Runtime
+from langgraph.types import StreamWriter, interrupt
+from pydantic import ConfigDict
+from typing_extensions import override
+
+from agent.runtime.runs import GraphSource
+from agent.runtime.worker import Graph
+
+
+class TokenModel(BaseChatModel):
+    """Streams `tokens` chunks `tok0 `, `tok1 ` ...; `fail_after` of them it raises.
+
+    Attributes:
+        gate: Awaited before every chunk, if there is one.
+        closed: Set when the stream was closed or cancelled before its end.
+    """
+
+    tokens: int = 3
+    fail_after: int | None = None
+    gate: anyio.Semaphore | None = None
+    closed: anyio.Event | None = None
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    @property
+    @override
+    def _llm_type(self) -> str:
+        return "tokens"
+
+    @override
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        raise NotImplementedError("This model only streams.")
+
+    @override
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        whole = False
+        try:
+            for number in range(self.tokens):
+                if number == self.fail_after:
+                    raise RuntimeError("model exploded")
+                if self.gate is not None:
+                    await self.gate.acquire()
+                chunk = ChatGenerationChunk(message=AIMessageChunk(content=f"tok{number} "))
+                if run_manager:
+                    await run_manager.on_llm_new_token(f"tok{number} ", chunk=chunk)
+                yield chunk
+            whole = True
+        finally:
+            if self.closed is not None and not whole:
+                self.closed.set()
+
+
+class State(TypedDict, total=False):
+    """What the test graphs know."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    n: int
+    answer: str
+    title: str
+    seen: dict[str, Any]
+
+
+Node = Callable[..., Awaitable[State]]
+
+
+class Graphs:
+    """The graphs, and the levers of those that wait.
+
+    Attributes:
+        gate: `slow` waits for it in its second node.
+        reached: Set when `slow` waits.
+        stopped: Set when `slow` was cancelled while it waited.
+        tokens: One is needed for every token of `paced`.
+        closed: Set when the model of `paced` was cut off.
+        calls: How often the node of each name ran.
+    """
+
+    def __init__(self) -> None:
+        self.gate = anyio.Event()
+        self.reached = anyio.Event()
+        self.stopped = anyio.Event()
+        self.tokens = anyio.Semaphore(0)
+        self.closed = anyio.Event()
+        self.calls: dict[str, int] = {}
+        paced = TokenModel(tokens=6, gate=self.tokens, closed=self.closed)
+        self._graphs: dict[str, Graph] = {
+            "instant": self._line(one=self._one),
+            "agent": self._line(agent=_model_node(TokenModel())),
+            "many": self._line(agent=_model_node(TokenModel(tokens=500))),
+            "paced": self._line(agent=_model_node(paced)),
+            "cut": self._line(agent=_model_node(TokenModel(tokens=5, fail_after=2))),
+            "slow": self._line(one=self._one, nap=self._nap, after=self._after),
+            "boom": self._line(one=self._one, bad=_boom),
+            "secretive": self._line(bad=_secretive),
+            "hitl": self._line(one=self._one, ask=_ask, after=self._after),
+            "parent": self._line(
+                one=self._one, child=self._line(child_agent=_model_node(TokenModel(tokens=2)))
+            ),
+            "looking": self._line(look=_look),
+            "custom": self._line(talk=_talk),
+        }
+
+    @property
+    def sources(self) -> dict[str, GraphSource]:
+        """The graphs as the runtime takes them."""
+        return {name: self._source(graph) for name, graph in self._graphs.items()}
+
+    @staticmethod
+    def _source(graph: Graph) -> GraphSource:
+        return lambda _config: graph
+
+    @staticmethod
+    def _line(**nodes: Node | Graph) -> Graph:
+        """Return a graph of nodes one after the other."""
+        builder = StateGraph(State)
+        names = list(nodes)
+        for name, node in nodes.items():
+            builder.add_node(name, node)
+        for before, after in zip([START, *names], [*names, END], strict=True):
+            builder.add_edge(before, after)
+        return builder.compile()
+
+    def _count(self, name: str) -> None:
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+    async def _one(self, state: State) -> State:
+        self._count("one")
+        return {"n": state.get("n", 0) + 1}
+
+    async def _after(self, state: State) -> State:
+        self._count("after")
+        return {"n": state.get("n", 0) + 100}
+
+    async def _nap(self, state: State) -> State:
+        self._count("nap")
+        self.reached.set()
+        try:
+            await self.gate.wait()
+        except BaseException:
+            self.stopped.set()
+            raise
+        return {"title": "Rested"}
+
+
+def _model_node(model: BaseChatModel) -> Node:
+    async def node(state: State) -> State:
+        return {"messages": [await model.ainvoke(state.get("messages", []))]}
+
+    return node
+
+
+async def _boom(state: State) -> State:
+    raise ValueError("boom: graph node failed")
+
+
+async def _secretive(state: State) -> State:
+    raise OSError("/etc/passwd: token=hunter2")
+
+
+async def _ask(state: State) -> State:
+    return {"answer": interrupt({"question": "approve?", "n": state.get("n", 0)})}
+
+
+async def _look(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> State:
+    options = {k: v for k, v in config["configurable"].items() if not k.startswith("__")}
+    return {
+        "seen": {
+            "configurable": options,
+            "context": dict(runtime.context),
+            "recursion_limit": config["recursion_limit"],
+        }
+    }
+
+
+async def _talk(state: State, writer: StreamWriter) -> State:
+    writer({"phase": "start"})
+    writer({"phase": "end"})
+    return {"n": 1}

@@ -1,0 +1,124 @@
+"""The runs API with small graphs, served over TCP or in process, for the stock SDK."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from langgraph_sdk.client import LangGraphClient
+from typing_extensions import override
+
+from agent.runtime.runs import RunManager, RuntimeSettings
+from gateway.langgraph import LangGraphServices, langgraph_routers
+from gateway.transport import StreamingASGITransport
+from store.checkpoints import Checkpoints, open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from tests.fakes.graphs import Graphs
+
+Way = Literal["tcp", "process"]
+PREFIXES = ("/api", "/api/langgraph")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A running API and its clients."""
+
+    sdk: Any  # a LangGraphClient; tests also send what its types forbid
+    http: httpx.AsyncClient
+    runs: RunManager
+    graphs: Graphs
+    checkpointer: Checkpoints
+    url: str
+
+
+def build_app(services: LangGraphServices) -> FastAPI:
+    """Return an application made of nothing but the routers, as the gateway mounts them."""
+    app = FastAPI()
+    app.state.langgraph = services
+    for prefix in PREFIXES:
+        for router in langgraph_routers():
+            app.include_router(router, prefix=prefix)
+    return app
+
+
+@asynccontextmanager
+async def serving(
+    home: Path,
+    *,
+    way: Way = "process",
+    prefix: str = "/api",
+    heartbeat_s: float = 5.0,
+    settings: RuntimeSettings | None = None,
+) -> AsyncIterator[Served]:
+    """Serve the API from a data folder."""
+    graphs = Graphs()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(Database.open(StoreConfig(), home))
+        checkpointer = await stack.enter_async_context(open_checkpointer(home))
+        runs = await stack.enter_async_context(
+            RunManager(
+                database, graphs.sources, checkpointer, settings=settings or RuntimeSettings()
+            )
+        )
+        app = build_app(
+            LangGraphServices(
+                runs=runs,
+                threads=runs.threads,
+                checkpointer=checkpointer,
+                graphs=runs.graphs,
+                heartbeat_s=heartbeat_s,
+            )
+        )
+        if way == "tcp":
+            url = await stack.enter_async_context(_listening(app)) + prefix
+            client = httpx.AsyncClient(base_url=url, timeout=20.0, trust_env=False)
+        else:
+            url = f"http://parley.internal{prefix}"
+            client = httpx.AsyncClient(
+                base_url=url, transport=StreamingASGITransport(app), timeout=20.0
+            )
+        http = await stack.enter_async_context(client)
+        yield Served(
+            sdk=LangGraphClient(http),
+            http=http,
+            runs=runs,
+            graphs=graphs,
+            checkpointer=checkpointer,
+            url=url,
+        )
+
+
+@asynccontextmanager
+async def _listening(app: FastAPI) -> AsyncIterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
+        server = _Server(config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: server.serve(sockets=[listener]))
+            with anyio.fail_after(10):
+                await server.ready.wait()
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.should_exit = server.force_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = anyio.Event()
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
