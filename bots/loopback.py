@@ -41,16 +41,25 @@ class Loopback:
         files: Where files handed over are kept, one folder a session.
         grace_s: How long after the last terminal left a session (or since the start) its messages are kept for it.
         retry_s: How soon a message for an absent terminal is tried again.
+        patience_s: How long a line waits for the channel to start.
     """
 
     def __init__(
-        self, *, files: Path, grace_s: float = 600.0, retry_s: float = 1.0, now: Now = time.time
+        self,
+        *,
+        files: Path,
+        grace_s: float = 600.0,
+        retry_s: float = 1.0,
+        patience_s: float = 5.0,
+        now: Now = time.time,
     ) -> None:
         self._files = files
         self._grace_s = grace_s
         self._retry_s = retry_s
+        self._patience_s = patience_s
         self._now = now
         self._intake: Intake | None = None
+        self._ready = anyio.Event()
         self._health = Health(link=Link.CONNECTING, since=now())
         self._started_at = now()
         self._left_at: dict[str, float] = {}
@@ -70,11 +79,12 @@ class Loopback:
         """Be connected until cancelled."""
         self._intake = intake
         self._health = Health(link=Link.CONNECTED, since=self._now())
+        self._ready.set()
         task_status.started()
         try:
             await anyio.sleep_forever()
         finally:
-            self._intake = None
+            self._intake, self._ready = None, anyio.Event()
             self._health = Health(link=Link.STOPPED, since=self._now())
 
     def health(self) -> Health:
@@ -99,6 +109,8 @@ class Loopback:
     async def say(self, session: str, text: str, *, event_id: str = "") -> Reason:
         """Hand a line to the bus; a repeated `event_id` is taken once. Raises what `Intake.receive` raises."""
         check_session(session)
+        with anyio.move_on_after(self._patience_s):
+            await self._ready.wait()
         if self._intake is None:
             raise DeliveryError("The terminal channel is not running.", retryable=True)
         event_id = event_id or uuid.uuid4().hex

@@ -1,22 +1,49 @@
 """The HTTP application: routers, middleware order, error table. No state of its own."""
 
+import logging
 from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import errors
 from gateway.auth import Guard
 from gateway.config import GatewayConfig
-from gateway.routes import artifacts, channels, health, memory, models, terminal
+from gateway.routes import artifacts, channels, health, memory, models, terminal, threads
 from gateway.services import Services
+
+log = logging.getLogger(__name__)
 
 IN_PROCESS_URL = "http://parley.internal"
 """What clients inside the process call the gateway; no network is involved."""
 
 EXPOSED_HEADERS = ("Content-Location", "Location", "X-Pagination-Total")
 """What a web page may read: the LangGraph SDK for browsers needs them."""
+
+
+class Boundary:
+    """Answers what no handler foresaw with a plain 500, and logs it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        has_started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:
+            log.exception("%s %s failed", scope.get("method", ""), scope.get("path", ""))
+            if has_started:
+                raise
+            await errors.unexpected(scope, receive, send)
 
 
 def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
@@ -29,11 +56,13 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(title="Parley", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     app.router.redirect_slashes = False
     app.state.services = services
+    app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
     for module in (artifacts, terminal, channels, memory, models):
         app.include_router(module.router, prefix="/api")
-    for router in langgraph:
+    # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
+    for router in (threads.router, *langgraph):
         app.include_router(router, prefix="/api")
         app.include_router(router, prefix="/api/langgraph", include_in_schema=False)
     return app

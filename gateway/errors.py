@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
@@ -12,6 +13,7 @@ from store.errors import Conflict, NotFound, StoreError
 
 log = logging.getLogger(__name__)
 
+SERVICE_UNAVAILABLE = 503
 Sentence = Callable[[Exception], str]
 
 
@@ -37,21 +39,29 @@ TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
     RunError: (502, _own),
     ServiceNotRunning: (503, _own),
     AgentError: (500, _fixed("The agent failed; see the log.")),
-    Exception: (500, _fixed("Internal server error; see the log.")),
 }
 """The most special class of an error decides."""
+
+LOGGED = (StoreError, AgentError)
+"""Whose texts are for the log alone."""
 
 RETRY_AFTER_S = 1
 
 
 def answer(error: Exception) -> JSONResponse:
-    """Return the response for an error; what is our own fault is logged with its traceback."""
+    """Return the response for an error of the table; what is our own fault is logged with its traceback."""
     kind = next(cls for cls in type(error).__mro__ if cls in TABLE)
     status, sentence = TABLE[kind]
-    if status >= 500 and kind in (Exception, AgentError, StoreError):  # noqa: PLR2004 - server errors
+    if kind in LOGGED:
         log.error("a request failed", exc_info=error)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None  # noqa: PLR2004
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
     return JSONResponse({"detail": sentence(error)}, status_code=status, headers=headers)
+
+
+async def unexpected(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that failed in a way that nobody foresaw."""
+    response = JSONResponse({"detail": "Internal server error; see the log."}, status_code=500)
+    await response(scope, receive, send)
 
 
 def install(app: FastAPI) -> None:

@@ -174,7 +174,7 @@ def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
 
 async def test_health_tells_the_truth(tmp_path: Path) -> None:
     clock = Clock()
-    adapter = Loopback(files=tmp_path, now=clock)
+    adapter = Loopback(files=tmp_path, patience_s=0.01, now=clock)
     assert adapter.health().link is Link.CONNECTING
     with pytest.raises(DeliveryError):
         await adapter.say("s1", "too early")

@@ -1,0 +1,48 @@
+"""The whole service in this process, without a port."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+
+from gateway.app import guarded
+from gateway.compose import running
+from gateway.config import load
+from gateway.services import Services
+
+TOKEN = "test-token-0123"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """The running service: as the operator reaches it over the network, and its parts."""
+
+    app: FastAPI
+    client: httpx.AsyncClient
+    stranger: httpx.AsyncClient
+
+    @property
+    def services(self) -> Services:
+        services: Services = self.app.state.services
+        return services
+
+
+@asynccontextmanager
+async def composed(folder: Path, text: str = "{}") -> AsyncIterator[Composed]:
+    """Run the service that a configuration describes; `client` has the token, `stranger` has not."""
+    file = folder / "config.yaml"
+    file.write_text(text)
+    config = load(str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN})
+    async with running(config) as app:
+        transport = httpx.ASGITransport(guarded(app, config.gateway, token=TOKEN))
+        base = "http://127.0.0.1:8001"
+        async with (
+            httpx.AsyncClient(
+                transport=transport, base_url=base, headers={"X-Api-Key": TOKEN}
+            ) as client,
+            httpx.AsyncClient(transport=transport, base_url=base) as stranger,
+        ):
+            yield Composed(app=app, client=client, stranger=stranger)

@@ -1,0 +1,309 @@
+"""The REST API of the running service."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import httpx
+import pytest
+
+from bots.loopback import Loopback
+from bots.terminal import Event, Shown
+from bus.messages import Place, TextDelivery, encode_delivery
+from gateway.rests import Rest, is_settled, told
+from gateway.transport import StreamingASGITransport
+from store.conversations import ConversationKey
+from store.outbox import NewDelivery
+from store.pairings import Pairing
+from tests.gateway.composed import Composed, composed
+
+KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
+
+
+async def test_health_says_so(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        answer = await service.stranger.get("/health")
+        assert answer.json() == {"status": "healthy", "service": "parley"}
+
+
+async def test_models_without_keys_and_addresses(tmp_path: Path) -> None:
+    text = """
+models:
+  - {name: big, display_name: Big, use: "agent.models.demo:DemoChatModel", model: demo,
+     api_key: hush-hush-key, base_url: "http://inside.example", supports_vision: true}
+  - {name: small, use: "agent.models.demo:DemoChatModel", model: demo}
+"""
+    async with composed(tmp_path, text) as service:
+        answer = await service.client.get("/api/models")
+        assert [model["name"] for model in answer.json()["models"]] == ["big", "small"]
+        one = await service.client.get("/api/models/big")
+        assert one.json()["display_name"] == "Big"
+        assert one.json()["supports_vision"] is True
+        for text in (answer.text, one.text):
+            assert "hush-hush" not in text
+            assert "inside.example" not in text
+        assert (await service.client.get("/api/models/none")).status_code == 404
+
+
+async def test_memory_is_an_empty_document(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        document = (await service.client.get("/api/memory")).json()
+        assert document["facts"] == []
+        assert set(document["user"]) == {"workContext", "personalContext", "topOfMind"}
+
+
+async def test_channels_tell_the_truth(tmp_path: Path) -> None:
+    text = "channels: {slack: {enabled: true, bot_token: xoxb-1-literal}}"
+    async with composed(tmp_path, text) as service:
+        answer = await service.client.get("/api/channels")
+        slash = await service.client.get("/api/channels/")
+        assert slash.status_code == 200
+        assert slash.json().keys() == answer.json().keys()
+        body = answer.json()
+        assert body["service_running"] is True
+        assert list(body["channels"]) == ["slack", "telegram", "feishu", "terminal"]
+        slack, telegram = body["channels"]["slack"], body["channels"]["telegram"]
+        assert (slack["enabled"], slack["running"], slack["state"]) == (True, False, "failed")
+        assert "channels.slack.app_token is not set" in slack["detail"]
+        assert (telegram["enabled"], telegram["running"]) == (False, False)
+        assert telegram["state"] == "disabled"
+        terminal = body["channels"]["terminal"]
+        assert (terminal["enabled"], terminal["running"]) == (True, True)
+        assert "xoxb" not in answer.text
+
+
+async def test_restart_says_what_it_did(tmp_path: Path) -> None:
+    text = "channels: {feishu: {enabled: true}}"
+    async with composed(tmp_path, text) as service:
+        done = await service.client.post("/api/channels/terminal/restart")
+        assert done.json()["success"] is True
+        off = await service.client.post("/api/channels/slack/restart")
+        assert off.json()["success"] is False
+        assert "channels.slack.enabled" in off.json()["message"]
+        faulty = await service.client.post("/api/channels/feishu/restart")
+        assert faulty.json()["success"] is False
+        assert (await service.client.post("/api/channels/irc/restart")).status_code == 404
+
+
+async def test_an_answer_leaves_its_traces(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        with terminal(service).attach("s1") as session:
+            await session.say("hello")
+            shown = await until_rest(service, "s1", session.events())
+        assert "hello" in shown[-1].text
+        (conversation,) = (await service.client.get("/api/channels/conversations")).json()["rows"]
+        assert (conversation["channel"], conversation["chat"]) == ("terminal", "s1")
+        (message,) = (await service.client.get("/api/channels/inbox")).json()["rows"]
+        assert (message["state"], message["preview"]) == ("done", "hello")
+        assert message["thread_id"] == conversation["thread_id"]
+        found = await service.client.post("/api/threads/search", json={})
+        assert [thread["thread_id"] for thread in found.json()] == [conversation["thread_id"]]
+        rows = (await service.client.get("/api/channels/outbox")).json()["rows"]
+        assert {row["state"] for row in rows} == {"delivered"}
+        none = await service.client.get("/api/channels/outbox", params={"state": "failed"})
+        assert none.json()["rows"] == []
+        wrong = await service.client.get("/api/channels/outbox", params={"state": "lost"})
+        assert wrong.status_code == 422
+
+
+async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        outbox = service.services.bus.outbox if service.services.bus else None
+        assert outbox is not None
+        body = TextDelivery(channel="terminal", place=Place(chat="s1"), markdown="late")
+        new = NewDelivery(key="t:1", conversation=KEY, body=encode_delivery(body))
+        with terminal(service).attach("s1") as session:
+            (row,) = await outbox.add([new])
+            await outbox.fail(row.id, error="the platform was away", now=1.0)
+            listed = await service.client.get("/api/channels/outbox", params={"state": "failed"})
+            assert listed.json()["rows"][0]["error"] == "the platform was away"
+            again = await service.client.post(f"/api/channels/outbox/{row.id}/resend")
+            assert again.json()["success"] is True
+            shown = await until_rest(service, "s1", session.events())
+            assert shown == [Shown(id="t:1", text="late", final=True)]
+            assert (await outbox.get(row.id)).state == "delivered"
+        conflict = await service.client.post(f"/api/channels/outbox/{row.id}/resend")
+        assert conflict.status_code == 409
+        assert (await service.client.delete(f"/api/channels/outbox/{row.id}")).status_code == 204
+        assert (await service.client.delete(f"/api/channels/outbox/{row.id}")).status_code == 404
+
+
+async def test_pairing_over_rest(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        bus = service.services.bus
+        assert bus is not None
+        asked = Pairing(
+            code="ABCD2345",
+            channel="telegram",
+            workspace="1",
+            user_id="42",
+            user_name="Ann",
+            chat="42",
+            created_at=time.time(),
+            approved_at=None,
+        )
+        await bus.pairings.request(asked)
+        (row,) = (await service.client.get("/api/channels/pairings")).json()["rows"]
+        assert (row["code"], row["user_name"], row["approved_at"]) == ("ABCD2345", "Ann", None)
+        unknown = await service.client.post("/api/channels/pairings/ZZZZ9999/approve")
+        assert unknown.status_code == 404
+        done = await service.client.post("/api/channels/pairings/abcd2345/approve")
+        assert done.status_code == 200
+        assert done.json()["approved_at"]
+        assert await bus.pairings.is_paired("telegram", "1", "42")
+        path = "/api/channels/pairings/telegram/42"
+        assert (await service.client.delete(path)).status_code == 204
+        assert (await service.client.delete(path)).status_code == 404
+
+
+async def test_before_and_after_the_bus_channels_are_not_running(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        app, client = service.app, service.client
+        assert (await client.get("/api/channels")).json()["service_running"] is True
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://parley.internal") as late:
+        body = (await late.get("/api/channels")).json()
+        assert body["service_running"] is False
+        assert not any(state["running"] for state in body["channels"].values())
+        assert (await late.get("/api/channels/inbox")).status_code == 503
+
+
+@pytest.mark.parametrize("prefix", ["/api", "/api/langgraph"])
+async def test_a_deleted_thread_leaves_no_file(tmp_path: Path, prefix: str) -> None:
+    async with composed(tmp_path) as service:
+        made = await service.client.post(f"{prefix}/threads", json={})
+        thread_id = made.json()["thread_id"]
+        folder = service.services.folders.of(thread_id)
+        folder.make()
+        (folder.outputs / "a.txt").write_text("x")
+        assert (await service.client.delete(f"{prefix}/threads/{thread_id}")).status_code == 204
+        assert not folder.root.exists()
+        gone = await service.client.get(f"{prefix}/threads/{thread_id}")
+        assert gone.status_code == 404
+        again = await service.client.delete(f"{prefix}/threads/{thread_id}")
+        assert again.status_code == 404
+        assert (await service.client.delete(f"{prefix}/threads/not-a-uuid")).status_code == 422
+
+
+def files_of_a_thread(service: Composed) -> tuple[str, Path]:
+    thread_id = str(uuid4())
+    folder = service.services.folders.of(thread_id)
+    folder.make()
+    return thread_id, folder.outputs
+
+
+@pytest.mark.parametrize(
+    ("name", "mime", "disposition"),
+    [
+        ("notes.txt", "text/plain; charset=utf-8", "inline"),
+        ("data.csv", "text/csv; charset=utf-8", "inline"),
+        ("page.html", "text/html; charset=utf-8", "attachment"),
+        ("page.xhtml", "application/xhtml+xml", "attachment"),
+        ("drawing.svg", "image/svg+xml", "attachment"),
+        ("picture.png", "image/png", "inline"),
+        ("unknown.zzz9", "application/octet-stream", "inline"),
+        ("Übersicht 你好.txt", "text/plain; charset=utf-8", "inline"),
+    ],
+)
+async def test_artifacts_are_served_inertly(
+    tmp_path: Path, name: str, mime: str, disposition: str
+) -> None:
+    async with composed(tmp_path) as service:
+        thread_id, outputs = files_of_a_thread(service)
+        (outputs / name).write_bytes(b"content " * 100_000)
+        base = f"/api/threads/{thread_id}/artifacts/mnt/user-data/outputs"
+        answer = await service.client.get(f"{base}/{name}")
+        assert answer.status_code == 200
+        assert answer.content == b"content " * 100_000
+        assert answer.headers["content-type"] == mime
+        assert answer.headers["content-disposition"].startswith(disposition)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        download = await service.client.get(f"{base}/{name}", params={"download": "true"})
+        assert download.headers["content-disposition"].startswith("attachment")
+
+
+async def test_no_path_leads_out_of_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hush-hush")
+    async with composed(tmp_path) as service:
+        thread_id, outputs = files_of_a_thread(service)
+        other_id, other = files_of_a_thread(service)
+        (other / "other.txt").write_text("hush-hush")
+        (outputs / "link.txt").symlink_to(tmp_path / "secret.txt")
+        (outputs / "folder").symlink_to(tmp_path)
+        (outputs / "inner").mkdir()
+        os.mkfifo(outputs / "pipe")
+        table: list[tuple[str, int]] = [
+            ("mnt/user-data/outputs/link.txt", 404),
+            ("mnt/user-data/outputs/folder/secret.txt", 404),
+            ("mnt/user-data/outputs/inner", 400),
+            ("mnt/user-data/outputs/pipe", 400),
+            ("mnt/user-data", 400),
+            ("mnt/user-data/outputs/none.txt", 404),
+            ("mnt/user-data/outputs/%2e%2e/%2e%2e/%2e%2e/%2e%2e/secret.txt", 403),
+            ("mnt/user-data/outputs/..%2f..%2fx", 403),
+            (f"mnt/user-data/outputs/%2e%2e/%2e%2e/%2e%2e/{other_id}/user-data/outputs/other.txt", 403),
+            ("mnt/skills/x", 403),
+            ("etc/passwd", 403),
+            ("%2fetc/passwd", 403),
+            ("mnt/user-data2/x", 403),
+            ("mnt/user-data/outputs/a%00b", 403),
+            ("mnt/user-data/outputs\\x", 403),
+        ]  # fmt: skip
+        for path, status in table:
+            answer = await service.client.get(f"/api/threads/{thread_id}/artifacts/{path}")
+            assert answer.status_code == status, path
+            assert "hush-hush" not in answer.text
+            assert str(tmp_path) not in answer.text
+        bad = await service.client.get("/api/threads/a%2eb/artifacts/mnt/user-data/outputs/x")
+        assert bad.status_code == 422
+
+
+async def test_a_terminal_over_http(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        transport = StreamingASGITransport(service.app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://parley.internal"
+        ) as http:
+            async with http.stream("GET", "/api/channels/terminal/s1/events") as events:
+                lines = events.aiter_lines()
+                with anyio.fail_after(20):
+                    assert await anext(lines) == ": attached"
+                    body = {"text": "/help", "id": "once"}
+                    for expected in ("accepted", "duplicate"):
+                        said = await http.post("/api/channels/terminal/s1/messages", json=body)
+                        assert said.json() == {"result": expected}
+                    data = [await anext_data(lines) for _ in range(2)]
+            assert '"kind":"shown"' in data[0]
+            assert "Available commands:" in data[0]
+            assert data[1] == '{"kind":"rest"}'
+            bad = await http.post("/api/channels/terminal/a%20b/messages", json={"text": "x"})
+            assert bad.status_code == 422
+
+
+async def anext_data(lines: AsyncIterator[str]) -> str:
+    async for line in lines:
+        if line.startswith("data: "):
+            return str(line.removeprefix("data: "))
+    raise AssertionError("the stream ended")
+
+
+def terminal(service: Composed) -> Loopback:
+    assert service.services.terminal is not None
+    return service.services.terminal
+
+
+async def until_rest(service: Composed, session: str, events: AsyncIterator[Event]) -> list[Shown]:
+    """Return the finished messages up to the next rest."""
+    bus = service.services.bus
+    assert bus is not None
+    shown: list[Shown] = []
+    with anyio.fail_after(20):
+        async for item in told(events, lambda: is_settled(bus, session)):
+            if isinstance(item, Rest):
+                return shown
+            if isinstance(item, Shown) and item.final:
+                shown.append(item)
+    raise AssertionError("the stream ended")
