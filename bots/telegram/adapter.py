@@ -100,7 +100,7 @@ class TelegramAdapter(Adapter, Signs):
     @override
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._line.open() as bot:
-            return await send_file(bot, place, file, within_s=self._timing.upload_s)
+            return await send_file(bot, place, file, timing=self._timing)
 
     @override
     async def working(self, place: Place) -> None:

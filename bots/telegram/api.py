@@ -36,7 +36,8 @@ class Timing:
         poll_s: How long Telegram may hold a long poll open (whole seconds).
         connect_s: To connect, and to get a connection from the pool.
         answer_s: For an answer to begin, beyond `poll_s` for a long poll.
-        upload_s: For a file to be sent and taken in.
+        upload_s: For a piece of a file to be sent, and for the whole to be taken in.
+        file_s: For a file altogether, 50 MB over a slow line.
         retry_min_s: First wait after a failure; doubled with each further one.
         retry_max_s: Longest such wait.
         refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
@@ -46,6 +47,7 @@ class Timing:
     connect_s: float = 5.0
     answer_s: float = 10.0
     upload_s: float = 60.0
+    file_s: float = 300.0
     retry_min_s: float = 1.0
     retry_max_s: float = 60.0
     refused_s: float = 60.0
@@ -103,6 +105,11 @@ class Transport(HTTPXRequest):
 
 class PollingBot(Bot):
     """A bot whose updates arrive unparsed, so that one unreadable update does not hide the others."""
+
+    @override
+    def __repr__(self) -> str:
+        """Return a name; the library's would hold the token."""
+        return "PollingBot()"
 
     async def poll(self, offset: int | None, timeout_s: int, *, patience_s: float) -> list[Any]:
         """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
@@ -177,7 +184,7 @@ def quiet_loggers() -> None:
         httpx_log.setLevel(logging.WARNING)
     httpx_log.addFilter(_redact)
     telegram_log = logging.getLogger("telegram")
-    if telegram_log.getEffectiveLevel() < logging.INFO:
+    if telegram_log.level < logging.INFO:
         telegram_log.setLevel(logging.INFO)
 
 

@@ -4,6 +4,7 @@ import anyio
 from telegram import Bot, InputFile
 from telegram.error import BadRequest
 
+from bots.telegram.api import Timing
 from bots.telegram.capabilities import FILE_BYTES, PHOTO_BYTES, PHOTO_MIMES
 from bots.telegram.errors import refuses_picture
 from bots.telegram.outbound import Target, call, target_of
@@ -13,7 +14,7 @@ from bus.messages import MessageId, Place
 from bus.ports import OutgoingFile
 
 
-async def send_file(bot: Bot, place: Place, file: OutgoingFile, *, within_s: float) -> MessageId:
+async def send_file(bot: Bot, place: Place, file: OutgoingFile, *, timing: Timing) -> MessageId:
     """Send one file, up to `FILE_BYTES`; it is read into memory.
 
     Raises:
@@ -26,13 +27,13 @@ async def send_file(bot: Bot, place: Place, file: OutgoingFile, *, within_s: flo
     async def request(target: Target) -> MessageId:
         if picture:
             try:
-                return await _send_photo(bot, target, upload, within_s)
+                return await _send_photo(bot, target, upload, timing.upload_s)
             except BadRequest as error:
                 if not refuses_picture(error):
                     raise
-        return await _send_document(bot, target, upload, within_s)
+        return await _send_document(bot, target, upload, timing.upload_s)
 
-    return await call(request, target_of(place), within_s=within_s)
+    return await call(request, target_of(place), within_s=timing.file_s)
 
 
 async def _read(file: OutgoingFile) -> bytes:
@@ -51,23 +52,23 @@ async def _read(file: OutgoingFile) -> bytes:
         raise DeliveryError(f"{file.name} cannot be read ({type(error).__name__})") from None
 
 
-async def _send_photo(bot: Bot, target: Target, upload: InputFile, within_s: float) -> MessageId:
+async def _send_photo(bot: Bot, target: Target, upload: InputFile, answer_s: float) -> MessageId:
     message = await bot.send_photo(
         target.chat_id,
         upload,
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
-        read_timeout=within_s,
+        read_timeout=answer_s,
     )
     return MessageId(str(message.message_id))
 
 
-async def _send_document(bot: Bot, target: Target, upload: InputFile, within_s: float) -> MessageId:
+async def _send_document(bot: Bot, target: Target, upload: InputFile, answer_s: float) -> MessageId:
     message = await bot.send_document(
         target.chat_id,
         upload,
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
-        read_timeout=within_s,
+        read_timeout=answer_s,
     )
     return MessageId(str(message.message_id))

@@ -144,11 +144,10 @@ class Polling:
 
     async def _take_all(self, updates: Sequence[Any], intake: Intake, me: Me) -> str:
         """Hand updates over, in order; stop at the first that is not kept and return why."""
-        for raw in updates:
-            update_id = raw.get("update_id") if isinstance(raw, dict) else None
-            if not isinstance(update_id, int):
-                _LOG.warning("telegram: an update without an id was passed over")
-                continue
+        numbered = [(raw, update_id) for raw in updates if (update_id := _id_of(raw)) is not None]
+        if updates and not numbered:
+            raise TelegramError("The updates have no ids")
+        for raw, update_id in numbered:
             refused = await self._take(raw, update_id, intake, me)
             if refused:
                 return refused
@@ -187,3 +186,8 @@ class Polling:
                 exc_info=None if isinstance(error, BusError) else error,
             )
         return name
+
+
+def _id_of(raw: object) -> int | None:
+    update_id = raw.get("update_id") if isinstance(raw, dict) else None
+    return update_id if isinstance(update_id, int) else None

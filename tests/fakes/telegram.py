@@ -186,14 +186,13 @@ class TelegramServer(World):
         transport = request.transport
         if transport is None:
             return web.Response()
+        # Idle connections count too: the next request would come over them.
+        self._transports = {known for known in self._transports if not known.is_closing()}
         self._transports.add(transport)
         try:
             refused = self._refused_token(request.match_info["token"])
-            if refused:
-                return _refusal(refused)
-            return await self._called(request)
+            return _refusal(refused) if refused else await self._called(request)
         finally:
-            self._transports.discard(transport)
             self.changed()
 
     def _refused_token(self, token: str) -> ApiError | None:

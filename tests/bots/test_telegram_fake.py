@@ -1,0 +1,258 @@
+"""The Telegram server of the tests is no kinder than Telegram."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from tests.fakes.telegram import TelegramServer
+from tests.fakes.telegram_chats import Upload, Wire
+from tests.fakes.telegram_checks import MISSING, specification, violations
+
+GROUP = -1001234567890
+needs_specification = pytest.mark.skipif(specification() is None, reason=MISSING)
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[TelegramServer]:
+    async with TelegramServer() as server:
+        server.dm("hello")
+        yield server
+
+
+@pytest.fixture
+async def client(telegram: TelegramServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        base_url=f"{telegram.base_url}{telegram.token}/", timeout=5.0
+    ) as client:
+        yield client
+
+
+async def ask(client: httpx.AsyncClient, method: str, **arguments: Wire) -> dict[str, Any]:
+    form = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in arguments.items()
+    }
+    answer: dict[str, Any] = (await client.post(method, data=form)).json()
+    return answer
+
+
+@needs_specification
+@pytest.mark.parametrize(
+    ("method", "arguments", "problem"),
+    [
+        ("sendMesage", {}, "sendMesage: unknown method"),
+        ("sendMessage", {"chat_id": "1"}, "missing argument text"),
+        ("sendMessage", {"chat_id": "1", "text": "x", "silent": "true"}, "unknown argument silent"),
+        ("getUpdates", {"timeout": "1.5"}, "timeout: 1.5 is not Integer"),
+        ("getUpdates", {"timeout": "soon"}, "timeout: not Integer"),
+        ("getUpdates", {"allowed_updates": '["message", 7]'}, "allowed_updates[1]: 7"),
+        (
+            "sendMessage",
+            {"chat_id": 1, "text": "x", "reply_parameters": '{"message_id": "7"}'},
+            "reply_parameters.message_id: '7' is not Integer",
+        ),
+        (
+            "sendMessage",
+            {"chat_id": 1, "text": "x", "entities": '[{"type": "bold", "offset": 0}]'},
+            "entities[0]: length is missing",
+        ),
+        (
+            "sendMessage",
+            {"chat_id": 1, "text": "x", "link_preview_options": '{"off": true}'},
+            "unknown field off",
+        ),
+        (
+            "setMyCommands",
+            {"commands": "[]", "scope": '{"type": "chat", "chat": 7}'},
+            "scope: none of",
+        ),
+        ("sendDocument", {"chat_id": 1}, "missing argument document"),
+    ],
+)
+def test_wrong_calls_are_noticed(method: str, arguments: dict[str, Any], problem: str) -> None:
+    assert any(problem in found for found in violations(method, arguments, ()))
+
+
+@needs_specification
+@pytest.mark.parametrize(
+    ("method", "arguments", "files"),
+    [
+        ("getMe", {}, ()),
+        ("sendMessage", {"chat_id": "-100", "text": "12"}, ()),
+        ("sendMessage", {"chat_id": -100, "text": "x", "protect_content": True}, ()),
+        ("sendDocument", {"chat_id": "1"}, ("document",)),
+        ("setMyCommands", {"commands": '[{"command": "a", "description": "b"}]'}, ()),
+    ],
+)
+def test_right_calls_pass(method: str, arguments: dict[str, Any], files: tuple[str, ...]) -> None:
+    assert violations(method, arguments, files) == []
+
+
+@needs_specification
+async def test_violations_are_collected(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    await ask(client, "sendMessage", chat_id=1001, text="x", colour="red")
+    assert telegram.violations == ["sendMessage: unknown argument colour"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "description"),
+    [
+        ({"chat_id": 31337, "text": "x"}, "Bad Request: chat not found"),
+        ({"chat_id": 1001, "text": " \n"}, "Bad Request: message text is empty"),
+        ({"chat_id": 1001, "text": "😀" * 2049}, "Bad Request: message is too long"),
+        (
+            {
+                "chat_id": 1001,
+                "text": "ab",
+                "entities": [{"type": "bold", "offset": 1, "length": 2}],
+            },
+            "Bad Request: can't parse entities: entity is out of the text",
+        ),
+        (
+            {
+                "chat_id": 1001,
+                "text": "😀",
+                "entities": [{"type": "bold", "offset": 1, "length": 1}],
+            },
+            "Bad Request: can't parse entities: entity splits a character",
+        ),
+        (
+            {"chat_id": 1001, "text": "x", "message_thread_id": 5},
+            "Bad Request: message thread not found",
+        ),
+        (
+            {"chat_id": 1001, "text": "x", "reply_parameters": {"message_id": 77}},
+            "Bad Request: message to be replied not found",
+        ),
+    ],
+)
+async def test_limits_are_kept(
+    telegram: TelegramServer,
+    client: httpx.AsyncClient,
+    arguments: dict[str, Any],
+    description: str,
+) -> None:
+    answer = await ask(client, "sendMessage", **arguments)
+    assert (answer["ok"], answer["error_code"]) == (False, 400)
+    assert answer["description"] == description
+    assert telegram.answers(1001) == []
+
+
+async def test_updates_stay_until_confirmed(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    first = await ask(client, "getUpdates")
+    again = await ask(client, "getUpdates")
+    assert first == again
+    update_id = first["result"][0]["update_id"]
+    after = await ask(client, "getUpdates", offset=update_id + 1)
+    assert after["result"] == []
+    assert telegram.confirmed == [update_id]
+
+
+async def test_the_older_poller_is_ended(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    telegram.confirm(10**9)
+    answers: list[dict[str, Any]] = []
+
+    async def older() -> None:
+        answers.append(await ask(client, "getUpdates", timeout=30))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(older)
+        await telegram.wait_for(lambda: telegram.calls("getUpdates"))
+        newer = await ask(client, "getUpdates", timeout=0)
+    assert answers[0]["error_code"] == 409
+    assert newer["ok"]
+
+
+async def test_a_webhook_refuses_polls(client: httpx.AsyncClient) -> None:
+    await ask(client, "setWebhook", url="https://example.org/hook")
+    assert (await ask(client, "getUpdates"))["error_code"] == 409
+    await ask(client, "deleteWebhook")
+    assert (await ask(client, "getUpdates"))["ok"]
+
+
+@pytest.mark.parametrize(("token", "status"), [("1:wrong", 401), ("nonsense", 404)])
+async def test_wrong_tokens_are_refused(
+    telegram: TelegramServer, client: httpx.AsyncClient, token: str, status: int
+) -> None:
+    answer = await client.post(f"{telegram.base_url}{token}/getMe")
+    assert (answer.status_code, answer.json()["ok"]) == (status, False)
+
+
+async def test_privacy_hides_what_is_not_for_the_bot(telegram: TelegramServer) -> None:
+    before = telegram.backlog
+    telegram.say(GROUP, "just chatting about @parley_bot_fan")
+    telegram.say(GROUP, "/roll@other_bot")
+    assert telegram.backlog == before
+    telegram.mention(GROUP, "hi")
+    telegram.say(GROUP, "/help")
+    telegram.say(GROUP, "/help@parley_bot")
+    assert telegram.backlog == before + 3
+    telegram.privacy = False
+    telegram.say(GROUP, "just chatting")
+    assert telegram.backlog == before + 4
+
+
+async def test_groups_take_so_many_a_minute(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    telegram.mention(GROUP, "hi")
+    answers = [await ask(client, "sendMessage", chat_id=GROUP, text="x") for _ in range(21)]
+    assert [answer["ok"] for answer in answers] == [True] * 20 + [False]
+    assert answers[-1]["parameters"]["retry_after"] > 0
+
+
+async def test_own_messages_can_be_edited_and_deleted(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    sent = (await ask(client, "sendMessage", chat_id=1001, text="one"))["result"]["message_id"]
+    this = {"chat_id": 1001, "message_id": sent}
+    same = await ask(client, "editMessageText", text="one", **this)
+    assert "message is not modified" in same["description"]
+    assert (await ask(client, "editMessageText", text="two", **this))["ok"]
+    assert (telegram.answers(1001)[0].text, telegram.answers(1001)[0].history) == ("two", ["one"])
+    reaction = [{"type": "emoji", "emoji": "👀"}]
+    assert (await ask(client, "setMessageReaction", reaction=reaction, **this))["ok"]
+    assert telegram.answers(1001)[0].reactions == ["👀"]
+    assert (await ask(client, "deleteMessage", **this))["ok"]
+    assert telegram.answers(1001) == []
+    gone = await ask(client, "editMessageText", text="three", **this)
+    assert gone["description"] == "Bad Request: message to edit not found"
+    assert telegram.violations == []
+
+
+async def test_files_can_be_fetched(telegram: TelegramServer, client: httpx.AsyncClient) -> None:
+    telegram.send_file(1001, Upload(name="a.txt", content=b"words"))
+    update = (await ask(client, "getUpdates"))["result"][-1]
+    file_id = update["message"]["document"]["file_id"]
+    path = (await ask(client, "getFile", file_id=file_id))["result"]["file_path"]
+    fetched = await client.get(f"{telegram.base_file_url}{telegram.token}/{path}")
+    assert fetched.content == b"words"
+    wrong = await client.get(f"{telegram.base_file_url}1:wrong/{path}")
+    assert wrong.status_code == 404
+
+
+async def test_breaks_on_demand(telegram: TelegramServer, client: httpx.AsyncClient) -> None:
+    telegram.fail("getMe", status=503, times=2)
+    telegram.fail("*", drop="before")
+    telegram.fail("sendMessage", drop="after")
+    assert [(await ask(client, "getMe"))["error_code"] for _ in range(2)] == [503, 503]
+    for _ in range(2):
+        with pytest.raises(httpx.TransportError):
+            await ask(client, "sendMessage", chat_id=1001, text="x")
+    assert len(telegram.answers(1001)) == 1
+    assert (await ask(client, "getMe"))["ok"]
+
+
+async def test_what_does_not_come_is_told(telegram: TelegramServer) -> None:
+    with pytest.raises(AssertionError, match="nothing came within"):
+        await telegram.wait_for(lambda: telegram.answers(1001), timeout_s=0.05)
