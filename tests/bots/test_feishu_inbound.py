@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bots.feishu.api import Bot
 from bots.feishu.inbound import Ignored, read_event
@@ -301,6 +303,41 @@ def test_hostile_texts_make_messages_that_can_be_stored(content: object, mention
 def test_hostile_rich_texts_make_messages_that_can_be_stored(content: object) -> None:
     inbound = read(event(content, kind="post"))
     assert decode_inbound(encode_inbound(inbound)) == inbound
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["tag", "text", "content", "title", "files", "user_id", "zh_cn", "file_key", "href"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    content=JSON,
+    kind=st.sampled_from(["text", "post", "file", "image"]),
+    mentions=JSON,
+    fields=st.dictionaries(
+        st.sampled_from(["thread_id", "root_id", "chat_type", "create_time"]), JSON
+    ),
+)
+def test_any_json_is_read_or_ignored(
+    content: object, kind: str, mentions: object, fields: dict[str, object]
+) -> None:
+    found = read_event(event(json.dumps(content), kind=kind, mentions=mentions, **fields), BOT)
+    if isinstance(found, Inbound):
+        assert decode_inbound(encode_inbound(found)) == found
+    else:
+        assert found.detail
 
 
 @pytest.mark.parametrize("clock", [None, "", "soon", "-1", "9" * 400, 7, "١٢"])
