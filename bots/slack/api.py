@@ -13,6 +13,7 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bots.slack.errors import SlackError, delivery_error, http_error
 from bots.slack.inbound import Identity
+from bots.slack.proxy import proxy_for
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -110,7 +111,7 @@ class Api:
                     client = AsyncWebhookClient(
                         url, session=session, retry_handlers=[], logger=sdk_logger()
                     )
-                    client.proxy = None
+                    client.proxy = proxy_for(url)
                     answer = await client.send_dict(body)
         except (SlackClientError, aiohttp.ClientError, OSError) as error:
             raise delivery_error(error) from None
@@ -137,10 +138,9 @@ class Api:
             retry_handlers=[],
             logger=sdk_logger(),
         )
-        # The SDK takes HTTPS_PROXY from the environment but ignores NO_PROXY; the session respects both.
-        web.proxy = None
+        web.proxy = proxy_for(self._base_url)
         return web
 
     def _new_session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        return aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        return aiohttp.ClientSession(timeout=timeout)

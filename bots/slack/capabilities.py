@@ -15,9 +15,6 @@ SLACK = Capabilities(
     max_file_bytes=1_000_000_000,
 )
 
-ACK_WINDOW_S = 3.0
-"""Slack repeats an event that is not acknowledged within this time (docs.slack.dev, Events API)."""
-
 BOT_SCOPES = (
     "app_mentions:read",
     "channels:history",

@@ -7,6 +7,7 @@ import anyio
 
 from bots.slack.api import Api
 from bots.slack.errors import SlackError, delivery_error, http_error
+from bots.slack.proxy import proxy_for
 from bus.messages import MessageId, Place
 from bus.ports import OutgoingFile
 
@@ -74,7 +75,9 @@ class Files:
                 async with (
                     self._api.session() as session,
                     await anyio.open_file(file.path, "rb") as body,
-                    session.post(url, data=body.wrapped, headers=headers) as answer,
+                    session.post(
+                        url, data=body.wrapped, headers=headers, proxy=proxy_for(url)
+                    ) as answer,
                 ):
                     status, told = answer.status, dict(answer.headers)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:

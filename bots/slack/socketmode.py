@@ -1,8 +1,8 @@
 """One Socket Mode connection: envelopes in, acknowledgements out.
 
-Framing, dispatch and the rule for acknowledging are the SDK's; the connection is ours. The SDK's client
-starts tasks that nobody owns (they outlive a stop), retries a used one-time address for ever, says
-"connected" before Slack does, and logs addresses; see reference in docs.slack.dev, "Using Socket Mode".
+Framing, dispatch and the rule for acknowledging are the SDK's; the connection is ours, because the SDK's
+client starts tasks that nobody owns (they outlive a stop), tries a used one-time address for ever, and
+says "connected" before Slack does. The protocol: docs.slack.dev, "Using Socket Mode".
 """
 
 import json
@@ -20,6 +20,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from bots.slack.errors import SlackError, delivery_error
+from bots.slack.proxy import proxy_for
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Socket:
             with anyio.fail_after(self._pace.hello_s):
                 ws = await session.ws_connect(
                     url,
+                    proxy=proxy_for(url),
                     heartbeat=self._pace.ping_s,
                     max_msg_size=MAX_FRAME_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),

@@ -1,0 +1,18 @@
+"""Which proxy leads to an address.
+
+slack_sdk and aiohttp both know HTTPS_PROXY, but the first ignores NO_PROXY, and the second reads .netrc
+along with it, whose entries collide with Slack's tokens.
+"""
+
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+_SCHEMES = {"ws": "http", "wss": "https"}
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy that the environment names for an http(s) or ws(s) address, or None."""
+    parts = urlsplit(url)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(_SCHEMES.get(parts.scheme, parts.scheme))
