@@ -9,9 +9,9 @@ import anyio
 from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timings import Timings
-from bus.messages import Inbound
+from bus.messages import Inbound, Place
 from bus.ports import Link, Reason
-from tests.fakes.feishu import FakeFeishu
+from tests.fakes.feishu import FakeFeishu, Message
 
 QUICK = Timings(
     call_s=5,
@@ -55,6 +55,11 @@ def adapter_for(
 ) -> FeishuAdapter:
     """Return an adapter that is configured for the fake."""
     return FeishuAdapter(FeishuConfig.model_validate(feishu.settings | settings), timings=timings)
+
+
+def place_of(message: Message) -> Place:
+    """Return where the answer to a message goes."""
+    return Place(chat=message.chat, thread=message.thread, reply_to=message.id)
 
 
 @asynccontextmanager
