@@ -203,7 +203,9 @@ def test_invalid_and_raw_calls_are_answered_too() -> None:
 
 
 def test_a_history_without_faults_is_passed_on_as_it_is() -> None:
-    messages = [HumanMessage("x"), ai("a", "b"), result("a"), result("b"), AIMessage("done")]
+    messages: list[AnyMessage] = [
+        *(HumanMessage("x"), ai("a", "b"), result("a"), result("b"), AIMessage("done"))
+    ]
     assert repaired(messages) is messages
 
 

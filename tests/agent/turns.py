@@ -33,8 +33,10 @@ class Room:
         self.folders = folders
 
     async def say(self, text: str) -> list[AnyMessage]:
-        """Run one turn and return the thread's messages."""
-        state = await self.graph.ainvoke({"messages": [HumanMessage(text)]}, CONFIG)
+        """Run one turn, each step on disk before the next, and return the thread's messages."""
+        state = await self.graph.ainvoke(
+            {"messages": [HumanMessage(text)]}, CONFIG, durability="sync"
+        )
         messages: list[AnyMessage] = state["messages"]
         return messages
 
