@@ -136,7 +136,7 @@ class Socket:
             self._heard()
             try:
                 frame = json.loads(message.data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 frame = None
             if isinstance(frame, dict) and isinstance(frame.get("payload", {}), dict):
                 return frame
@@ -145,7 +145,12 @@ class Socket:
     async def _handle(
         self, ws: aiohttp.ClientWebSocketResponse, request: SocketModeRequest
     ) -> None:
-        answer = await run_async_bolt_app(self._app, request)
+        try:
+            answer = await run_async_bolt_app(self._app, request)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # Bolt reads ids from the payload before its own error handling begins.
+            logger.warning("slack: a payload that Bolt cannot read", exc_info=True)
+            return
         if answer.status != 200:  # noqa: PLR2004
             return
         try:

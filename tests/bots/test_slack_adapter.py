@@ -143,7 +143,16 @@ async def test_hostile_text_comes_in(text: str) -> None:
 async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
     intake = Recorder()
     async with fast_slack() as slack, running(slack, intake):
-        for frame in ("not json", "[1]", "{}", '{"envelope_id":"x","type":"?","payload":"text"}'):
+        poison = '{"envelope_id":"x","type":"events_api","payload":'
+        for frame in (
+            "not json",
+            "[" * 100_000,
+            "[1]",
+            "{}",
+            f'{poison}"text"}}',
+            f'{poison}{{"team":7}}}}',
+            f'{poison}{{"event":"text"}}}}',
+        ):
             await slack.sockets.open[0].send_str(frame)
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))

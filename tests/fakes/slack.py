@@ -162,7 +162,7 @@ class FakeSlack:
         self, text: str, *, channel: str = "C1", user: str = USER, command: str = "/parley"
     ) -> Envelope:
         """Type a slash command."""
-        self.workspace.channel(channel, kind="channel", members={user})
+        self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
         name = secrets.token_hex(8)
         self.workspace.callbacks[name] = Callback(channel=channel, user=user)
         return self._send(
