@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 FLUSH_S = 1.5
 """How long, after the last turn, what is due may still be sent, seconds."""
+
+RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
+"""The waits before an adapter that crashed is started again."""
 
 SWEEP_S = 30.0
 """How often the journal is searched for messages that nobody works on."""
@@ -116,23 +119,11 @@ class _Parts:
     supervised: Mapping[str, Supervised]
 
 
-@asynccontextmanager
-async def running_bus(  # noqa: PLR0913 - named parts, passed once by the composition root
-    *,
-    config: BusConfig,
-    policies: Mapping[str, ChannelPolicy],
-    adapters: Mapping[str, Adapter],
-    database: Database,
-    langgraph: LangGraphClient,
-    gateway: httpx.AsyncClient,
-    now: Now = time.time,
-) -> AsyncIterator[Bus]:
-    """Run the bus inside the block.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a bus stands between.
 
-    What an earlier process left is taken up before a channel connects. On exit no message is accepted any
-    more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
-
-    Args:
+    Attributes:
         config: Limits and the default session.
         policies: By channel, who may talk to the bot.
         adapters: By channel, the platforms to connect.
@@ -141,108 +132,138 @@ async def running_bus(  # noqa: PLR0913 - named parts, passed once by the compos
         gateway: The gateway's REST API; its base URL ends in `/api`.
         now: The wall clock.
     """
-    _warn_of_steering(config, policies)
+
+    config: BusConfig
+    policies: Mapping[str, ChannelPolicy]
+    adapters: Mapping[str, Adapter]
+    database: Database
+    langgraph: LangGraphClient
+    gateway: httpx.AsyncClient
+    now: Now = time.time
+
+
+def running_bus(
+    *,
+    config: BusConfig,
+    policies: Mapping[str, ChannelPolicy],
+    adapters: Mapping[str, Adapter],
+    database: Database,
+    langgraph: LangGraphClient,
+    gateway: httpx.AsyncClient,
+) -> AbstractAsyncContextManager[Bus]:
+    """Run the bus inside the block; see `Site` for the parts, `running` for what happens."""
+    return running(
+        Site(
+            config=config,
+            policies=policies,
+            adapters=adapters,
+            database=database,
+            langgraph=langgraph,
+            gateway=gateway,
+        )
+    )
+
+
+@asynccontextmanager
+async def running(site: Site) -> AsyncIterator[Bus]:
+    """Run the bus inside the block.
+
+    What an earlier process left is taken up before a channel connects. On exit no message is accepted any
+    more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
+    """
+    _warn_of_steering(site)
     async with anyio.create_task_group() as tasks:
-        outbox, origins = Outbox(database, now=now), Origins(database)
-        delivery = Delivery(
-            adapters=adapters, outbox=outbox, origins=origins, gateway=gateway, now=now
-        )
-        shelves = Shelves(
-            inbox=Inbox(database, now=now),
-            conversations=Conversations(database, now=now),
-            origins=origins,
-            pairings=Pairings(database, now=now),
-        )
-        builder = _Builder(tasks, config, policies, shelves, delivery, now)
-        parts = builder.build(Runs(langgraph), gateway)
-        bus = Bus(parts, config, now)
-        await tasks.start(delivery.run)
-        resumed = await parts.router.resume()
-        log.info("%s unfinished messages of an earlier process are taken up", resumed)
-        tasks.start_soon(_keep_house, parts, now)
+        parts = _build(site, tasks)
+        bus = Bus(parts, site.config, site.now)
+        await tasks.start(parts.delivery.run)
+        if resumed := await parts.router.resume():
+            log.info("%s unfinished messages of an earlier process are taken up", resumed)
+        tasks.start_soon(_keep_house, parts, site.now)
         for supervised in parts.supervised.values():
             tasks.start_soon(supervised.run, parts.intake)
         try:
             yield bus
         finally:
-            with anyio.move_on_after(config.drain_s + 2 * FLUSH_S, shield=True):
+            with anyio.move_on_after(site.config.drain_s + 2 * FLUSH_S, shield=True):
                 await bus.drain()
             tasks.cancel_scope.cancel()
 
 
-class _Builder:
-    """Puts the parts of a bus together, from the bottom up."""
+def _build(site: Site, tasks: TaskGroup) -> _Parts:
+    """Put the parts together, from the bottom up."""
+    database, now = site.database, site.now
+    shelves = Shelves(
+        inbox=Inbox(database, now=now),
+        conversations=Conversations(database, now=now),
+        origins=Origins(database),
+        pairings=Pairings(database, now=now),
+    )
+    delivery = Delivery(
+        adapters=site.adapters,
+        outbox=Outbox(database, now=now),
+        origins=shelves.origins,
+        gateway=site.gateway,
+        now=now,
+    )
+    mailboxes = _mailboxes(site, tasks, shelves, delivery)
+    router = _router(site, tasks, shelves, delivery, mailboxes)
+    intake = BusIntake(
+        config=site.config,
+        policies=site.policies,
+        shelves=shelves,
+        delivery=delivery,
+        hand_over=router.route,
+        now=now,
+    )
+    supervised = {
+        name: Supervised(adapter, now=now, backoff=RESTARTS)
+        for name, adapter in site.adapters.items()
+    }
+    return _Parts(
+        shelves=shelves,
+        delivery=delivery,
+        mailboxes=mailboxes,
+        router=router,
+        intake=intake,
+        supervised=supervised,
+    )
 
-    def __init__(
-        self,
-        tasks: TaskGroup,
-        config: BusConfig,
-        policies: Mapping[str, ChannelPolicy],
-        shelves: Shelves,
-        delivery: Delivery,
-        now: Now,
-    ) -> None:
-        self._tasks = tasks
-        self._config = config
-        self._policies = policies
-        self._shelves = shelves
-        self._delivery = delivery
-        self._now = now
 
-    def build(self, runs: Runs, gateway: httpx.AsyncClient) -> _Parts:
-        mailboxes = self._mailboxes(runs)
-        router = self._router(mailboxes, gateway)
-        intake = BusIntake(
-            config=self._config,
-            policies=self._policies,
-            shelves=self._shelves,
-            delivery=self._delivery,
-            hand_over=router.route,
-            now=self._now,
-        )
-        supervised = {
-            name: Supervised(adapter, now=self._now, backoff=Backoff(first_s=1.0, cap_s=60.0))
-            for name, adapter in self._delivery.adapters.items()
-        }
-        return _Parts(
-            shelves=self._shelves,
-            delivery=self._delivery,
-            mailboxes=mailboxes,
-            router=router,
-            intake=intake,
-            supervised=supervised,
-        )
+def _mailboxes(site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery) -> Mailboxes:
+    turns = Turns(
+        inbox=shelves.inbox,
+        conversations=shelves.conversations,
+        runs=Runs(site.langgraph),
+        delivery=delivery,
+        now=site.now,
+    )
+    return Mailboxes(
+        tasks=tasks,
+        turns=turns,
+        sessions=Sessions(site.config, site.policies),
+        inbox=shelves.inbox,
+        conversations=shelves.conversations,
+        limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
+    )
 
-    def _mailboxes(self, runs: Runs) -> Mailboxes:
-        return Mailboxes(
-            tasks=self._tasks,
-            turns=Turns(
-                inbox=self._shelves.inbox,
-                conversations=self._shelves.conversations,
-                runs=runs,
-                delivery=self._delivery,
-                now=self._now,
-            ),
-            sessions=Sessions(self._config, self._policies),
-            inbox=self._shelves.inbox,
-            conversations=self._shelves.conversations,
-            limiter=anyio.CapacityLimiter(self._config.max_concurrent_runs),
-        )
 
-    def _router(self, mailboxes: Mailboxes, gateway: httpx.AsyncClient) -> Router:
-        levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
-        return Router(
-            tasks=self._tasks,
-            inbox=self._shelves.inbox,
-            conversations=self._shelves.conversations,
-            commands=Commands(
-                inbox=self._shelves.inbox,
-                delivery=self._delivery,
-                threads=ThreadCommands(self._shelves.conversations, levers),
-                lookups=Lookups(gateway),
-            ),
-            mailboxes=mailboxes,
-        )
+def _router(
+    site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery, mailboxes: Mailboxes
+) -> Router:
+    levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
+    commands = Commands(
+        inbox=shelves.inbox,
+        delivery=delivery,
+        threads=ThreadCommands(shelves.conversations, levers),
+        lookups=Lookups(site.gateway),
+    )
+    return Router(
+        tasks=tasks,
+        inbox=shelves.inbox,
+        conversations=shelves.conversations,
+        commands=commands,
+        mailboxes=mailboxes,
+    )
 
 
 async def _keep_house(parts: _Parts, now: Now) -> None:
@@ -263,8 +284,8 @@ async def _keep_house(parts: _Parts, now: Now) -> None:
         sweeps += 1
 
 
-def _warn_of_steering(config: BusConfig, policies: Mapping[str, ChannelPolicy]) -> None:
-    sessions = [config.session, *(policy.session for policy in policies.values())]
+def _warn_of_steering(site: Site) -> None:
+    sessions = [site.config.session, *(policy.session for policy in site.policies.values())]
     everyone = [user for session in sessions for user in session.users.values()]
     if any(session.busy == "steer" for session in [*sessions, *everyone]):
         log.warning("session.busy: steer is not available yet; messages are queued instead")

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from store.errors import Corrupt, Locked, Unavailable
@@ -78,19 +78,18 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
     except OSError as error:
         raise _unusable(file.parent, error) from error
     _check(file)
-    connection = sqlite3.connect(
-        file, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
-    try:
-        for pragma in _pragmas(busy_timeout_ms):
-            connection.execute(pragma)
-        migrate(connection)
-    except sqlite3.Error as error:
-        connection.close()
-        raise Unavailable(f"The journal {file} cannot be opened: {error}.") from error
-    except BaseException:
-        connection.close()
-        raise
+    with ExitStack() as stack:
+        connection = sqlite3.connect(
+            file, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        stack.callback(connection.close)
+        try:
+            for pragma in _pragmas(busy_timeout_ms):
+                connection.execute(pragma)
+            migrate(connection)
+        except sqlite3.Error as error:
+            raise Unavailable(f"The journal {file} cannot be opened: {error}.") from error
+        stack.pop_all()
     return connection
 
 

@@ -14,7 +14,7 @@ from langgraph_sdk.client import LangGraphClient
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Attachment, Inbound, Place, Sender
 from bus.ports import Adapter, Reason
-from bus.service import Bus, running_bus
+from bus.service import Bus, Site, running
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -140,14 +140,16 @@ async def house(
         async with (
             httpx.AsyncClient(base_url=langgraph.url, verify=NO_TLS, timeout=30) as wire,
             httpx.AsyncClient(base_url=rest.url, verify=NO_TLS) as gateway,
-            running_bus(
-                config=config or BusConfig(drain_s=0.2),
-                policies=dict.fromkeys(adapters, policy),
-                adapters=adapters,
-                database=database,
-                langgraph=LangGraphClient(wire),
-                gateway=gateway,
-                now=clock,
+            running(
+                Site(
+                    config=config or BusConfig(drain_s=0.2),
+                    policies=dict.fromkeys(adapters, policy),
+                    adapters=adapters,
+                    database=database,
+                    langgraph=LangGraphClient(wire),
+                    gateway=gateway,
+                    now=clock,
+                )
             ) as bus,
         ):
             yield House(bus, platform, langgraph, rest, database, clock)
