@@ -97,7 +97,7 @@ async def serving(
 
 @asynccontextmanager
 async def _listening(app: FastAPI) -> AsyncIterator[str]:
-    with socket.socket() as listener:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
         server = _Server(config)

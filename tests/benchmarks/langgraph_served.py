@@ -1,0 +1,108 @@
+"""The servers that tests/benchmarks/langgraph.py loads: ours, and the least that FastAPI and LangGraph allow.
+
+Run as `python -m tests.benchmarks.langgraph_served ours|bare FOLDER`; prints its port.
+"""
+
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import anyio
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from agent.runtime.runs import RunManager
+from agent.runtime.worker import Graph
+from gateway.langgraph import LangGraphServices
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from tests.fakes.graphs import Graphs
+from tests.gateway.langgraph_server import build_app
+
+
+@asynccontextmanager
+async def ours(folder: Path) -> AsyncIterator[FastAPI]:
+    """Our routers, runtime and store."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(Database.open(StoreConfig(), folder))
+        checkpointer = await stack.enter_async_context(open_checkpointer(folder))
+        runs = await stack.enter_async_context(RunManager(database, Graphs().sources, checkpointer))
+        yield build_app(
+            LangGraphServices(
+                runs=runs, threads=runs.threads, checkpointer=checkpointer, graphs=runs.graphs
+            )
+        )
+
+
+@asynccontextmanager
+async def bare(folder: Path) -> AsyncIterator[FastAPI]:
+    """A graph behind FastAPI with LangGraph's own saver: no rows, no events, no ids, no joins."""
+    async with AsyncSqliteSaver.from_conn_string(str(folder / "bare.db")) as saver:
+        await saver.setup()
+        await saver.conn.execute("PRAGMA synchronous=NORMAL")
+        graphs = {name: source({}) for name, source in Graphs().sources.items()}
+        for graph in graphs.values():
+            graph.checkpointer = saver
+        yield _bare_app(graphs)
+
+
+def _bare_app(graphs: dict[str, Graph]) -> FastAPI:
+    app = FastAPI()
+
+    @app.post("/api/threads", response_model=None)
+    async def create() -> Response:
+        return _json({"thread_id": str(uuid4())})
+
+    @app.post("/api/threads/{thread_id}/runs/wait", response_model=None)
+    async def wait(request: Request, thread_id: str) -> Response:
+        body = orjson.loads(await request.body())
+        config: Any = {"configurable": {"thread_id": thread_id}}
+        return _json(await graphs[body["assistant_id"]].ainvoke(body["input"], config))
+
+    @app.post("/api/threads/{thread_id}/runs/stream", response_model=None)
+    async def stream(request: Request, thread_id: str) -> Response:
+        body = orjson.loads(await request.body())
+        config: Any = {"configurable": {"thread_id": thread_id}}
+
+        async def frames() -> AsyncIterator[bytes]:
+            chunks = graphs[body["assistant_id"]].astream(
+                body["input"], config, stream_mode="messages"
+            )
+            async for chunk in chunks:
+                message, metadata = cast("tuple[BaseMessage, dict[str, Any]]", chunk)
+                data = orjson.dumps([message.model_dump(), metadata], default=str)
+                yield b"event: messages\ndata: %b\n\n" % data
+
+        return StreamingResponse(frames(), media_type="text/event-stream")
+
+    return app
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value, default=str), media_type="application/json")
+
+
+async def serve(kind: str, folder: Path) -> None:
+    """Serve until killed."""
+    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        async with ours(folder) if kind == "ours" else bare(folder) as app:
+            config = uvicorn.Config(
+                app, log_level="error", access_log=False, lifespan="off", ws="none"
+            )
+            print(listener.getsockname()[1], flush=True)
+            await uvicorn.Server(config).serve(sockets=[listener])
+
+
+if __name__ == "__main__":
+    anyio.run(serve, sys.argv[1], Path(sys.argv[2]))
