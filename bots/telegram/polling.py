@@ -135,8 +135,9 @@ class Polling:
             f"Messages wait at Telegram: they are not accepted now ({refused})." if refused else ""
         )
         self._contested = False
-        if self._state.set(Link.CONNECTED, detail):
+        if self._state.health.link is not Link.CONNECTED:
             _LOG.info("telegram: connected as @%s", me.username)
+        self._state.set(Link.CONNECTED, detail)
         if refused:
             await anyio.sleep(self._refusals.next_s())
         else:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from blockbuster import blockbuster_ctx
 
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
@@ -280,6 +281,18 @@ async def test_typing_shows_where_the_work_goes_on(
         ("message", GROUP),
     ]
     assert telegram.log[0][2] == topic
+
+
+async def test_nothing_blocks_the_loop(telegram: TelegramServer, tmp_path: Path) -> None:
+    adapter = adapter_for(telegram)
+    file = stored(tmp_path, "chart.png", PNG, "image/png")
+    with blockbuster_ctx():
+        async with running(adapter, recorder := Recorder()):
+            await telegram.wait_for(lambda: recorder.got)
+            await adapter.working(ALICE)
+            await adapter.send(ALICE, "**Hi**", key="k")
+            await adapter.send_file(ALICE, file, key="k")
+    assert len(telegram.answers(1001)) == 2
 
 
 async def test_typing_may_fail(telegram: TelegramServer, adapter: TelegramAdapter) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from typing_extensions import Unpack, override
 
 from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
-from tests.fakes.telegram_checks import violations
+from tests.fakes.telegram_checks import specification, violations
 from tests.fakes.telegram_methods import Call, Methods
 from tests.fakes.telegram_world import World
 
@@ -57,15 +57,17 @@ class TelegramServer(World):
     Use as `async with TelegramServer() as telegram:` and configure `base_url=telegram.base_url`,
     `base_file_url=telegram.base_file_url`, `bot_token=telegram.token`.
 
-    People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). A group
-    comes to be when somebody writes there; `add_forum` and `add_topic` make forums. With `privacy` (the
-    default, as with @BotFather) the bot sees of groups only commands, mentions and replies to it.
-    Updates stay until a later getUpdates confirms them, and come again until then; a second poller ends
-    the first with 409, a webhook refuses both.
+    People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). A chat
+    comes to be when somebody writes there: positive ids are private chats, ids above -1,000,000,000 basic
+    groups, the others supergroups, whose message ids start at 1 each. `add_forum` and `add_topic` make
+    forums. With `privacy` (the default, as with @BotFather) the bot sees of groups only commands, mentions
+    and replies to it. Updates stay until a later getUpdates confirms them, and come again until then; a
+    second poller ends the first with 409, a webhook refuses both.
 
-    Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (messages and actions in
-    order), `requests`, `commands`, `backlog`; wait with `wait_for(predicate)`, which looks again after
-    every change. `violations` collects calls that the specification does not allow: assert it is empty.
+    Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (in order: ("message", chat,
+    message id) and ("typing", chat, topic)), `requests`, `commands`, `backlog`; wait with
+    `wait_for(predicate)`, which looks again after every change. `violations` collects calls that the
+    specification does not allow: assert it is empty.
 
     Break it with `fail`, `disconnect_all`, `refuse` and `accept`, `revoke`, `block`, `migrate`.
 
@@ -107,6 +109,7 @@ class TelegramServer(World):
         return f"http://127.0.0.1:{self.port}/file/bot"
 
     async def __aenter__(self) -> Self:
+        await anyio.to_thread.run_sync(specification)  # read once, not on the loop
         app = web.Application(client_max_size=_BODY_BYTES)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
         app.router.add_get("/file/bot{token}/{path:.+}", self._download)
@@ -259,9 +262,8 @@ async def _decode(request: web.Request) -> tuple[dict[str, Any], dict[str, Uploa
         return arguments | json.loads(await request.read() or b"{}"), files
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
-            files[name] = Upload(
-                name=value.filename, content=value.file.read(), mime=value.content_type
-            )
+            content = await anyio.to_thread.run_sync(value.file.read)
+            files[name] = Upload(name=value.filename, content=content, mime=value.content_type)
             value.file.close()
         else:
             arguments[name] = value if isinstance(value, str) else bytes(value).decode()
