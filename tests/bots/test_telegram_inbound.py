@@ -101,10 +101,7 @@ class Way:
 
 WAYS = [
     Way(
-        name="a topic of a private chat",
-        fields={"chat": PRIVATE, **TOPIC},
-        topic="40",
-        thread="40",
+        name="a topic of a private chat", fields={"chat": PRIVATE, **TOPIC}, topic="40", thread="40"
     ),
     Way(
         name="a reply in a private chat",
@@ -145,11 +142,7 @@ WAYS = [
         remember=True,
     ),
     Way(
-        name="the General topic",
-        fields={"chat": FORUM},
-        topic="55",
-        remember=True,
-        addressed=False,
+        name="the General topic", fields={"chat": FORUM}, topic="55", remember=True, addressed=False
     ),
     Way(
         name="a topic that the bot opened",
