@@ -335,10 +335,7 @@ FILE = {"file_id": "F", "file_unique_id": "U", "file_size": 12}
             Attachment(name="voice.ogg", mime="audio/ogg", size_bytes=12, kind="audio", ref="F"),
         ),
         (
-            {
-                "animation": FILE | {"duration": 3, "width": 9, "height": 9},
-                "document": FILE,
-            },
+            {"animation": FILE | {"duration": 3, "width": 9, "height": 9}, "document": FILE},
             Attachment(
                 name="animation.mp4", mime="video/mp4", size_bytes=12, kind="video", ref="F"
             ),
