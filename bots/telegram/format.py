@@ -62,7 +62,7 @@ def render(markdown: str) -> FormattedText:
 
 def fits(markdown: str) -> bool:
     """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
-    if len(markdown) > MAX_TEXT * 8:
+    if len(markdown) > MAX_TEXT * 4:
         return False
     message = _write(parse(markdown), bare=False)
     return utf16_length(message.text) <= MAX_TEXT and len(message.entities) <= MAX_ENTITIES

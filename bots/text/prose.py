@@ -12,6 +12,12 @@ _ENTITY = re.compile(r"&#?\w{0,32}\Z")
 _MARKS = "*_~`\\"
 _REACH = 64
 
+_STOP = 6
+"""Characters that the end of a sentence may take."""
+
+_ESCAPE = 2
+"""Characters that an escaped marker takes: a cut must go beyond, or it would be escaped for ever."""
+
 
 def cut_prose(text: str, fits: Fits) -> list[str]:
     """Cut inline Markdown into pieces that fit; emphasis and code open at a cut go on in the next piece.
@@ -29,7 +35,7 @@ def cut_prose(text: str, fits: Fits) -> list[str]:
         if size == len(whole):
             return [*pieces, whole]
         cut = _boundary(whole, size, len(lead))
-        if cut <= len(lead):
+        if cut <= len(lead) + _ESCAPE:
             return pieces + chop(rest, fits)
         piece = _closed(whole, cut, literal)
         if not fits(piece):
@@ -67,7 +73,11 @@ def _inert(text: str) -> str:
 def _boundary(text: str, size: int, floor: int) -> int:
     """Return the best place to cut at or before `size`, in its second half if there is one."""
     half = max(size // 2, floor + 1)
-    for cut in (text.rfind("\n", half, size), _sentence(text, half, size), _word(text, half, size)):
+    for cut in (
+        text.rfind("\n", half, size),
+        _sentence(text, max(half - _STOP, floor), size),
+        _word(text, half, size),
+    ):
         if cut > floor:
             return _outside_link(text, cut, floor)
     cut = safe_cut(text, size)

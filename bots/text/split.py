@@ -12,6 +12,9 @@ from bots.text.prose import cut_prose
 _DEPTH = 6
 """Lists and quotes are cut by their structure to this depth; what lies deeper is cut as prose."""
 
+_HEADINGS = 3
+"""Headings in a row that are kept with the text below them."""
+
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKER = re.compile(r" {0,3}(?:[-+*]|(\d{1,9})[.)])(?: {1,4}(?! )| |\t|\Z)")
 _QUOTE = re.compile(r" {0,3}> ?")
@@ -48,7 +51,10 @@ def split(markdown: str, fits: Fits) -> list[str]:
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
     """
     text = clean(markdown)
-    return [text] if fits(text) else _cut(text, fits, depth=0) or [""]
+    if fits(text):
+        return [text]
+    pieces = [part for piece in _cut(text, fits, depth=0) for part in _sure(piece, fits)]
+    return pieces or [""]
 
 
 def _chunks(text: str) -> list[_Chunk]:
@@ -60,7 +66,7 @@ def _chunks(text: str) -> list[_Chunk]:
         elif token.level == 1 and token.type == "list_item_open":
             tops[-1][2].append(start - tops[-1][1])
     lines = text.split("\n")
-    ends = [*(start for _, start, _ in tops[1:]), len(lines)]
+    ends = [start for _, start, _ in tops[1:]] + [len(lines)] * bool(tops)
     return [
         _Chunk(kind=kind, text="\n".join(lines[start:end]), items=tuple(items))
         for (kind, start, items), end in zip(tops, ends, strict=True)
@@ -90,10 +96,12 @@ def _packed(chunks: Sequence[_Chunk], at: int, guess: int, fits: Fits) -> int:
     """Return how many chunks fit together; a heading is not left behind without its text."""
     left = len(chunks) - at
     count = largest(left, guess, lambda n: fits(_joined(chunks, at, n)))
-    shorter = count
-    while 1 < shorter < left and chunks[at + shorter - 1].kind == "heading_open":
-        shorter -= 1
-    return shorter if shorter == count or fits(_joined(chunks, at, shorter)) else count
+    if not 1 < count < left:
+        return count
+    for shorter in range(count, max(count - _HEADINGS, 0), -1):
+        if chunks[at + shorter - 1].kind != "heading_open":
+            return shorter if fits(_joined(chunks, at, shorter)) else count
+    return count
 
 
 def _joined(chunks: Sequence[_Chunk], at: int, count: int) -> str:

@@ -1,0 +1,78 @@
+"""Feishu's Markdown: inert tags, few tables, sane while it grows."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from bots.feishu.format import fits, render
+from bots.text.split import split
+from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
+
+TABLE = "|a|b|\n|-|-|\n|1|2|\n\n"
+LIVE = re.compile(r"<(?:at|person|font)\b|@_all|@_user", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "rendered"),
+    [
+        ("# A\n\n## B\n\n###### C", "#### A\n\n##### B\n\n##### C"),
+        ("**a** *b* ~~c~~ `d`", "**a** *b* ~~c~~ `d`"),
+        ("<at id=all></at>", "&lt;at id=all>&lt;/at>"),
+        ("&lt;at id=all&gt;", "&lt;at id=all&gt;"),
+        ("&amp;lt;at>", "&amp;lt;at>"),
+        ("a & b", "a & b"),
+        ("\\*a\\*", "&#42;a&#42;"),
+        ("![a](img_v3_x-1)", "![a](img_v3_x-1)"),
+        ("![a](https://x/y.png)", "[a](https://x/y.png)"),
+        ("[a](mailto:x@y.z)", "a (mailto:x@y.z)"),
+        ("[a](https://x/(y))", "[a](https://x/%28y%29)"),
+        ("@_all", "@\u2060_all"),
+        ("`<at id=all>` `<b>`", "`<\u2060at id=all>` `<b>`"),
+        ("- a\n  ```py\n  x\n  ```", "- a\n```py\nx\n```"),
+        ("", ""),
+    ],
+)
+def test_constructs(markdown: str, rendered: str) -> None:
+    assert render(markdown) == rendered
+
+
+def test_the_fourth_table_is_code() -> None:
+    shown = render(TABLE * 5)
+    assert shown.count("```") == 4
+    assert shown.count("| 1 | 2 |") == 5
+    assert fits(TABLE * 3)
+    assert not fits(TABLE * 4)
+
+
+def test_partial_text_is_closed() -> None:
+    assert render("**a", partial=True) == "**a**"
+    assert render("```py\nx", partial=True) == "```py\nx\n```"
+    assert render("see [a](http", partial=True) == "see a"
+
+
+def test_every_prefix_renders() -> None:
+    for end in range(len(SAMPLE)):
+        assert not LIVE.search(render(SAMPLE[:end], partial=True))
+
+
+def test_bytes_are_counted_as_they_are_sent() -> None:
+    assert fits("中" * 9_000)
+    assert not fits("中" * 9_400)
+    assert not fits('"' * 10_000)
+    for piece in split('中"\\' * 20_000, fits):
+        inner = json.dumps(render(piece), ensure_ascii=False)
+        assert len(json.dumps(inner, ensure_ascii=False).encode()) <= 28_000
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts(name: str) -> None:
+    assert not LIVE.search(render(HOSTILE[name], partial=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+def test_any_document(markdown: str) -> None:
+    assert not LIVE.search(render(markdown))
+    assert all(fits(piece) for piece in split(markdown, fits))

@@ -1,0 +1,159 @@
+"""The tree, emphasis in CJK text, unfinished and hostile Markdown."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bots.text.markdown import clean, close_open, parse
+from bots.text.tree import (
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+    plain,
+    walk,
+)
+from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
+
+
+def text(words: str) -> Text:
+    return Text(text=words, source=words)
+
+
+def inlines(markdown: str) -> tuple[Inline, ...]:
+    (block,) = parse(markdown)
+    assert isinstance(block, Paragraph)
+    return block.children
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ("**a**", (Strong(children=(text("a"),)),)),
+        ("*a* _b_", (Emphasis(children=(text("a"),)), text(" "), Emphasis(children=(text("b"),)))),
+        ("~~a~~", (Strike(children=(text("a"),)),)),
+        ("`a *b*`", (Code(text="a *b*"),)),
+        ("[a](http://x)", (Link(url="http://x", children=(text("a"),)),)),
+        ("![a *b*](u)", (Image(url="u", alt="a b"),)),
+        ("a\nb  \nc", (text("a"), Break(hard=False), text("b"), Break(hard=True), text("c"))),
+        ("\\*a &amp;", (Text(text="*", source="\\*"), text("a "), Text(text="&", source="&amp;"))),
+        ("2 * 3 * 4", (text("2 * 3 * 4"),)),
+        ("snake__case__name", (text("snake__case__name"),)),
+        ("<b>x</b>", (text("<b>x</b>"),)),
+        ("[a]: http://x", (text("[a]: http://x"),)),
+        ("[x](javascript:alert)", (text("[x](javascript:alert)"),)),
+    ],
+)
+def test_inlines(markdown: str, expected: tuple[Inline, ...]) -> None:
+    assert inlines(markdown) == expected
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "**注意：**冒号",
+        "中**“引用”**文",
+        "这是**「重点」**内容",
+        "한국어**(강조)**입니다",
+        "前**abc。**后",
+        "日本~~（削除）~~語",
+    ],
+)
+def test_emphasis_needs_no_spaces_in_cjk_text(markdown: str) -> None:
+    assert any(isinstance(inline, Strong | Strike) for inline in inlines(markdown))
+    assert "*" not in plain(inlines(markdown))
+
+
+def test_blocks() -> None:
+    blocks = parse(SAMPLE)
+    kinds = [type(block) for block in walk(blocks)]
+    assert kinds.count(Listing) == 3
+    assert {Heading, Paragraph, Quote, CodeBlock, Table, Rule} < set(kinds)
+    table = next(block for block in blocks if isinstance(block, Table))
+    assert table.alignments == ("left", "right")
+    assert plain(table.rows[0][0]) == "a | b"
+    code = next(block for block in walk(blocks) if isinstance(block, CodeBlock))
+    assert (code.language, code.text) == ("py", 'x = "<at id=all></at>"')
+
+
+def test_lists_know_their_start_and_tightness() -> None:
+    first, second, third = parse("3. a\n4. b\n\n- x\n\n- y\n\n0) z")
+    assert isinstance(first, Listing)
+    assert (first.start, first.tight, len(first.items)) == (3, True, 2)
+    assert isinstance(second, Listing)
+    assert (second.start, second.tight) == (None, False)
+    assert isinstance(third, Listing)
+    assert third.start == 0
+
+
+def test_deep_nesting_is_bounded_and_loses_nothing() -> None:
+    blocks = list(walk(parse("> " * 200 + "- " * 200 + "end")))
+    assert len(blocks) < 30
+    last = blocks[-1]
+    assert isinstance(last, Paragraph)
+    assert plain(last.children).endswith("end")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_parse_and_close(name: str) -> None:
+    markdown = HOSTILE[name]
+    assert isinstance(parse(markdown), tuple)
+    clean(close_open(markdown)).encode()
+
+
+@pytest.mark.parametrize(
+    ("partial", "closed"),
+    [
+        ("", ""),
+        ("```py\nprint(", "```py\nprint(\n```"),
+        ("```py\nx\n``", "```py\nx\n```"),
+        ("```py\nx\n```", "```py\nx\n```"),
+        ("- a\n  ```py\n  x\n", "- a\n  ```py\n  x\n  ```"),
+        ("**a", "**a**"),
+        ("***a", "***a***"),
+        ("**a*", "**a**"),
+        ("a **", "a"),
+        ("a ~~b", "a ~~b~~"),
+        ("x `a", "x `a`"),
+        ("x\n=", "x"),
+        ("> q **b\n> c", "> q **b\n> c**"),
+        ("[**a**](http://exam", "**a**"),
+        ("2 * 3", "2 * 3"),
+        ("| a | b |\n|--", "| a | b |"),
+        ("done.", "done."),
+    ],
+)
+def test_close_open(partial: str, closed: str) -> None:
+    assert close_open(partial) == closed
+
+
+def test_every_prefix_closes_and_keeps_its_words() -> None:
+    for end in range(len(SAMPLE)):
+        parse(close_open(SAMPLE[:end]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+def test_closing_is_harmless_to_any_text(markdown: str) -> None:
+    letters = [char for char in clean(markdown) if char.isalpha()]
+    kept = [char for char in close_open(markdown) if char.isalpha()]
+    assert "".join(letters).startswith("".join(kept[:5]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_parses_and_cleaning_is_idempotent(markdown: str) -> None:
+    parse(markdown)
+    assert clean(clean(markdown)) == clean(markdown)

@@ -1,0 +1,129 @@
+"""Pieces fit, render by themselves, and lose nothing."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bots.text.bisect import Fits
+from bots.text.markdown import parse
+from bots.text.split import split
+from bots.text.tree import CodeBlock, Table, walk
+from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents, prose
+
+
+def within(limit: int) -> Fits:
+    return lambda piece: len(piece) <= limit
+
+
+def letters(text: str) -> str:
+    return "".join(char for char in text if char.isalnum())
+
+
+def test_a_short_text_is_one_piece() -> None:
+    assert split("", within(10)) == [""]
+    assert split("a\n\nb", within(10)) == ["a\n\nb"]
+    assert split("\n" * 50, within(10)) == [""]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "limit", "pieces"),
+    [
+        ("one two\n\nthree four", 10, ["one two", "three four"]),
+        ("One. Two three.", 11, ["One.", "Two three."]),
+        ("- aa\n- bb\n- cc", 9, ["- aa\n- bb", "- cc"]),
+        ("9. aa\n1. bb\n1. cc", 7, ["9. aa", "10. bb", "11. cc"]),
+        ("```py\na\nb\n```", 12, ["```py\na\n```", "```py\nb\n```"]),
+        ("|h|\n|-|\n|a|\n|b|", 12, ["|h|\n|-|\n|a|", "|h|\n|-|\n|b|"]),
+        ("> aaaa\n> bbbb", 7, ["> aaaa", "> bbbb"]),
+        ("text here\n\n# Head\n\nmore text", 20, ["text here", "# Head\n\nmore text"]),
+        ("aaaaaa - bbbb", 7, ["aaaaaa", "\\- bbbb"]),
+        ("**aaaa bbbb**", 9, ["**aaaa**", "**bbbb**"]),
+    ],
+)
+def test_where_it_cuts(markdown: str, limit: int, pieces: list[str]) -> None:
+    assert split(markdown, within(limit)) == pieces
+
+
+def test_code_keeps_its_language_and_lines() -> None:
+    lines = [f"line {number}" for number in range(500)]
+    pieces = split("```python\n" + "\n".join(lines) + "\n```", within(400))
+    found = []
+    for piece in pieces:
+        (block,) = parse(piece)
+        assert isinstance(block, CodeBlock)
+        assert block.language == "python"
+        found += block.text.split("\n")
+    assert found == lines
+
+
+def test_tables_are_never_cut_inside_a_row() -> None:
+    rows = [f"| name {number} | {number} |" for number in range(200)]
+    pieces = split("\n".join(["| n | v |", "|---|---|", *rows]), within(500))
+    tables = [block for piece in pieces for block in parse(piece)]
+    assert sum(len(table.rows) for table in tables if isinstance(table, Table)) == 200
+    assert len(tables) == len(pieces) > 1
+
+
+def test_a_long_item_is_cut_between_its_blocks() -> None:
+    item = (
+        "- start\n\n  ```py\n" + "\n".join(f"  x{n} = {n}" for n in range(100)) + "\n  ```\n\n  end"
+    )
+    pieces = split(item, within(300))
+    codes = [b for piece in pieces for b in walk(parse(piece)) if isinstance(b, CodeBlock)]
+    assert "\n".join(code.text for code in codes) == "\n".join(f"x{n} = {n}" for n in range(100))
+    assert pieces[0].startswith("- start")
+    assert pieces[-1].endswith("end")
+
+
+def test_graphemes_and_links_stay_whole() -> None:
+    pieces = split("👩\u200d🚀" * 50, within(10))
+    assert all(not piece.startswith("\u200d") and not piece.endswith("\u200d") for piece in pieces)
+    linked = split("words before it [a label](https://example.org/path) after", within(50))
+    assert any("[a label](https://example.org/path)" in piece for piece in linked)
+
+
+def test_the_number_of_questions_grows_with_the_pieces() -> None:
+    calls = 0
+
+    def fits(piece: str) -> bool:
+        nonlocal calls
+        calls += 1
+        return len(piece) <= 4_000
+
+    pieces = split("Some words and **more of them** here. " * 10_500, fits)
+    assert len(pieces) < 115
+    assert calls < 14 * len(pieces)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts(name: str) -> None:
+    pieces = split(HOSTILE[name], within(4_000))
+    assert all(len(piece) <= 4_000 for piece in pieces)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 20, 60, 200])
+def test_every_limit(limit: int) -> None:
+    pieces = split(SAMPLE, within(limit))
+    assert all(len(piece) <= limit for piece in pieces)
+    words = re.findall(r"[a-z]{3,}", SAMPLE)
+    if limit >= 60:
+        assert all(any(word in piece for piece in pieces) for word in words)
+
+
+@settings(max_examples=80, deadline=None)
+@given(documents, st.integers(min_value=1, max_value=120))
+def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
+    pieces = split(markdown, within(limit))
+    assert pieces
+    assert all(len(piece) <= limit for piece in pieces)
+    joined = letters("".join(pieces))
+    for word in set(re.findall(r"[a-z]{8}", markdown)):
+        assert word in joined or "|" in markdown or "```" in markdown or limit < 40
+
+
+@settings(max_examples=80, deadline=None)
+@given(prose, st.integers(min_value=3, max_value=120))
+def test_prose_loses_nothing(markdown: str, limit: int) -> None:
+    assert letters("".join(split(markdown, within(limit)))) == letters(markdown)

@@ -1,0 +1,123 @@
+"""Telegram's text and entities: well nested, bounded, and nobody is mentioned."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from bots.telegram.format import FormattedText, fits, render
+from bots.text.characters import utf16_length
+from bots.text.split import split
+from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
+
+
+def formatted(message: FormattedText) -> list[tuple[str, str]]:
+    units = message.text.encode("utf-16-le")
+    return [
+        (
+            entity.type,
+            units[entity.offset * 2 : (entity.offset + entity.length) * 2].decode("utf-16-le"),
+        )
+        for entity in message.entities
+    ]
+
+
+def check(message: FormattedText) -> None:
+    assert message.text.strip()
+    assert len(message.entities) <= 100
+    assert not re.search(r"(?<![A-Za-z0-9_])@\w", without_code(message))
+    ends: list[int] = []
+    for entity in message.entities:
+        end = entity.offset + entity.length
+        assert entity.length > 0
+        assert end <= utf16_length(message.text)
+        while ends and ends[-1] <= entity.offset:
+            ends.pop()
+        assert not ends or end <= ends[-1]
+        ends.append(end)
+
+
+def without_code(message: FormattedText) -> str:
+    units = message.text.encode("utf-16-le")
+    for entity in message.entities:
+        if entity.type in {"code", "pre"}:
+            start, end = entity.offset * 2, (entity.offset + entity.length) * 2
+            units = units[:start] + b" \0" * entity.length + units[end:]
+    return units.decode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text", "entities"),
+    [
+        ("# 😀 **x**", "😀 x", [("bold", "😀 x")]),
+        ("😀 **a *b***", "😀 a b", [("bold", "a b"), ("italic", "b")]),
+        ("~~a~~ `b`", "a b", [("strikethrough", "a"), ("code", "b")]),
+        ("**a `b` c**", "a b c", [("bold", "a"), ("code", "b"), ("bold", "c")]),
+        ("[`a`](https://x)", "a", [("text_link", "a")]),
+        ("[a](ftp://x)", "a (ftp://x)", []),
+        ("[a](tg://user?id=1)", "a (tg://user?id=1)", []),
+        ("[a](tg://resolve?domain=x)", "a", [("text_link", "a")]),
+        ("![p](https://x)", "p", [("text_link", "p")]),
+        ("- a\n  - b\n- c", "• a\n  • b\n• c", []),
+        ("9. a\n10. b", "9. a\n10. b", []),
+        ("> a\n> > b", "a\nb", [("blockquote", "a\nb")]),
+        ("```py\n  x\n```", "  x", [("pre", "  x")]),
+        (
+            "|名|n|\n|-|-:|\n|a|10|",
+            "名 |  n\n---+---\na  | 10",
+            [("pre", "名 |  n\n---+---\na  | 10")],
+        ),
+        ("a\n\nb\n\n---", "a\n\nb\n\n———", []),
+        ("hi @bob, a@b.c `@x`", "hi @\u2060bob, a@b.c @x", [("code", "@x")]),
+        ("@**bob**", "@\u2060bob", [("bold", "bob")]),
+        ("", "…", []),
+        ("\u200b", "…", []),
+    ],
+)
+def test_constructs(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+    message = render(markdown)
+    assert message.text == text
+    assert formatted(message) == entities
+
+
+def test_pre_has_its_language_and_links_their_address() -> None:
+    assert render("```py\nx\n```").entities[0].language == "py"
+    assert render("[a](https://x/y)").entities[0].url == "https://x/y"
+
+
+def test_excess_formatting_is_dropped_links_last() -> None:
+    message = render("`@bob` " * 150 + "[x](https://y) " * 20)
+    check(message)
+    assert sum(entity.type == "text_link" for entity in message.entities) == 20
+
+
+def test_limits() -> None:
+    assert fits("x" * 4_096)
+    assert not fits("x" * 4_097)
+    assert not fits("😀" * 2_049)
+    assert not fits("**a** b " * 101)
+
+
+def test_every_prefix_renders() -> None:
+    for end in range(len(SAMPLE)):
+        check(render(SAMPLE[:end]))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts(name: str) -> None:
+    check(render(HOSTILE[name]))
+
+
+def test_pieces_of_a_long_text_fit() -> None:
+    pieces = split(SAMPLE * 30, fits)
+    assert len(pieces) > 2
+    for piece in pieces:
+        message = render(piece)
+        check(message)
+        assert utf16_length(message.text) <= 4_096
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+def test_any_document(markdown: str) -> None:
+    check(render(markdown))
