@@ -88,9 +88,10 @@ class Mailboxes:
         self._closed = False
         self._idle = anyio.Event()
 
-    def holds(self, inbox_id: int) -> bool:
-        """Return whether a row waits or runs here."""
-        return inbox_id in self._held
+    @property
+    def held(self) -> frozenset[int]:
+        """The ids of the rows that wait or run here."""
+        return frozenset(self._held)
 
     def post(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
         """Put a message into its conversation's mailbox; returns at once.
@@ -233,13 +234,7 @@ class Mailboxes:
         row, inbound = letter.row, letter.inbound
         try:
             async with self._limiter:
-                plan = TurnPlan(
-                    text=letter.text,
-                    session=self._sessions.of(inbound),
-                    bootstrap=letter.bootstrap,
-                    thread_id=box.thread_id,
-                )
-                await self._turns.run(row, inbound, plan, box.control)
+                await self._run(box, letter)
         except SessionInvalid as error:
             await self._fail(row, inbound, f"⚠️ {error.user_message}")
         except StoreError:
@@ -250,6 +245,19 @@ class Mailboxes:
             await self._fail(row, inbound, None)
         finally:
             self._held.discard(row.id)
+
+    async def _run(self, box: Mailbox, letter: Letter) -> None:
+        if box.control.stopped and letter.row.attempts == 0:
+            # Stopped before it began: nothing of it is visible anywhere.
+            await self._inbox.finish(letter.row.id, [])
+            return
+        plan = TurnPlan(
+            text=letter.text,
+            session=self._sessions.of(letter.inbound),
+            bootstrap=letter.bootstrap,
+            thread_id=box.thread_id,
+        )
+        await self._turns.run(letter.row, letter.inbound, plan, box.control)
 
     async def _fail(self, row: InboxRow, inbound: Inbound, text: str | None) -> None:
         try:

@@ -57,17 +57,19 @@ class Router:
             StoreError: the journal cannot be read.
         """
         taken = 0
+        # Whoever holds a row now may finish it while the journal is read.
+        busy = self._held()
         for row in await self._inbox.unfinished():
-            if self._holds(row.id) or (older_than is not None and row.received_at > older_than):
+            if row.id in busy or (older_than is not None and row.received_at > older_than):
                 continue
             former = await self._former_thread(row)
-            if not self._holds(row.id):
+            if row.id not in self._held():
                 self._take_up(row, former)
                 taken += 1
         return taken
 
-    def _holds(self, inbox_id: int) -> bool:
-        return inbox_id in self._running or self._mailboxes.holds(inbox_id)
+    def _held(self) -> frozenset[int]:
+        return self._mailboxes.held | self._running
 
     async def _former_thread(self, row: InboxRow) -> str | None:
         """Return the thread that a row was written for, if its conversation has another one now."""

@@ -82,6 +82,21 @@ async def test_the_limit_counts_only_running_agents(tmp_path: Path) -> None:
         await home.reads("No active conversation.", "Stopped.", "Hello you")
 
 
+async def test_a_turn_stopped_before_it_began_never_runs(tmp_path: Path) -> None:
+    async with house(tmp_path, config=BusConfig(max_concurrent_runs=1, drain_s=0.1)) as home:
+        home.server.scripts.append(hanging())
+        await home.say("hang", chat="a")
+        await home.runs(1)
+        await home.say("waits for a place", chat="b")
+        await home.say("/stop", chat="b")
+        await home.reads("Stopped.")
+        await home.say("/stop", chat="a")
+        await home.reads("Stopped.", "Stopped.")
+        await home.say("hi", chat="b")
+        await home.reads("Stopped.", "Stopped.", "Hello you")
+        assert home.prompts() == ["hang", "hi"]
+
+
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         for index in range(20):
