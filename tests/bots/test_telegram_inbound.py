@@ -10,14 +10,9 @@ from telegram import Update
 
 from bots.telegram.inbound import Ignored, convert
 from bots.telegram.speech import Me
-from bus.messages import (
-    Attachment,
-    ConversationKey,
-    Inbound,
-    Place,
-    decode_inbound,
-    encode_inbound,
-)
+from bus.messages import Attachment, ConversationKey, Inbound, Place
+from bus.messages import decode_inbound as decode
+from bus.messages import encode_inbound as encode
 from bus.ports import Reason
 from tests.fakes.telegram_chats import Wire, detect
 
@@ -368,7 +363,7 @@ def test_caption_is_the_text() -> None:
 )
 def test_hostile_text_survives_the_journal(text: str) -> None:
     inbound = accepted(text=text, entities=[])
-    assert decode_inbound(encode_inbound(inbound)) == inbound
+    assert decode(encode(inbound)) == inbound
     assert "\x00" not in inbound.text
 
 
@@ -405,4 +400,4 @@ def test_wrong_entities_change_nothing(kind: str, entity: dict[str, int]) -> Non
 @settings(max_examples=150, deadline=None)
 def test_any_text_with_any_entities_is_read(text: str, entities: list[dict[str, Any]]) -> None:
     inbound = accepted(text=text or "x", entities=entities)
-    assert decode_inbound(encode_inbound(inbound)) == inbound
+    assert decode(encode(inbound)) == inbound
