@@ -7,6 +7,7 @@ from markdown_it.token import Token
 
 from bots.text.characters import clean
 from bots.text.engine import block_tokens, tokens
+from bots.text.links import quoted
 from bots.text.marks import finish_inline
 from bots.text.tree import (
     Align,
@@ -159,6 +160,11 @@ def _inlines(children: Sequence[Token]) -> tuple[Inline, ...]:
 def _wrap(opening: Token | None, content: list[Inline], *, deep: bool) -> Sequence[Inline]:
     if opening is None or deep:
         return content
+    if (
+        opening.markup == "autolink"
+    ):  # its label is an address too: nothing in it may read as a mark
+        label = quoted("".join(part.text for part in content if isinstance(part, Text)))
+        content = [Text(text=label, source=label)]
     if opening.type == "link_open":
         return [Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
     wrapper = _WRAPPERS[opening.type]

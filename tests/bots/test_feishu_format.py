@@ -61,14 +61,14 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
     assert fits("中" * 9_000)
     assert not fits("中" * 9_400)
     assert not fits('"' * 10_000)
-    for piece in split('中"\\' * 20_000, fits):
+    for piece in split('中"\\' * 7_000, fits):
         inner = json.dumps(render(piece), ensure_ascii=False)
         assert len(json.dumps(inner, ensure_ascii=False).encode()) <= 28_000
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name: str) -> None:
-    assert not LIVE.search(render(HOSTILE[name], partial=True))
+    assert not LIVE.search(render(HOSTILE[name][:14_000], partial=True))
 
 
 @settings(max_examples=60, deadline=None)

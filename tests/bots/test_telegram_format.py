@@ -105,7 +105,7 @@ def test_every_prefix_renders() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name: str) -> None:
-    check(render(HOSTILE[name]))
+    check(render(HOSTILE[name][:14_000]))
 
 
 def test_pieces_of_a_long_text_fit() -> None:
