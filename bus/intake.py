@@ -219,8 +219,8 @@ class BusIntake(Intake):
             return
         text = (
             f"Hello! I do not know you yet. Your pairing code is {request.code}\n\n"
-            "Ask the person who runs this bot to approve it; it is good for one hour. "
-            "Then send your message again."
+            "Ask the person who runs this bot to approve it within one hour "
+            f"(`parley pairing approve {request.code}`), then send your message again."
         )
         await self._say(key, f"pairing:{request.code}", inbound, text)
 

@@ -41,6 +41,10 @@ _FIND = """
 SELECT * FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
+_ID = """
+SELECT id FROM conversation
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+"""
 _ENSURE = """
 INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
 VALUES (:channel, :workspace, :chat, :topic, :now, :now)
@@ -91,7 +95,9 @@ class Conversations:
 
 def ensure(tx: Transaction, key: ConversationKey, *, now: float) -> int:
     """Return the id of the row of `key`, made if it was missing. For the other tables' transactions."""
-    return int(tx.run(_ENSURE, {**key_params(key), "now": now})[0]["id"])
+    params = key_params(key)
+    found = tx.run(_ID, params) or tx.run(_ENSURE, {**params, "now": now})
+    return int(found[0]["id"])
 
 
 def key_params(key: ConversationKey) -> dict[str, Value]:

@@ -270,3 +270,29 @@ async def test_what_was_submitted_before_the_close_is_committed(tmp_path: Path) 
         await anyio.lowlevel.checkpoint()
     async with Database.open(CONFIG, tmp_path) as database:
         assert len(await texts(database)) == 200
+
+
+async def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
+        await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 5}"))
+        kept: list[str] = []
+        refused: list[str] = []
+
+        async def attempt(text: str) -> None:
+            try:
+                await database.transaction(lambda tx: write(text, tx))
+            except Unavailable:
+                refused.append(text)
+            else:
+                kept.append(text)
+
+        async with anyio.create_task_group() as group:
+            for index in range(40):
+                group.start_soon(attempt, f"{index:02}" * 1000)
+        assert refused
+        assert sorted(await texts(database)) == sorted(kept)
+        await database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 100000"))
+        await database.transaction(lambda tx: write("room again", tx))
+        assert (await texts(database))[-1] == "room again"
