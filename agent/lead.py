@@ -10,7 +10,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import anyio.to_thread
 from langchain.agents import create_agent
@@ -22,6 +23,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.config import AgentConfig, ModelConfig
 from agent.folders import Folders
 from agent.middleware import middleware_chain
+from agent.models.connections import Connections
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import system_prompt
@@ -57,7 +59,10 @@ class AgentDeps:
 
 
 class LeadAgents:
-    """Gives the graph for a run's options; equal options share one."""
+    """Gives the graph for a run's options; equal options share one.
+
+    An async context manager: leaving it closes the models' connections.
+    """
 
     def __init__(self, deps: AgentDeps) -> None:
         """Resolve the configured tools and the sandbox. Blocking: it imports and looks at folders.
@@ -78,7 +83,25 @@ class LeadAgents:
             (*configured_tools(config.tools), *built_in_tools(sandboxes, limits))
         )
         self._graphs: OrderedDict[RunOptions, LeadGraph] = OrderedDict()
+        self._connections = Connections()
         self._lock = threading.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the models' connections; the graphs given out must not be run any more."""
+        with self._lock:
+            self._graphs.clear()
+        await self._connections.aclose()
 
     def graph(self, config: RunnableConfig) -> LeadGraph:
         """Return the graph for a run.
@@ -133,6 +156,7 @@ class LeadAgents:
             options.model_name,
             thinking_enabled=options.thinking_enabled,
             reasoning_effort=options.reasoning_effort,
+            connections=self._connections,
         )
         return create_agent(
             model,
@@ -149,7 +173,9 @@ class LeadAgents:
 
     def _title_model(self) -> BaseChatModel | None:
         name = self._deps.config.title.model_name
-        return create_chat_model(self._deps.config, name) if name is not None else None
+        if name is None:
+            return None
+        return create_chat_model(self._deps.config, name, connections=self._connections)
 
 
 def make_lead_agent(config: RunnableConfig, deps: AgentDeps) -> LeadGraph:

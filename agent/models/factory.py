@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, Unresolvable
+from agent.models.connections import Connections
 from agent.models.thinking import deep_merge, thinking_settings
 from agent.reflect import resolve_class
 
@@ -21,6 +22,7 @@ def create_chat_model(
     thinking_enabled: bool = False,
     reasoning_effort: str | None = None,
     overrides: dict[str, Any] | None = None,
+    connections: Connections | None = None,
 ) -> BaseChatModel:
     """Build a configured model. Blocking: the first time it imports the provider's package.
 
@@ -30,6 +32,7 @@ def create_chat_model(
         thinking_enabled: Whether it is to think.
         reasoning_effort: For models that support it; left out otherwise.
         overrides: Arguments of the class that win over the entry's.
+        connections: Gives the HTTP client to classes that take one; None = they use their own.
 
     Raises:
         ModelNotFound: No entry has this name.
@@ -44,6 +47,7 @@ def create_chat_model(
         model_class = resolve_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
     except Unresolvable as error:
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
+    _complete(settings, model_class, connections)
     return _built(entry, model_class, settings)
 
 
@@ -77,15 +81,23 @@ def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
     return entry
 
 
-def _built(
-    entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
-) -> BaseChatModel:
+def _complete(
+    settings: dict[str, Any], model_class: type[BaseChatModel], connections: Connections | None
+) -> None:
+    """Add what the class takes and the entry leaves open."""
     fields = model_class.model_fields
     if "stream_usage" in fields and (settings.get("base_url") or settings.get("openai_api_base")):
         # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
         settings.setdefault("stream_usage", True)
     if "stream_chunk_timeout" in fields:
         settings.setdefault("stream_chunk_timeout", STREAM_CHUNK_TIMEOUT_S)
+    if connections is not None and "http_async_client" in fields and "openai_proxy" not in settings:
+        settings.setdefault("http_async_client", connections.client())
+
+
+def _built(
+    entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
+) -> BaseChatModel:
     try:
         return model_class(**settings)
     except ValidationError as error:

@@ -43,7 +43,9 @@ def configured(server: FakeModelServer, **keys: object) -> AgentConfig:
 @asynccontextmanager
 async def lead(home: Path, config: AgentConfig) -> AsyncIterator[LeadGraph]:
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
-        yield LeadAgents(AgentDeps(config=config, home=home, checkpointer=checkpointer)).graph({})
+        deps = AgentDeps(config=config, home=home, checkpointer=checkpointer)
+        async with LeadAgents(deps) as agents:
+            yield agents.graph({})
 
 
 def question(text: str) -> dict[str, list[HumanMessage]]:
@@ -81,13 +83,20 @@ async def test_a_turn_with_tools_through_a_real_model_class(tmp_path: Path) -> N
     assert all(request.finished for request in server.requests)
 
 
+@pytest.mark.parametrize("streaming", [False, True], ids=["invoked", "streamed"])
 async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
-    tmp_path: Path,
+    tmp_path: Path, *, streaming: bool
 ) -> None:
     async with FakeModelServer() as server, lead(tmp_path, configured(server)) as graph:
         server.reply(Reply(text="This never ends", hang_after=1))
+
+        async def turn() -> None:
+            mode = "messages" if streaming else "values"
+            async for _ in graph.astream(question("on and on"), CONFIG, stream_mode=mode):
+                pass
+
         async with anyio.create_task_group() as group:
-            group.start_soon(graph.ainvoke, question("go on for ever"), CONFIG)
+            group.start_soon(turn)
             await server.until(lambda s: len(s.requests) == 1)
             group.cancel_scope.cancel()
         await server.until(lambda s: s.requests[0].closed_by_client)
