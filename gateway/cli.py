@@ -21,6 +21,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     arguments = parser().parse_args(argv)
+    arguments.config = getattr(arguments, "config", None)
     try:
         command = importlib.import_module(COMMANDS[arguments.command])
         return int(importlib.import_module("gateway.failures").told(command.run, arguments))
@@ -44,7 +45,6 @@ def parser() -> argparse.ArgumentParser:
         description="An LLM super-agent for Slack, Telegram, Feishu and your terminal.",
         parents=[shared],
     )
-    top.set_defaults(config=None)
     top.add_argument("--version", action="version", version=f"parley {_version()}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 

@@ -1,6 +1,5 @@
 """Typed accessors for routes."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -36,12 +35,3 @@ RunningBus = Annotated[Bus, Depends(_bus)]
 
 Terminal = Annotated[Loopback, Depends(_terminal)]
 """The terminal adapter; 503 while it does not run."""
-
-
-def iso(seconds: float | None) -> str | None:
-    """Return a time (Unix seconds) as ISO 8601 with zone.
-
-    >>> iso(0.0), iso(None)
-    ('1970-01-01T00:00:00+00:00', None)
-    """
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

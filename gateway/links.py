@@ -1,21 +1,15 @@
-"""The two ways in which a chat in a terminal reaches the bot: in this process, or over HTTP."""
+"""How a chat in a terminal reaches the bot; the way over HTTP. The way in this process: `gateway/attached.py`."""
 
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Protocol
 
 import httpx
 
-from bots.loopback import Loopback
-from bots.terminal import Session
-from bus.errors import BusError
-from bus.service import Bus
 from gateway.failures import CommandFailed
 from gateway.reach import said
-from gateway.rests import HEARTBEAT_S, TOLD, Told, is_settled, told
-from store.errors import StoreError
+from gateway.rests import HEARTBEAT_S, TOLD, Told
 
 LOST = "The connection to the service was lost: see its log, and run `parley chat` again."
 
@@ -30,26 +24,6 @@ class ChatLink(Protocol):
     def told(self) -> AsyncIterator[Told]:
         """Iterate over what is to be shown. Raises CommandFailed when the way is lost."""
         ...
-
-
-class LocalLink:
-    """A session of this process's own terminal adapter."""
-
-    def __init__(self, session: Session, bus: Bus, name: str) -> None:
-        self._session = session
-        self._bus = bus
-        self._name = name
-
-    async def say(self, text: str) -> str:
-        """Hand over a line."""
-        try:
-            return (await self._session.say(text)).value
-        except (BusError, StoreError) as error:
-            raise CommandFailed(str(error)) from error
-
-    def told(self) -> AsyncIterator[Told]:
-        """Iterate over what is to be shown."""
-        return told(self._session.events(), partial(is_settled, self._bus, self._name))
 
 
 class RemoteLink:
@@ -80,13 +54,6 @@ class RemoteLink:
         except httpx.HTTPError as error:
             raise CommandFailed(LOST) from error
         raise CommandFailed(LOST)
-
-
-@asynccontextmanager
-async def local_link(terminal: Loopback, bus: Bus, name: str) -> AsyncIterator[ChatLink]:
-    """Attach to a session in this process."""
-    with terminal.attach(name) as session:
-        yield LocalLink(session, bus, name)
 
 
 @asynccontextmanager

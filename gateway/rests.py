@@ -7,10 +7,7 @@ from typing import Literal
 import anyio
 from pydantic import TypeAdapter
 
-from bots.loopback import NAME, WORKSPACE
 from bots.terminal import Event, FileShown, Shown
-from bus.service import Bus
-from store.conversations import ConversationKey
 
 CHECK_S = 0.03
 """How often it is asked whether all is said, after an answer was shown."""
@@ -73,12 +70,3 @@ async def told(
 
 def _is_answer(event: Event) -> bool:
     return isinstance(event, FileShown) or (isinstance(event, Shown) and event.final)
-
-
-async def is_settled(bus: Bus, session: str) -> bool:
-    """Return whether a terminal session has nothing waiting, running or unsent."""
-    key = ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session)
-    conversation = await bus.conversations.find(key)
-    if conversation is not None and conversation.pending:
-        return False
-    return not await bus.outbox.open_rows(key)

@@ -1,6 +1,7 @@
-"""Plain tables for the command line. Pure."""
+"""Plain tables and times, for people. Pure."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 MAX_COLUMN_CHARS = 60
 
@@ -24,3 +25,12 @@ def table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
 def _cell(value: object) -> str:
     text = "".join(char for char in str(value) if char.isprintable()) if value is not None else ""
     return text[:MAX_COLUMN_CHARS] or "-"
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return a time (Unix seconds) as ISO 8601 with zone.
+
+    >>> iso(0.0), iso(None)
+    ('1970-01-01T00:00:00+00:00', None)
+    """
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

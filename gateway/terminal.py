@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TextIO, assert_never
@@ -11,6 +12,8 @@ import anyio
 
 from bots.terminal import FileShown, Shown, Sign
 from bus.ports import Reason
+from gateway.config import Config
+from gateway.keyboard import typed_lines
 from gateway.links import ChatLink
 from gateway.rests import Heartbeat, Rest, Told
 
@@ -171,3 +174,11 @@ class Chat:
         self._rest.set()
         if self._live:
             self._screen.write("\n" + PROMPT)
+
+
+async def talk(config: Config, link: ChatLink) -> None:
+    """Chat on this process's standard input and output. Raises CommandFailed."""
+    is_live = sys.stdin.isatty() and sys.stdout.isatty()
+    lines = typed_lines(sys.stdin.fileno())
+    chat = Chat(link, lines, sys.stdout, files=config.home / "terminal", live=is_live)
+    await chat.run()

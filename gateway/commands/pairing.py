@@ -10,10 +10,9 @@ import anyio
 import httpx
 
 from gateway.config import Config, load
-from gateway.deps import iso
 from gateway.failures import CommandFailed
 from gateway.reach import ask, service
-from gateway.table import table
+from gateway.table import iso, table
 from store.database import Database
 from store.errors import NotFound
 from store.pairings import Pairings

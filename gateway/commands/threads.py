@@ -7,9 +7,8 @@ from functools import partial
 import anyio
 
 from gateway.config import Config, load
-from gateway.deps import iso
 from gateway.reach import ask, service
-from gateway.table import table
+from gateway.table import iso, table
 from store.conversations import Conversations
 from store.database import Database
 

@@ -8,8 +8,9 @@ from bots.config import BotsConfig
 from bus.config import ChannelPolicy
 from bus.messages import FileDelivery, decode_delivery, decode_inbound
 from bus.ports import Health, Link
-from gateway.deps import Parts, RunningBus, iso
+from gateway.deps import Parts, RunningBus
 from gateway.services import Services
+from gateway.table import iso
 from store.conversations import Conversation, ConversationKey
 from store.inbox import InboxRow
 from store.outbox import DeliveryRow, DeliveryState

@@ -1,0 +1,48 @@
+"""`parley chat` with nothing running: the agent in this process."""
+
+from dataclasses import replace
+
+from bots.registry import PLATFORMS
+from gateway import logs
+from gateway.attached import local_link
+from gateway.compose import running
+from gateway.config import Config
+from gateway.failures import CommandFailed
+from gateway.services import Services
+from gateway.terminal import talk
+from store.errors import Locked
+
+
+async def chat(config: Config, session: str) -> None:
+    """Compose the service without a port and without platforms, and chat with it.
+
+    Raises:
+        CommandFailed, StoreError: it cannot be started here.
+    """
+    if not config.bots.terminal.enabled:
+        raise CommandFailed("channels.terminal.enabled is false: set it to true to chat here")
+    try:
+        logs.configure(
+            config.log_level, config.log_format, secrets=config.secrets, file=config.log_file
+        )
+    except OSError as error:
+        raise CommandFailed(f"{config.log_file}: cannot be written ({error.strerror})") from None
+    try:
+        async with running(_terminal_only(config)) as app:
+            services: Services = app.state.services
+            if services.terminal is None or services.bus is None:
+                raise CommandFailed("the terminal channel did not start; see the log")
+            async with local_link(services.terminal, services.bus, session) as link:
+                await talk(config, link)
+    except Locked as error:
+        raise CommandFailed(
+            f"{error} Nothing answers at {config.base_url}, though: is gateway.port the running service's?"
+        ) from None
+
+
+def _terminal_only(config: Config) -> Config:
+    """Return the configuration without the platforms: they belong to `parley serve`."""
+    off = {
+        name: getattr(config.bots, name).model_copy(update={"enabled": False}) for name in PLATFORMS
+    }
+    return replace(config, bots=config.bots.model_copy(update=off))

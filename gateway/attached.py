@@ -1,0 +1,51 @@
+"""The terminal sessions of this process: whether they rest, and the chat's way to them without HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from bots.loopback import NAME, WORKSPACE, Loopback
+from bots.terminal import Session
+from bus.errors import BusError
+from bus.service import Bus
+from gateway.failures import CommandFailed
+from gateway.links import ChatLink
+from gateway.rests import Told, told
+from store.conversations import ConversationKey
+from store.errors import StoreError
+
+
+async def is_settled(bus: Bus, session: str) -> bool:
+    """Return whether a terminal session has nothing waiting, running or unsent."""
+    key = ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session)
+    conversation = await bus.conversations.find(key)
+    if conversation is not None and conversation.pending:
+        return False
+    return not await bus.outbox.open_rows(key)
+
+
+class LocalLink:
+    """A session of this process's own terminal adapter."""
+
+    def __init__(self, session: Session, bus: Bus, name: str) -> None:
+        self._session = session
+        self._bus = bus
+        self._name = name
+
+    async def say(self, text: str) -> str:
+        """Hand over a line."""
+        try:
+            return (await self._session.say(text)).value
+        except (BusError, StoreError) as error:
+            raise CommandFailed(str(error)) from error
+
+    def told(self) -> AsyncIterator[Told]:
+        """Iterate over what is to be shown."""
+        return told(self._session.events(), partial(is_settled, self._bus, self._name))
+
+
+@asynccontextmanager
+async def local_link(terminal: Loopback, bus: Bus, name: str) -> AsyncIterator[ChatLink]:
+    """Attach to a session in this process."""
+    with terminal.attach(name) as session:
+        yield LocalLink(session, bus, name)

@@ -1,0 +1,78 @@
+"""The service behind `parley serve`: the composed parts, the HTTP server, the chat, and the end."""
+
+import logging
+import socket
+import sys
+
+import anyio
+from fastapi import FastAPI
+
+from gateway import banner
+from gateway.app import guarded
+from gateway.attached import local_link
+from gateway.auth import AdminToken
+from gateway.compose import running
+from gateway.config import Config
+from gateway.routes.channels import channel_states
+from gateway.server import NoCutStreams, Server
+from gateway.services import Services
+from gateway.stopping import Stop
+from gateway.terminal import talk
+
+STOP_BOUND_S = 6.3
+"""What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
+
+SESSION = "main"
+
+
+async def serve(
+    config: Config, door: socket.socket, token: AdminToken | None, *, has_chat: bool
+) -> None:
+    """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left."""
+    logging.getLogger("uvicorn.error").addFilter(NoCutStreams())
+    with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
+        async with running(config, token=token.value if token else None) as app:
+            network = guarded(app, config.gateway, token=token.value if token else None)
+            server = Server(network, door)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.run_until_stopped)
+                await server.ready.wait()
+                port = door.getsockname()[1]
+                _say(_report(app.state.services, port, token, has_chat=has_chat))
+                async with anyio.create_task_group() as talking:
+                    if has_chat:
+                        talking.start_soon(_chat, app, stop)
+                    await stop.wait()
+                    talking.cancel_scope.cancel()
+                _say("Stopping ...\n")
+                server.stop()
+                tasks.cancel_scope.deadline = anyio.current_time() + STOP_BOUND_S
+
+
+async def _chat(app: FastAPI, stop: Stop) -> None:
+    services: Services = app.state.services
+    if services.terminal is None or services.bus is None:
+        return
+    async with local_link(services.terminal, services.bus, SESSION) as link:
+        await talk(services.config, link)
+    stop.request()
+
+
+def _report(services: Services, port: int, token: AdminToken | None, *, has_chat: bool) -> str:
+    config = services.config
+    url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
+    text = f"Parley is running at {url}\n" + banner.listing(banner.facts(config))
+    text += banner.listing(banner.channel_lines(channel_states(services)))
+    text += banner.listing(iter([("logs", str(config.log_file) if has_chat else "here")]))
+    if token is None:
+        text += banner.listing(iter([("token", "none is asked for (gateway.auth: none)")]))
+    elif token.generated:
+        text += banner.listing(
+            iter([("token", f"{token.value} (made now, shown once; kept in {config.token_file})")])
+        )
+    return text + "".join(f"  - {hint}\n" for hint in banner.hints(config))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,50 @@
+"""Which adapters a configuration asks for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from bots.config import BotsConfig, FeishuConfig, SlackConfig, TelegramConfig, TerminalConfig
+from bots.registry import PLATFORMS, REQUIRED, build
+
+
+def test_nothing_enabled_is_the_terminal_alone(tmp_path: Path) -> None:
+    built = build(BotsConfig(), (), files=tmp_path)
+    assert list(built.adapters) == ["terminal"]
+    assert built.terminal is built.adapters["terminal"]
+    assert built.faults == {}
+    off = build(BotsConfig(terminal=TerminalConfig(enabled=False)), (), files=tmp_path)
+    assert (off.adapters, off.terminal) == ({}, None)
+
+
+def test_missing_tokens_name_their_keys_and_harm_no_other(tmp_path: Path) -> None:
+    config = BotsConfig(
+        slack=SlackConfig(enabled=True, bot_token="xoxb-1"),
+        telegram=TelegramConfig(enabled=True),
+        feishu=FeishuConfig(enabled=True),
+    )
+    built = build(config, (), files=tmp_path)
+    assert list(built.adapters) == ["terminal"]
+    assert built.faults == {
+        "slack": "channels.slack.app_token is not set",
+        "telegram": "channels.telegram.bot_token is not set",
+        "feishu": "channels.feishu.app_id and channels.feishu.app_secret are not set",
+    }
+
+
+def test_the_tables_know_every_platform() -> None:
+    assert set(PLATFORMS) == set(REQUIRED) == set(BotsConfig.model_fields) - {"terminal"}
+    for name, keys in REQUIRED.items():
+        section = BotsConfig.model_fields[name].annotation
+        assert section is not None
+        assert set(keys) <= set(section.model_fields)
+
+
+def test_the_registry_imports_no_sdk() -> None:
+    code = (
+        "import sys, bots.registry\n"
+        "heavy = {'lark_oapi', 'telegram', 'slack_bolt', 'slack_sdk'}\n"
+        "assert not heavy & set(sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=50)

@@ -1,0 +1,243 @@
+"""The command line: help, exit codes, and one clear line for each thing that can be wrong."""
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import COMMANDS, main
+from gateway.failures import CommandFailed, explain, leaves
+from store.errors import Locked
+
+ROOT = Path(__file__).parents[2]
+
+
+def parley(
+    folder: Path, *arguments: str, stdin: str = "", config: str | None = None, **environ: str
+) -> tuple[int, str, str]:
+    """Run a command in a process of its own; return exit code, stdout, stderr."""
+    if config is not None:
+        (folder / "config.yaml").write_text(config)
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        input=stdin.encode(),
+        capture_output=True,
+        cwd=folder,
+        env=environment(folder, **environ),
+        timeout=50,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def environment(folder: Path, **environ: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PARLEY_HOME": str(folder / "home"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONSAFEPATH": "1",
+        **environ,
+    }
+
+
+def one_line(text: str) -> str:
+    (line,) = text.splitlines()
+    assert line.startswith("parley: ")
+    assert "Traceback" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], *([name] for name in COMMANDS), *(["pairing", name] for name in ("list", "approve", "revoke"))],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_command_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: parley" in text
+    assert "--config" in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["pairing"], ["chat", "--nonsense"]])
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom gateway.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'langchain', 'langchain_core', 'langgraph', 'fastapi', 'pydantic', 'httpx'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_serving_imports_no_platform_and_no_provider(tmp_path: Path) -> None:
+    code = (
+        "import sys, gateway.serving\n"
+        "heavy = {'lark_oapi', 'openai', 'anthropic', 'telegram', 'slack_bolt', 'langchain_openai'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_config_may_stand_anywhere(tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text("gateway: {port: x}")
+    for arguments in (
+        ["--config", str(file), "check"],
+        ["check", "--config", str(file)],
+        ["pairing", "--config", str(file), "list"],
+        ["pairing", "list", "--config", str(file)],
+    ):
+        assert main(arguments) == 2
+
+
+def test_check_says_what_is_on_and_what_is_missing(tmp_path: Path) -> None:
+    code, out, err = parley(tmp_path, "check", config="gateway: {prot: 1}")
+    assert (code, err) == (0, "")
+    for part in (
+        "./config.yaml",
+        "./home",
+        "demo",
+        "slack",
+        "off",
+        "channels.slack.enabled",
+        "`port`",
+    ):
+        assert part in out
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "parts", "code"),
+    [
+        ("gateway: {port: x}", ["config.yaml", "gateway.port", "whole number"], 2),
+        ("gateway: {admin_token: $NO_SUCH_TOKEN}", ["gateway.admin_token", "NO_SUCH_TOKEN"], 2),
+        ("models: [{name: a, use: 'no_such_package:Chat', model: m}]", ["models[0].use", "no_such_package"], 1),
+        ("tools: [{name: a, group: g, use: 'nonsense'}]", ["tools[0].use", "module:name"], 1),
+        ("channels: {telegram: {enabled: true}}", ["channels.telegram.bot_token"], 1),
+    ],
+)  # fmt: skip
+def test_check_complains_in_one_line(
+    tmp_path: Path, config: str, parts: list[str], code: int
+) -> None:
+    result, _, err = parley(tmp_path, "check", config=config)
+    assert result == code
+    line = one_line(err)
+    for part in parts:
+        assert part in line
+
+
+def test_a_port_in_use_is_told_before_anything_is_opened(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = parley(tmp_path, "serve", config=f"gateway: {{port: {port}}}")
+    assert code == 1
+    assert str(port) in one_line(err)
+    assert "in use" in err
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_a_data_folder_that_cannot_be_written_is_told(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+    home = str(tmp_path / "file" / "home")
+    code, _, err = parley(tmp_path, command, config="gateway: {port: 0}", PARLEY_HOME=home)
+    assert code != 0
+    assert home in one_line(err)
+
+
+def test_a_damaged_journal_is_told_and_kept(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "parley.db").write_bytes(b"not a database" * 1000)
+    code, _, err = parley(tmp_path, "threads", config="gateway: {port: 1}")
+    assert code == 1
+    assert "damaged" in one_line(err)
+    assert (home / "parley.db").read_bytes() == b"not a database" * 1000
+
+
+def test_a_journal_of_the_future_is_told(tmp_path: Path) -> None:
+    assert parley(tmp_path, "threads", config="gateway: {port: 1}")[:2] == (
+        0,
+        "No conversation yet.\n",
+    )
+    with sqlite3.connect(tmp_path / "home" / "parley.db") as journal:
+        journal.execute("insert into schema_version values (9999, 0)")
+    journal.close()
+    code, _, err = parley(tmp_path, "threads")
+    assert code == 1
+    assert "newer" in one_line(err)
+
+
+def test_another_program_at_the_port_is_told(tmp_path: Path) -> None:
+    (tmp_path / "health").write_text("{}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until_listening(port)
+        code, _, err = parley(tmp_path, "chat", config=f"gateway: {{port: {port}}}")
+        assert code == 1
+        assert "another program" in one_line(err)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def until_listening(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            continue
+        return
+    raise AssertionError("the server did not start")
+
+
+def test_pairing_and_threads_work_without_a_service(tmp_path: Path) -> None:
+    config = "gateway: {port: 1}"
+    assert parley(tmp_path, "pairing", "list", config=config)[:2] == (
+        0,
+        "Nobody asked to be let in.\n",
+    )
+    code, _, err = parley(tmp_path, "pairing", "approve", "ABCD2345")
+    assert code == 1
+    assert "no open" in one_line(err).lower()
+    code, _, err = parley(tmp_path, "pairing", "revoke", "telegram", "42")
+    assert code == 1
+    assert "not let in" in one_line(err)
+
+
+def test_groups_of_known_errors_are_told_and_others_are_not() -> None:
+    group = BaseExceptionGroup("", [BaseExceptionGroup("", [Locked("one")]), CommandFailed("two")])
+    assert explain(leaves(group)) == (1, ["one", "two"])

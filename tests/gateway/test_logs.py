@@ -1,0 +1,73 @@
+"""Log lines, and what must not be in them."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import logs
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in logs.CHATTY}
+    for handler in handlers:
+        root.removeHandler(handler)
+    yield
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_no_secret_reaches_the_log(tmp_path: Path, style: str) -> None:
+    file = tmp_path / "folder" / "parley.log"
+    logs.configure("info", style, secrets=["hush-hush"], file=file)  # type: ignore[arg-type]
+    log = logging.getLogger("test")
+    log.info("the token is %s", "hush-hush")
+    log.info("POST https://api.telegram.org/bot12345:AAabcdefgh-1/getMe")
+    log.info("slack says %s and xapp-1-A0-abcdef", "xoxb-123456-abcdef")
+    log.info("Authorization: Bearer abcdefgh12345")
+    log.error("failed", exc_info=ValueError("hush-hush in an error"))
+    text = file.read_text()
+    assert text.count("***") >= 6
+    for secret in ("hush-hush", "AAabcdefgh", "xoxb-", "xapp-", "abcdefgh12345"):
+        assert secret not in text
+    assert "ValueError" in text
+
+
+def test_json_is_one_object_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "parley.log"
+    logs.configure("warning", "json", secrets=[], file=file)
+    log = logging.getLogger("test")
+    log.info("not written")
+    log.warning("two\nlines %s", "你好")
+    (line,) = file.read_text().splitlines()
+    fields = json.loads(line)
+    assert fields["message"] == "two\nlines 你好"
+    assert (fields["level"], fields["logger"]) == ("warning", "test")
+    assert fields["time"].endswith("+00:00")
+
+
+def test_chatty_libraries_are_kept_down(tmp_path: Path) -> None:
+    file = tmp_path / "parley.log"
+    logs.configure("info", "auto", secrets=[], file=file)
+    logging.getLogger("httpx").info("GET https://api.example/secret-path")
+    assert file.read_text() == ""
+
+
+def test_configuring_again_replaces(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        logs.configure("info", "console", secrets=[], file=tmp_path / name)
+    logging.getLogger("test").info("once")
+    assert (tmp_path / "a").read_text() == ""
+    assert "once" in (tmp_path / "b").read_text()

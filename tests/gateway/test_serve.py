@@ -1,0 +1,193 @@
+"""The real `parley serve` and `parley chat`: start, talk, stop."""
+
+import os
+import pty
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import httpx
+import pytest
+
+from tests.fakes.model import FakeModelServer, Reply
+from tests.gateway.test_cli import environment, one_line, parley
+from tests.journeys.house import free_port, serving, with_model
+
+STOP_WITHIN_S = 12.0
+
+
+async def test_start_talk_and_stop(tmp_path: Path) -> None:
+    async with serving(tmp_path, {}, "terminal") as service:
+        banner = service.log.read_text()
+        token = (service.home / "admin_token").read_text().strip()
+        for part in (service.url, "demo", "slack", "telegram", "feishu", "terminal", token):
+            assert part in banner
+        async with httpx.AsyncClient(base_url=service.url) as stranger:
+            assert (await stranger.get("/api/models")).status_code == 401
+            rebound = await stranger.get("/health", headers={"Host": "evil.example"})
+            assert rebound.status_code == 421
+        code, out, err = await service.command(
+            "chat", stdin="hello\n/models\nwrite a file a.txt saying hi\n"
+        )
+        assert (code, err) == (0, "")
+        assert "hello" in out
+        assert "Available models:\n• demo" in out
+        (saved,) = re.findall(r"\[file\] a\.txt -> (.+)", out)
+        assert (await anyio.Path(saved).read_text()).strip() == "hi"
+        code, out, _ = await service.command("threads")
+        assert code == 0
+        assert "terminal" in out
+        code, _, err = await service.command("serve")
+        assert (code, "in use" in err) == (1, True)
+        assert await service.stop() == 0
+        await service.start()
+        await service.until_connected("terminal")
+        code, out, _ = await service.command("chat", stdin="hello again\n")
+        assert code == 0
+        assert "first message" not in out
+    text = service.log.read_text()
+    assert "Traceback" not in text
+    assert text.count(token) == 1, "the token is shown once, at the first start"
+
+
+async def test_a_second_process_and_a_wrong_token_are_told(tmp_path: Path) -> None:
+    async with serving(tmp_path, {}, "terminal") as service:
+        other = tmp_path / "other"
+        other.mkdir()
+        config = f"gateway: {{port: {free_port()}}}"
+        for command in ("serve", "chat", "threads"):
+            run = partial(parley, other, command, config=config, PARLEY_HOME=str(service.home))
+            code, _, err = await anyio.to_thread.run_sync(run)
+            assert code == 1
+            assert "Another Parley process" in one_line(err)
+        code, _, err = await anyio.to_thread.run_sync(
+            lambda: parley(
+                other,
+                "chat",
+                config=f"gateway: {{port: {service.port}}}",
+                PARLEY_ADMIN_TOKEN="wrong-token",
+            )
+        )
+        assert code == 1
+        assert "PARLEY_ADMIN_TOKEN" in one_line(err)
+
+
+async def test_it_stops_in_time_while_a_run_hangs(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        model.reply(Reply(text="one two three", hang_after=1))
+        config = {**with_model(model.base_url), "channels": {"drain_s": 1}}
+        async with serving(tmp_path, config, "terminal") as service, service.client() as client:
+            said = await client.post("/api/channels/terminal/s/messages", json={"text": "hang"})
+            assert said.status_code == 202
+            with anyio.fail_after(20):
+                while not model.requests:  # noqa: ASYNC110 - another process asks
+                    await anyio.sleep(0.02)
+            process = service._process
+            assert process is not None
+            process.send_signal(signal.SIGTERM)
+            with anyio.fail_after(STOP_WITHIN_S):
+                assert await process.wait() == 0
+    assert "Traceback" not in service.log.read_text()
+
+
+async def test_chat_without_a_service_runs_the_agent_here(tmp_path: Path) -> None:
+    code, out, err = await anyio.to_thread.run_sync(
+        lambda: parley(
+            tmp_path,
+            "chat",
+            stdin="hello\n/status\n/quit\nnever said\n",
+            config=f"gateway: {{port: {free_port()}}}",
+        )
+    )
+    assert (code, err) == (0, "")
+    assert "hello" in out
+    assert "Active thread: " in out
+    assert "never said" not in out
+    assert (tmp_path / "home" / "parley.log").exists()
+    assert not (tmp_path / "home" / "admin_token").exists()
+
+
+class Pseudoterminal:
+    """A person at a terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    async def until(self, text: str) -> None:
+        """Read until `text` has been printed since the last call."""
+        with anyio.fail_after(30):
+            while text not in self.seen:
+                await anyio.wait_readable(self._descriptor)
+                try:
+                    self.seen += os.read(self._descriptor, 65536).decode("utf-8", "replace")
+                except OSError as error:  # EIO: the other side is closed
+                    raise AssertionError(f"ended without {text!r}: {self.seen!r}") from error
+        self.seen = self.seen.partition(text)[2]
+
+
+@asynccontextmanager
+async def at_a_terminal(
+    folder: Path, *arguments: str
+) -> AsyncIterator[tuple[Pseudoterminal, anyio.abc.Process]]:
+    ours, theirs = pty.openpty()
+    try:
+        process = await anyio.open_process(
+            [sys.executable, "-m", "gateway", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env=environment(folder),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        async with process:
+            try:
+                yield Pseudoterminal(ours), process
+            finally:
+                if process.returncode is None:
+                    process.kill()
+    finally:
+        os.close(ours)
+
+
+@pytest.mark.parametrize("leave", ["\x04", "signal"])
+async def test_serve_at_a_terminal_opens_the_chat(tmp_path: Path, leave: str) -> None:
+    port = free_port()
+    (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
+    async with at_a_terminal(tmp_path, "serve") as (screen, process):
+        await screen.until(f"http://127.0.0.1:{port}")
+        await screen.until("you> ")
+        screen.type("good morning\n")
+        await screen.until("You said: good morning")
+        await screen.until("you> ")
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
+        if leave == "signal":
+            process.send_signal(signal.SIGINT)
+        else:
+            screen.type(leave)
+        await screen.until("Stopping")
+        with anyio.fail_after(STOP_WITHIN_S):
+            assert await process.wait() == 0
+    assert (tmp_path / "home" / "parley.log").stat().st_size > 0
+
+
+async def test_no_chat_leaves_the_terminal_to_the_log(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"gateway: {{port: {free_port()}}}")
+    async with at_a_terminal(tmp_path, "serve", "--no-chat") as (screen, process):
+        await screen.until("logs      here")
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(STOP_WITHIN_S):
+            assert await process.wait() == 0
+    assert not (tmp_path / "home" / "parley.log").exists()

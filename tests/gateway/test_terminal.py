@@ -1,0 +1,166 @@
+"""The chat in a terminal: what is printed, and when the person is asked again."""
+
+import io
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bots.terminal import Event, FileShown, Shown, Sign
+from gateway.keyboard import typed_lines
+from gateway.rests import Heartbeat, Rest, Told, told
+from gateway.terminal import GREETING, PROMPT, Chat, Screen, printable
+
+
+def shown(text: str, *, final: bool = False, key: str = "k") -> Shown:
+    return Shown(id=key, text=text, final=final)
+
+
+def printed(*events: Shown, live: bool = True) -> str:
+    out = io.StringIO()
+    screen = Screen(out, live=live)
+    for event in events:
+        screen.show(event)
+    return out.getvalue()
+
+
+def test_an_answer_grows_by_what_is_new() -> None:
+    assert printed(shown("Hel"), shown("Hello"), shown("Hello!", final=True)) == "Hello!\n"
+
+
+def test_a_changed_text_is_painted_over() -> None:
+    text = printed(shown("thinking"), shown("Hello", final=True))
+    assert text == "thinking\r\x1b[JHello\n"
+    text = printed(shown("two\nlines"), shown("Hello", final=True))
+    assert text == "two\nlines\r\x1b[1A\x1b[JHello\n"
+
+
+def test_without_a_person_only_finished_messages_are_printed() -> None:
+    text = printed(shown("thinking"), shown("Hel"), shown("Hello", final=True), live=False)
+    assert text == "Hello\n"
+
+
+def test_a_finished_message_is_printed_once() -> None:
+    text = printed(
+        shown("Hello", final=True), shown("Hello", final=True), shown("Bye", key="l", final=True)
+    )
+    assert text == "Hello\nBye\n"
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "a\rb", "\x00", "\ud800", "\x7f"]
+)
+def test_answers_cannot_steer_the_terminal(hostile: str) -> None:
+    text = printable(f"x{hostile}y\n\tz")
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
+    assert not any(0x7F <= ord(char) < 0xA0 for char in text)
+    assert text.encode()
+    assert text.endswith("y\n\tz") or "\r" in hostile
+
+
+class ScriptedLink:
+    """Answers each line with the next list of events."""
+
+    def __init__(self, *answers: list[Told], result: str = "accepted") -> None:
+        self.said: list[str] = []
+        self._answers = list(answers)
+        self._result = result
+        self._send, self._receive = anyio.create_memory_object_stream[Told](100)
+
+    async def say(self, text: str) -> str:
+        self.said.append(text)
+        if self._result == "accepted":
+            for event in self._answers.pop(0):
+                await self._send.send(event)
+        return self._result
+
+    def told(self) -> AsyncIterator[Told]:
+        return aiter(self._receive)
+
+    def close(self) -> None:
+        self._send.close()
+        self._receive.close()
+
+
+async def typed(*lines: str) -> AsyncIterator[str]:
+    for line in lines:
+        yield line
+
+
+async def chatted(link: ScriptedLink, *lines: str, live: bool = False) -> str:
+    out = io.StringIO()
+    chat = Chat(link, typed(*lines), out, files=Path("/data/terminal"), live=live)
+    with anyio.fail_after(10):
+        await chat.run()
+    link.close()
+    return out.getvalue()
+
+
+async def test_lines_are_answered_one_after_the_other() -> None:
+    link = ScriptedLink(
+        [Sign(state="working"), shown("Hi"), shown("Hi!", final=True), Heartbeat(), Rest()],
+        [
+            shown("Here.", key="b", final=True),
+            FileShown(id="f", name="a.txt", path="s/a.txt"),
+            Rest(),
+        ],
+    )
+    text = await chatted(link, "hello", "", "a file")
+    assert text == "Hi!\nHere.\n[file] a.txt -> /data/terminal/s/a.txt\n"
+    assert link.said == ["hello", "a file"]
+
+
+@pytest.mark.parametrize("word", ["/quit", " /EXIT "])
+async def test_leaving_by_word(word: str) -> None:
+    link = ScriptedLink()
+    assert await chatted(link, word, "never said", live=True) == GREETING + PROMPT
+    assert link.said == []
+
+
+async def test_a_rest_before_the_answer_is_not_the_end() -> None:
+    link = ScriptedLink([Rest(), shown("Late but here", final=True), Rest()])
+    assert await chatted(link, "hello") == "Late but here\n"
+
+
+async def test_a_line_that_is_not_accepted_is_told() -> None:
+    link = ScriptedLink(result="empty")
+    assert await chatted(link, "\u200b") == "(not accepted: empty)\n"
+
+
+async def test_rests_come_after_the_last_event_of_an_answer() -> None:
+    send, receive = anyio.create_memory_object_stream[Event](10)
+    settled: list[bool] = [False, True]
+
+    async def is_settled() -> bool:
+        if not settled[0]:
+            await send.send(FileShown(id="f", name="late", path="late"))
+        return settled.pop(0)
+
+    seen: list[Told] = []
+    with send, receive:
+        await send.send(shown("Hi", final=True))
+        with anyio.fail_after(10):
+            async for item in told(aiter(receive), is_settled, heartbeat_s=0.01):
+                seen.append(item)
+                if isinstance(item, Heartbeat):
+                    break
+    kinds = [item.kind for item in seen]
+    assert kinds == ["shown", "file", "rest", "heartbeat"]
+
+
+async def test_lines_from_files_and_pipes(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes("one\r\nzwei ü\n\nrest".encode() + b"\xff")
+    lines = await lines_of(file)
+    assert lines == ["one", "zwei ü", "", "rest\ufffd"]
+    assert await lines_of(Path("/dev/null")) == []
+
+
+async def lines_of(file: Path) -> list[str]:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        return [line async for line in typed_lines(descriptor)]
+    finally:
+        os.close(descriptor)
