@@ -1,0 +1,216 @@
+"""The pure parts of the runtime: serialising, modes, requests, lanes, lifecycle."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import orjson
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.types import Command, Send
+
+from agent.runtime.errors import InvalidRequest
+from agent.runtime.lanes import Lanes
+from agent.runtime.lifecycle import failure_of, gave_up, is_over, may_become
+from agent.runtime.modes import MODES, parse
+from agent.runtime.request import RunRequest, graph_input, runnable_config
+from agent.runtime.serialise import MessageFrames, dumps
+
+RUN = "5d0d1d3c-93b5-4a52-8f4e-4b2b0a1f6c11"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AIMessageChunk(content="a", id="1"),
+        AIMessage(content=[{"type": "text", "text": "a"}], id="2", name="n"),
+        AIMessage("", tool_calls=[{"name": "t", "args": {"a": 1}, "id": "c", "type": "tool_call"}]),
+        HumanMessage("x", additional_kwargs={"k": [1]}, more="extra"),
+        ToolMessage("x", tool_call_id="c", artifact={"a": 1}, status="error"),
+        SystemMessage("s"),
+    ],
+)
+def test_messages_look_as_pydantic_shows_them(message: BaseMessage) -> None:
+    assert orjson.loads(dumps(message)) == message.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"a": {1}, "b": deque([1]), "c": (1, 2)}, {"a": [1], "b": [1], "c": [1, 2]}),
+        ({"p": Point(3), "u": PurePosixPath("/a")}, {"p": {"x": 3}, "u": "/a"}),
+        ({1: "a", "b": b"\xff"}, {"1": "a", "b": "/w=="}),
+        ({"n": math.nan, "e": ValueError("no")}, {"n": None, "e": "ValueError('no')"}),
+        ({"s": "a\ud800b"}, {"s": "a?b"}),
+        ({"big": 2**70}, {"big": 2.0**70}),
+        ([HumanMessage("a\ud800b", id="1")], None),
+    ],
+)
+def test_odd_values_become_json(value: object, shown: object) -> None:
+    loaded = orjson.loads(dumps(value))
+    if shown is not None:
+        assert loaded == shown
+    else:
+        assert loaded[0]["content"] == "a?b"
+
+
+def test_metadata_of_a_token_is_lean_and_said_once() -> None:
+    frames = MessageFrames()
+    metadata = {"langgraph_node": "model", "tags": ["t"], "lc_versions": {"a": 1}, "mine": 1}
+    first = frames.pair(AIMessageChunk(content="a", id="1"), metadata)
+    assert orjson.loads(first)[1] == {"langgraph_node": "model", "tags": ["t"], "mine": 1}
+    assert frames.metadata(metadata) is frames.metadata(metadata)
+    other = {"langgraph_node": "tools"}
+    assert orjson.loads(frames.metadata(other)) == other
+
+
+def test_modes() -> None:
+    assert parse(None).asked == {"values"}
+    assert parse("updates").for_graph() == ["updates", "values"]
+    assert parse(["messages", "messages-tuple"]).for_graph() == ["messages", "values"]
+    assert parse(MODES).asked == set(MODES)
+    for bad in ("tools", "events", ["values", "nonsense"]):
+        with pytest.raises(InvalidRequest, match="not supported"):
+            parse(bad)
+
+
+def request(**fields: Any) -> RunRequest:  # noqa: ANN401 - any of its fields
+    return RunRequest(thread_id="t", assistant_id="a", modes=parse(None), **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "content"),
+    [
+        ({"role": "user", "content": "a"}, HumanMessage, "a"),
+        ({"role": "human", "content": "a", "type": "human"}, HumanMessage, "a"),
+        ({"type": "human", "content": [{"type": "text", "text": "a"}]}, HumanMessage, None),
+        ({"role": "assistant", "content": "a"}, AIMessage, "a"),
+        ({"role": "system", "content": "a"}, SystemMessage, "a"),
+        ({"type": "tool", "content": "a", "tool_call_id": "c"}, ToolMessage, "a"),
+        ("just text", HumanMessage, "just text"),
+    ],
+)
+def test_messages_of_clients(given: object, kind: type[BaseMessage], content: str | None) -> None:
+    converted: Any = graph_input(request(input={"messages": [given], "other": 1}))
+    [message] = converted["messages"]
+    assert isinstance(message, kind)
+    assert converted["other"] == 1
+    if content is not None:
+        assert message.content == content
+
+
+def test_a_message_keeps_its_id_name_and_additions_and_can_be_echoed() -> None:
+    given = {
+        "role": "user",
+        "content": "a",
+        "id": "event-1",
+        "name": "ann",
+        "additional_kwargs": {"files": [1]},
+    }
+    converted: Any = graph_input(request(input={"messages": given}))
+    [message] = converted["messages"]
+    assert (message.id, message.name) == ("event-1", "ann")
+    assert message.additional_kwargs == {"files": [1]}
+    said = AIMessage("hi", id="2", response_metadata={"m": 1})
+    again: Any = graph_input(request(input={"messages": [said.model_dump()]}))
+    assert again["messages"] == [said]
+
+
+@pytest.mark.parametrize("bad", [{"content": "a"}, {"role": "x", "content": "a"}, 5, None])
+def test_malformed_messages_are_named(bad: object) -> None:
+    good = {"role": "user", "content": "a"}
+    with pytest.raises(InvalidRequest, match=r"input\.messages\[1\]"):
+        graph_input(request(input={"messages": [good, bad]}))
+
+
+def test_commands() -> None:
+    resume = graph_input(request(command={"resume": {"a": 1}}))
+    assert resume == Command(resume={"a": 1}, goto=[])
+    goto = graph_input(
+        request(command={"update": {"n": 1}, "goto": ["x", {"node": "y", "input": 2}]})
+    )
+    assert goto == Command(update={"n": 1}, goto=["x", Send("y", 2)])
+    with pytest.raises(InvalidRequest, match="goto"):
+        graph_input(request(command={"goto": [{"no": "node"}]}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000), ("x", 100)]
+)
+def test_recursion_limit(asked: object, got: int) -> None:
+    config = runnable_config(
+        request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
+    )
+    assert config["recursion_limit"] == got
+
+
+def test_config_of_a_run() -> None:
+    asked = request(
+        config={"tags": ["a"], "metadata": {"m": 1}, "configurable": {"x": 1, "run_id": "evil"}},
+        context={"x": 1, "langgraph_auth_user": "root"},
+        metadata={"k": "v", "run_id": "evil"},
+        checkpoint={"checkpoint_id": "c", "thread_id": "evil"},
+    )
+    config = runnable_config(asked, run_id=RUN, thread_id="t", graph_id="g")
+    ids = {"thread_id": "t", "run_id": RUN}
+    assert config["configurable"] == {"x": 1, "checkpoint_id": "c", **ids}
+    assert config["metadata"] == {"m": 1, "k": "v", "graph_id": "g", **ids}
+    assert config["tags"] == ["a"]
+
+
+def test_lanes_go_in_order() -> None:
+    lanes = Lanes()
+    first, second, third = (lanes.join("t") for _ in range(3))
+    other = lanes.join("other")
+    assert first.turn.is_set()
+    assert other.turn.is_set()
+    assert not second.turn.is_set()
+    lanes.leave(second)
+    assert not third.turn.is_set()
+    lanes.leave(first)
+    assert third.turn.is_set()
+    lanes.leave(third)
+    assert lanes.length("t") == 0
+    assert lanes.length("other") == 1
+
+
+def test_life_of_a_run() -> None:
+    assert may_become("pending", "interrupted")
+    assert not may_become("interrupted", "running")
+    assert is_over("timeout")
+    assert not is_over("running")
+
+
+class Told(Exception):
+    user_message = "Set OPENAI_API_KEY."
+
+
+def test_what_clients_learn_of_exceptions() -> None:
+    assert failure_of(KeyError("a")).message == "'a'"
+    assert failure_of(Told("sk-secret")).message == "Set OPENAI_API_KEY."
+    assert failure_of(PermissionError("/etc/shadow")).as_dict() == {
+        "error": "PermissionError",
+        "message": "An internal error occurred",
+    }
+
+
+def test_a_run_that_only_excused_itself_has_failed() -> None:
+    excuse = AIMessage("No model.", additional_kwargs={"error_fallback": True})
+    assert gave_up({"messages": [HumanMessage("a"), excuse]})
+    assert not gave_up({"messages": [excuse, HumanMessage("a"), AIMessage("b")]})
+    assert not gave_up({"messages": []})
+    assert not gave_up(None)

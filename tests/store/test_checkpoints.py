@@ -1,0 +1,155 @@
+from pathlib import Path
+from typing import Any, TypedDict
+
+import anyio
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, interrupt
+
+from store.checkpoints import Checkpoints, open_checkpointer
+from store.errors import Unavailable
+
+
+class State(TypedDict, total=False):
+    n: int
+    answer: str
+
+
+async def _one(state: State) -> State:
+    return {"n": state.get("n", 0) + 1}
+
+
+async def _ask(state: State) -> State:
+    return {"answer": interrupt("approve?")}
+
+
+def _graph(saver: Checkpoints, *names: str) -> CompiledStateGraph[Any, Any, Any, Any]:
+    nodes = {"one": _one, "ask": _ask}
+    builder = StateGraph(State)
+    for name in names:
+        builder.add_node(name, nodes[name])
+    for before, after in zip([START, *names], [*names, END], strict=True):
+        builder.add_edge(before, after)
+    return builder.compile(checkpointer=saver)
+
+
+def _thread(thread_id: str, **more: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id, **more}}
+
+
+async def _ids(saver: Checkpoints, thread_id: str) -> list[str]:
+    found = saver.alist(_thread(thread_id))
+    return [one.config["configurable"]["checkpoint_id"] async for one in found]
+
+
+async def test_what_was_saved_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        assert await saver.aget_tuple(_thread("t")) is None
+        await _graph(saver, "one").ainvoke({"n": 1}, _thread("t"))
+    async with open_checkpointer(tmp_path) as saver:
+        assert (await _graph(saver, "one").aget_state(_thread("t"))).values == {"n": 2}
+
+
+async def test_it_reads_as_langgraphs_own_saver_does(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        await _graph(saver, "one", "ask").ainvoke({"n": 1}, _thread("t"))
+        config = _thread("t", checkpoint_ns="")
+        ours = await saver.aget_tuple(config)
+        theirs = await AsyncSqliteSaver.aget_tuple(saver, config)
+        assert ours == theirs
+        assert ours is not None
+        assert ours.pending_writes
+        older = await _ids(saver, "t")
+        at = _thread("t", checkpoint_ns="", checkpoint_id=older[-1])
+        assert await saver.aget_tuple(at) == await AsyncSqliteSaver.aget_tuple(saver, at)
+
+
+async def test_many_threads_at_once(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        graph = _graph(saver, "one")
+
+        async def turns(thread_id: str) -> None:
+            for _ in range(3):
+                await graph.ainvoke({}, _thread(thread_id), durability="sync")
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(turns, str(number))
+        for number in range(20):
+            assert (await graph.aget_state(_thread(str(number)))).values == {"n": 3}
+
+
+async def test_trim_keeps_the_last_checkpoints_and_the_question(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        graph = _graph(saver, "one", "ask")
+        for _ in range(12):
+            await graph.ainvoke({"n": 1}, _thread("t"))
+        await _graph(saver, "one").ainvoke({"n": 1}, _thread("other"))
+        before = await _ids(saver, "t")
+        assert len(before) > 20
+        await saver.trim("t")
+        assert await _ids(saver, "t") == before[:20]
+        assert await _ids(saver, "other") != []
+        state = await graph.aget_state(_thread("t"))
+        assert state.interrupts[0].value == "approve?"
+        assert (await graph.ainvoke(Command(resume="yes"), _thread("t")))["answer"] == "yes"
+        rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
+        [[writes]] = [tuple(row) for row in rows]
+        await saver.trim("t", keep=1)
+        rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
+        assert next(iter(rows))[0] < writes
+        assert len(await _ids(saver, "t")) == 1
+        assert (await graph.ainvoke({"n": 5}, _thread("t")))["n"] == 6
+
+
+async def test_trim_after_a_restart_counts_what_is_there(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        for _ in range(10):
+            await _graph(saver, "one").ainvoke({}, _thread("t"))
+    async with open_checkpointer(tmp_path) as saver:
+        await saver.trim("t")
+        assert len(await _ids(saver, "t")) == 20
+
+
+async def test_trim_spares_the_memory_of_a_subgraph(tmp_path: Path) -> None:
+    """A namespace without a task id is a subgraph that remembers; its newest checkpoint stays."""
+    async with open_checkpointer(tmp_path) as saver:
+        for namespace in ("child", "child", "tools:1"):
+            config = _thread("t", checkpoint_ns=namespace)
+            await saver.aput(config, empty_checkpoint(), {}, {})
+        for _ in range(10):
+            await _graph(saver, "one").ainvoke({}, _thread("t"))
+        await saver.trim("t")
+        rows = await saver.conn.execute_fetchall(
+            "SELECT checkpoint_ns FROM checkpoints WHERE checkpoint_ns != ''"
+        )
+        assert [row[0] for row in rows] == ["child"]
+
+
+async def test_a_forgotten_run_leaves_no_trace(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        graph = _graph(saver, "one")
+        await graph.ainvoke({"n": 1}, _thread("t", run_id="first"))
+        before = await _ids(saver, "t")
+        await graph.ainvoke({"n": 50}, _thread("t", run_id="second"))
+        await saver.forget_run("t", "second")
+        assert await _ids(saver, "t") == before
+        assert (await graph.aget_state(_thread("t"))).values == {"n": 2}
+
+
+async def test_a_deleted_thread_is_gone(tmp_path: Path) -> None:
+    async with open_checkpointer(tmp_path) as saver:
+        await _graph(saver, "one").ainvoke({}, _thread("t"))
+        await saver.adelete_thread("t")
+        assert await saver.aget_tuple(_thread("t")) is None
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        async with open_checkpointer(tmp_path):
+            pass

@@ -1,0 +1,157 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.config import StoreConfig
+from store.database import Database
+from store.errors import Conflict, NotFound
+from store.runs import Run, RunEnd, Runs, RunStatus
+from store.threads import ThreadQuery, Threads
+
+TAGS = {"graph_id": "g"}
+
+
+@asynccontextmanager
+async def tables(home: Path) -> AsyncIterator[tuple[Threads, Runs]]:
+    async with Database.open(StoreConfig(), home) as database:
+        yield Threads(database), Runs(database)
+
+
+def a_run(run_id: str, thread_id: str = "t", status: RunStatus = "running") -> Run:
+    return Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        assistant_id="a",
+        status=status,
+        metadata={"m": 1},
+        kwargs={"input": {"n": 1}},
+        multitask_strategy="enqueue",
+        created_at=5.0,
+        updated_at=5.0,
+    )
+
+
+async def test_threads_are_made_once(tmp_path: Path) -> None:
+    async with tables(tmp_path) as (threads, _):
+        made = await threads.create("t", {"user": "u1"}, now=1.0)
+        assert (made.status, made.metadata, made.created_at) == ("idle", {"user": "u1"}, 1.0)
+        assert await threads.get("t") == made
+        with pytest.raises(Conflict, match="already exists"):
+            await threads.create("t", {}, now=2.0)
+        patched = await threads.patch("t", {"title": "T"}, now=3.0)
+        assert patched.metadata == {"user": "u1", "title": "T"}
+        assert (patched.updated_at, patched.state_updated_at) == (3.0, 1.0)
+        for missing in (threads.get("x"), threads.patch("x", {}, now=1.0)):
+            with pytest.raises(NotFound, match="Thread with ID x not found"):
+                await missing
+        assert await threads.delete("t")
+        assert not await threads.delete("t")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({}, ["c", "b", "a"]),
+        ({"who": "u1"}, ["b", "a"]),
+        ({"who": "u1", "n": 2}, ["b"]),
+        ({"flag": True}, ["c"]),
+        ({"flag": 1}, []),
+        ({"nothing": None}, ["c"]),
+        ({"list": [1, {"x": "y"}]}, ["c"]),
+        ({"who": "' OR 1=1 --"}, []),
+        ({'wh"o': "u1"}, []),
+        ({"a.b": "dot"}, ["c"]),
+    ],
+)
+async def test_search_by_metadata(
+    tmp_path: Path, metadata: dict[str, Any], found: list[str]
+) -> None:
+    async with tables(tmp_path) as (threads, _):
+        await threads.create("a", {"who": "u1", "n": 1}, now=1.0)
+        await threads.create("b", {"who": "u1", "n": 2}, now=2.0)
+        odd = {"flag": True, "nothing": None, "list": [1, {"x": "y"}], "a.b": "dot"}
+        await threads.create("c", odd, now=3.0)
+        query = ThreadQuery(metadata=metadata)
+        assert [thread.thread_id for thread in await threads.search(query)] == found
+        assert await threads.count(query) == len(found)
+
+
+async def test_search_by_the_rest(tmp_path: Path) -> None:
+    async with tables(tmp_path) as (threads, runs):
+        for number, name in enumerate("abc"):
+            await threads.create(name, {}, now=float(number))
+        await runs.begin(a_run("r", "a"), tags=TAGS, create_thread=False)
+
+        async def names(query: ThreadQuery) -> list[str]:
+            return [one.thread_id for one in await threads.search(query)]
+
+        assert await names(ThreadQuery()) == ["a", "c", "b"]
+        assert await names(ThreadQuery(status="busy")) == ["a"]
+        assert await names(ThreadQuery(ids=["b", "x"])) == ["b"]
+        second = ThreadQuery(sort_by="created_at", descending=False, limit=1, offset=1)
+        assert await names(second) == ["b"]
+
+
+async def test_a_run_and_its_thread_change_together(tmp_path: Path) -> None:
+    async with tables(tmp_path) as (threads, runs):
+        with pytest.raises(NotFound):
+            await runs.begin(a_run("r1"), tags=TAGS, create_thread=False)
+        with pytest.raises(NotFound):
+            await runs.get("t", "r1")
+        await runs.begin(a_run("r1"), tags=TAGS, create_thread=True)
+        thread = await threads.get("t")
+        assert (thread.status, thread.metadata) == ("busy", TAGS)
+        assert await runs.get("t", "r1") == a_run("r1")
+        with pytest.raises(NotFound):
+            await runs.get("other", "r1")
+        end = RunEnd(
+            run_id="r1",
+            thread_id="t",
+            status="error",
+            thread_status="error",
+            error={"error": "ValueError", "message": "no"},
+            interrupts={"task": [{"id": "i", "value": 1}]},
+            title="A title",
+        )
+        await runs.end(end, now=9.0)
+        ended, thread = await runs.get("t", "r1"), await threads.get("t")
+        assert (ended.status, ended.error, ended.updated_at) == ("error", end.error, 9.0)
+        assert (thread.status, thread.error, thread.title) == ("error", end.error, "A title")
+        assert thread.interrupts == end.interrupts
+        again = RunEnd(run_id="r1", thread_id="t", status="success", thread_status="idle")
+        await runs.end(again, now=10.0)
+        assert (await threads.get("t")).title == "A title"
+        await runs.end(
+            RunEnd(
+                run_id="r1", thread_id="t", status="interrupted", thread_status="idle", erase=True
+            ),
+            now=11.0,
+        )
+        assert await runs.listing("t") == []
+
+
+async def test_listing_and_deleting(tmp_path: Path) -> None:
+    async with tables(tmp_path) as (threads, runs):
+        for name in ("r1", "r2", "r3"):
+            await runs.begin(a_run(name, status="pending"), tags=TAGS, create_thread=True)
+        await runs.running("r2", now=6.0)
+        assert [run.run_id for run in await runs.listing("t")] == ["r3", "r2", "r1"]
+        assert [run.run_id for run in await runs.listing("t", limit=1, offset=1)] == ["r2"]
+        assert [run.run_id for run in await runs.listing("t", status="running")] == ["r2"]
+        assert await runs.delete("t", "r3")
+        assert not await runs.delete("t", "r3")
+        await threads.delete("t")
+        assert await runs.listing("t") == []
+
+
+async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
+    async with tables(tmp_path) as (threads, runs):
+        await runs.begin(a_run("r1"), tags=TAGS, create_thread=True)
+        await runs.begin(a_run("r2", status="pending"), tags=TAGS, create_thread=True)
+        assert await runs.reconcile(now=20.0) == 2
+        assert {run.status for run in await runs.listing("t")} == {"interrupted"}
+        assert (await threads.get("t")).status == "idle"
+        assert await runs.reconcile(now=21.0) == 0
