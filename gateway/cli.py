@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 COMMANDS = {
     "serve": "gateway.commands.serve",
@@ -55,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--no-chat", action="store_true", help="do not open the chat in this terminal"
     )
+    serve.add_argument("--host", metavar="HOST", help="listen here instead of on gateway.host")
+    serve.add_argument("--port", metavar="PORT", help="listen here instead of on gateway.port")
     command("check", "Say what is configured and what is missing.")
     chat = command("chat", "Talk to the agent: of the running service, or here in this process.")
     chat.add_argument(
@@ -83,7 +87,9 @@ def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentPars
 
 
 def _version() -> str:
+    """Return the version that is installed, or that the checkout around this file has."""
     try:
         return version("parley")
     except PackageNotFoundError:
-        return "(from a checkout)"
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text("utf-8"))["project"]["version"])

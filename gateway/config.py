@@ -6,6 +6,7 @@ import os
 from collections.abc import Hashable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -129,8 +130,13 @@ class Config:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway.port}"
 
 
-def load(path: str | None = None, environ: MutableMapping[str, str] | None = None) -> Config:
-    """Read the configuration.
+def load(
+    path: str | None = None,
+    environ: MutableMapping[str, str] | None = None,
+    *,
+    gateway: Mapping[str, str] = MappingProxyType({}),
+) -> Config:
+    """Read the configuration; `gateway` replaces keys of that section.
 
     The file is `path`, else $PARLEY_CONFIG, else ./config.yaml, else ../config.yaml, else none. Variables
     of a `.env` file beside it join `environ` where they are not set there (model classes read some themselves).
@@ -144,6 +150,8 @@ def load(path: str | None = None, environ: MutableMapping[str, str] | None = Non
     for name, value in _dotenv((source.parent if source else Path()) / ".env").items():
         variables.setdefault(name, value)
     tree, notes = _read(source) if source else ({}, [])
+    if gateway and isinstance(section := tree.get("gateway") or {}, dict):
+        tree["gateway"] = {**section, **gateway}
     resolved = resolve(tree, variables)
     problems = [
         f"{label}: {key}: the environment variable {name} is not set: set it (a .env file beside the"

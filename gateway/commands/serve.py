@@ -20,7 +20,8 @@ SERVING = "gateway.serving"
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    config = load(arguments.config)
+    given = {"host": arguments.host, "port": arguments.port}
+    config = load(arguments.config, gateway={key: value for key, value in given.items() if value})
     with listening(config.gateway) as door:
         has_chat = _wants_chat(config) and not arguments.no_chat
         _configure_logs(config, to_file=has_chat)

@@ -249,6 +249,15 @@ def test_the_token_comes_from_config_environment_or_file(tmp_path: Path) -> None
     assert read_token(configured, environ) == "from-config"
 
 
+def test_the_command_line_may_replace_keys_of_the_gateway(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("gateway: {port: 1, auth: none}")
+    config = load(str(file), {}, gateway={"port": "9000"})
+    assert (config.gateway.port, config.gateway.auth) == (9000, "none")
+    with pytest.raises(ConfigError, match=r"gateway\.auth"):
+        load(str(file), {}, gateway={"host": "0.0.0.0"})  # noqa: S104 - refused
+
+
 def test_no_secret_in_the_text_form(tmp_path: Path) -> None:
     config = loaded(tmp_path, "gateway: {admin_token: $T}", T="hush-hush-token")
     assert "hush-hush" not in repr(config)
