@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage
+from langgraph.errors import EmptyInputError, InvalidUpdateError
 
 from store.runs import RunStatus
 from store.threads import ThreadStatus
@@ -21,11 +22,17 @@ TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "interrupted": frozenset(),
 }
 
-_TELLING = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, TimeoutError)
-"""Exceptions whose text may leave the process; others may quote a request, and with it a secret.
-
-LangGraph's own (recursion limit, invalid update, empty input) are subclasses of these.
-"""
+_TELLING = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RuntimeError,
+    TimeoutError,
+    EmptyInputError,
+    InvalidUpdateError,
+)
+"""Exceptions whose text may leave the process; others may quote a request, and with it a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot
 
 from agent.runtime.errors import InvalidRequest
@@ -91,7 +92,7 @@ class ThreadStates:
                 written = await graph.aupdate_state(
                     config, state_values(change.values), as_node=change.as_node
                 )
-            except (ValueError, TypeError, KeyError, RuntimeError) as error:
+            except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
                 raise InvalidRequest(str(error)) from error
             state = await graph.aget_state(_config(thread.thread_id, {}))
             title = state.values.get("title") if isinstance(state.values, dict) else None

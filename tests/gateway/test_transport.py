@@ -1,0 +1,164 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.transport import StreamingASGITransport
+
+
+class Chunks:
+    """An application that sends one chunk for every permit, and notes what became of it."""
+
+    def __init__(self, chunks: int = 3) -> None:
+        self.chunks = chunks
+        self.permits = anyio.Semaphore(0)
+        self.sent = 0
+        self.left = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "http.request"
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, receive, tasks.cancel_scope)
+            for number in range(self.chunks):
+                await self.permits.acquire()
+                body = b"chunk%d;" % number
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                self.sent += 1
+            tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        assert (await receive())["type"] == "http.disconnect"
+        self.left.set()
+        scope.cancel()
+
+
+@asynccontextmanager
+async def calling(app: ASGIApp, read_s: float = 20.0) -> AsyncIterator[httpx.AsyncClient]:
+    transport = StreamingASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://inside/api", timeout=read_s
+    ) as client:
+        yield client
+
+
+async def test_chunks_arrive_while_the_application_still_works() -> None:
+    app = Chunks()
+    async with calling(app) as client, client.stream("GET", "/x") as response:
+        assert response.status_code == 200
+        parts = response.aiter_bytes()
+        for number in range(3):
+            app.permits.release()
+            assert await anext(parts) == b"chunk%d;" % number
+        with pytest.raises(StopAsyncIteration):
+            await anext(parts)
+    assert not app.left.is_set()
+
+
+async def test_the_application_waits_for_a_slow_reader() -> None:
+    app = Chunks(chunks=50)
+    for _ in range(50):
+        app.permits.release()
+    async with calling(app) as client, client.stream("GET", "/x") as response:
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        assert app.sent < 20
+        assert (await response.aread()).endswith(b"chunk49;")
+
+
+async def test_leaving_is_told_to_the_application() -> None:
+    app = Chunks()
+    async with calling(app) as client:
+        async with client.stream("GET", "/x") as response:
+            app.permits.release()
+            assert await anext(response.aiter_bytes()) == b"chunk0;"
+        with anyio.fail_after(5):
+            await app.left.wait()
+
+
+async def test_a_cancelled_caller_is_told_to_the_application() -> None:
+    app = Chunks()
+    async with calling(app) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.get, "/x")
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            await app.left.wait()
+
+
+async def test_closing_the_client_ends_what_is_open() -> None:
+    app = Chunks()
+    async with calling(app) as client:
+        await client.send(client.build_request("GET", "/x"), stream=True)
+    assert app.left.is_set()
+
+
+async def test_silence_is_a_read_timeout() -> None:
+    app = Chunks()
+    async with calling(app, read_s=0.01) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get("/x")
+        with anyio.fail_after(5):
+            await app.left.wait()
+
+    async def mute(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await receive()
+
+    async with calling(mute, read_s=0.01) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get("/x")
+
+
+async def test_what_the_application_is_told_of_the_request() -> None:
+    seen: dict[str, object] = {}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.update(scope, body=(await receive())["body"])
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    async with calling(app) as client:
+        answer = await client.post("/a%20b?q=1&q=2", json={"n": 1}, headers={"X-Api-Key": "k"})
+    assert answer.status_code == 204
+    assert (seen["method"], seen["path"]) == ("POST", "/api/a b")
+    assert (seen["raw_path"], seen["query_string"]) == (b"/api/a%20b", b"q=1&q=2")
+    assert seen["body"] == b'{"n":1}'
+    assert isinstance(seen["headers"], list)
+    assert (b"x-api-key", b"k") in seen["headers"]
+
+
+async def test_an_application_that_breaks() -> None:
+    async def early(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("early")
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        return
+
+    async def late(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise ValueError("late")
+
+    async with calling(early) as client:
+        with pytest.raises(ValueError, match="early"):
+            await client.get("/x")
+    async with calling(silent) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/x")
+    async with calling(late) as client:
+        with pytest.raises(httpx.ReadError):
+            await client.get("/x")
+
+
+async def test_it_must_be_entered() -> None:
+    client = httpx.AsyncClient(transport=StreamingASGITransport(Chunks()))
+    with pytest.raises(RuntimeError, match="async with"):
+        await client.get("http://inside/")
+    await client.aclose()
