@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bots.loopback import NAME
 from bots.registry import PLATFORMS
 from gateway import logs
 from gateway.attached import local_link
@@ -10,7 +11,10 @@ from gateway.config import Config
 from gateway.failures import CommandFailed
 from gateway.services import Services
 from gateway.terminal import talk
+from store.database import Database
 from store.errors import Locked
+from store.inbox import Inbox
+from store.outbox import Outbox
 
 
 async def chat(config: Config, session: str) -> None:
@@ -28,6 +32,7 @@ async def chat(config: Config, session: str) -> None:
     except OSError as error:
         raise CommandFailed(f"{config.log_file}: cannot be written ({error.strerror})") from None
     try:
+        await _refuse_to_steal(config)
         async with running(_terminal_only(config)) as app:
             services: Services = app.state.services
             if services.terminal is None or services.bus is None:
@@ -38,6 +43,17 @@ async def chat(config: Config, session: str) -> None:
         raise CommandFailed(
             f"{error} Nothing answers at {config.base_url}, though: is gateway.port the running service's?"
         ) from None
+
+
+async def _refuse_to_steal(config: Config) -> None:
+    """Leave messages of other channels to the service: without their platforms they could only fail here."""
+    async with Database.open(config.database, config.home) as database:
+        waiting = {row.key.channel for row in await Inbox(database).unfinished()}
+        owed = {row.conversation.channel for row in await Outbox(database).open_rows()}
+    if others := sorted((waiting | owed) - {NAME}):
+        raise CommandFailed(
+            f"messages of {', '.join(others)} wait to be answered: start `parley serve`, then `parley chat`"
+        )
 
 
 def _terminal_only(config: Config) -> Config:

@@ -15,6 +15,11 @@ import anyio.abc
 import httpx
 import pytest
 
+from bus.messages import Place, TextDelivery, encode_delivery
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.outbox import NewDelivery, Outbox
 from tests.fakes.model import FakeModelServer, Reply
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.house import free_port, serving, with_model
@@ -111,6 +116,22 @@ async def test_chat_without_a_service_runs_the_agent_here(tmp_path: Path) -> Non
     assert "never said" not in out
     assert (tmp_path / "home" / "parley.log").exists()
     assert not (tmp_path / "home" / "admin_token").exists()
+
+
+async def test_chat_alone_leaves_the_messages_of_platforms_to_the_service(tmp_path: Path) -> None:
+    config = f"gateway: {{port: {free_port()}}}"
+    place = Place(chat="c")
+    body = encode_delivery(TextDelivery(channel="slack", place=place, markdown="owed"))
+    key = ConversationKey(channel="slack", workspace="w", chat="c")
+    async with Database.open(StoreConfig(), tmp_path / "home") as database:
+        await Outbox(database).add([NewDelivery(key="1", conversation=key, body=body)])
+    run = partial(parley, tmp_path, "chat", stdin="hello\n", config=config)
+    code, out, err = await anyio.to_thread.run_sync(run)
+    assert (code, out) == (1, "")
+    assert "slack" in one_line(err)
+    async with Database.open(StoreConfig(), tmp_path / "home") as database:
+        (row,) = await Outbox(database).open_rows()
+        assert row.state == "pending"
 
 
 class Pseudoterminal:
