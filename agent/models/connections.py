@@ -9,8 +9,8 @@ from agent.reflect import resolve_class
 CLIENT_CLASS = "openai:DefaultAsyncHttpxClient"
 """The client of the OpenAI package, with its deadlines (connect 5 s, read 600 s) and limits.
 
-It is not httpx's own: that one was seen to leave a request open when its task was cancelled more than once,
-which is how cancel scopes cancel tasks that LangChain starts inside of them.
+It is the one that the package's classes are made for; httpx's own was seen to leave requests open when their
+task was cancelled by a scope.
 """
 
 CLOSE_S = 2.0
