@@ -1,5 +1,6 @@
 """Small graphs for the runtime: instant, streaming, waiting, failing, asking, nested."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
@@ -125,6 +126,7 @@ class Graphs:
             "paced": self._line(agent=_model_node(paced)),
             "cut": self._line(agent=_model_node(TokenModel(tokens=5, fail_after=2))),
             "slow": self._line(one=self._one, nap=self._nap, after=self._after),
+            "stubborn": self._line(nap=self._refuse_to_stop),
             "boom": self._line(one=self._one, bad=_boom),
             "secretive": self._line(bad=_secretive),
             "hitl": self._line(one=self._one, ask=_ask, after=self._after),
@@ -175,6 +177,16 @@ class Graphs:
             self.stopped.set()
             raise
         return {"title": "Rested"}
+
+    async def _refuse_to_stop(self, state: State) -> State:
+        """Swallow a cancellation, as a badly written tool may."""
+        self.reached.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.stopped.set()
+            await self.gate.wait()
+        return {}
 
 
 def _model_node(model: BaseChatModel) -> Node:

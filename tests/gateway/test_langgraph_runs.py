@@ -9,6 +9,8 @@ from uuid import uuid4
 import anyio
 import httpx
 import pytest
+from langgraph_sdk.client import LangGraphClient
+from typing_extensions import override
 
 from tests.gateway.langgraph_server import PREFIXES, Served, Way, serving
 
@@ -110,6 +112,74 @@ async def test_a_broken_stream_is_resumed_by_the_sdk(at: Opening) -> None:
         assert [(part.id, part.event, part.data) for part in rest] == [
             (part.id, part.event, part.data) for part in whole[4:]
         ]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.filterwarnings("ignore:Reconnecting")
+async def test_a_dropped_connection_is_taken_up_again_by_the_sdk(
+    tmp_path: Path, prefix: str
+) -> None:
+    """The connection breaks in the middle; the SDK follows Location with the last id it saw."""
+    async with serving(tmp_path, prefix=prefix) as api:
+        thread = await new_thread(api)
+        cutting = Cutting(api.http._transport)
+        async with httpx.AsyncClient(base_url=api.url, transport=cutting) as http:
+            for _ in range(6):
+                api.graphs.tokens.release()
+            parts = await collect(
+                LangGraphClient(http).runs.stream(
+                    thread, "paced", input={}, stream_mode="messages-tuple"
+                )
+            )
+        assert [part.id for part in parts] == [str(n) for n in range(1, 10)]
+        assert parts[-1].event == "end"
+        assert cutting.paths[-1].startswith(f"{prefix}/threads/{thread}/runs/")
+
+
+class Cutting(httpx.AsyncBaseTransport):
+    """Breaks the first streamed answer after its first chunk."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.paths: list[str] = []
+        self._inner = inner
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.paths.append(request.url.path)
+        response = await self._inner.handle_async_request(request)
+        if len(self.paths) > 1:
+            return response
+
+        async def half() -> AsyncIterator[bytes]:
+            async for chunk in response.aiter_raw():
+                yield chunk
+                break
+            await response.aclose()
+            raise httpx.ReadError("cut")
+
+        return httpx.Response(response.status_code, headers=response.headers, content=half())
+
+
+async def test_the_events_of_a_run_before_a_restart_are_gone_but_not_its_state(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        run = await api.sdk.runs.create(thread, "instant", input={"n": 1})
+        await api.sdk.runs.join(thread, run["run_id"])
+    async with serving(tmp_path) as api:
+        with anyio.fail_after(5):
+            parts = await collect(
+                api.sdk.runs.join_stream(thread, run["run_id"], last_event_id="2")
+            )
+        assert [(part.event, part.id) for part in parts] == [
+            ("gap", "3"),
+            ("values", "4"),
+            ("end", "5"),
+        ]
+        assert parts[1].data["n"] == 2
+        assert parts[2].data == {"run_id": run["run_id"], "status": "success"}
+        assert (await api.sdk.runs.join(thread, run["run_id"]))["n"] == 2
 
 
 async def test_a_late_joiner_of_a_live_run_gets_everything(at: Opening) -> None:
