@@ -4,13 +4,8 @@ from bus.config import ChannelPolicy, DmPolicy
 from bus.messages import Inbound
 from bus.ports import Reason
 
-STALE_S = 24 * 3600.0
-"""Age from which a message is no longer answered: Telegram keeps updates 24 h, Feishu pushes again for 7.1 h."""
 
-
-def decide(
-    inbound: Inbound, policy: ChannelPolicy, *, paired: bool, known: bool, now: float
-) -> Reason:
+def decide(inbound: Inbound, policy: ChannelPolicy, *, paired: bool, known: bool) -> Reason:
     """Return ACCEPTED, PAIRING (ask them to be let in), or why this message is not answered.
 
     Args:
@@ -19,9 +14,8 @@ def decide(
             into the configuration lets others in beside it.
         paired: Whether the sender was let in by a pairing code; counts in private chats only.
         known: Whether the message answers one of a conversation in which the bot takes part.
-        now: Unix seconds.
     """
-    unfit = _unfit(inbound, now)
+    unfit = _unfit(inbound)
     if unfit is not None:
         return unfit
     if inbound.private:
@@ -46,13 +40,11 @@ def dm_policy_of(policy: ChannelPolicy) -> DmPolicy:
     return policy.dm_policy or "pairing"
 
 
-def _unfit(inbound: Inbound, now: float) -> Reason | None:
+def _unfit(inbound: Inbound) -> Reason | None:
     if inbound.sender.is_bot:
         return Reason.FROM_BOT
     if not inbound.text.strip() and not inbound.attachments:
         return Reason.EMPTY
-    if inbound.sent_at is not None and now - inbound.sent_at > STALE_S:
-        return Reason.STALE
     return None
 
 

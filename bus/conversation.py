@@ -62,7 +62,6 @@ class Mailboxes:
 
     Args:
         tasks: Owns the mailboxes' tasks.
-        limiter: Bounds how many agents run at once; held only while one runs.
     """
 
     def __init__(
@@ -73,14 +72,12 @@ class Mailboxes:
         sessions: "Sessions",
         inbox: Inbox,
         conversations: Conversations,
-        limiter: anyio.CapacityLimiter,
     ) -> None:
         self._tasks = tasks
         self._turns = turns
         self._sessions = sessions
         self._inbox = inbox
         self._conversations = conversations
-        self._limiter = limiter
         self._present: dict[ConversationKey, Mailbox] = {}
         self._former: dict[tuple[ConversationKey, str], Mailbox] = {}
         self._working: set[Mailbox] = set()
@@ -233,8 +230,7 @@ class Mailboxes:
         """Run one turn; the boundary at which whatever goes wrong in it ends."""
         row, inbound = letter.row, letter.inbound
         try:
-            async with self._limiter:
-                await self._run(box, letter)
+            await self._run(box, letter)
         except SessionInvalid as error:
             await self._fail(row, inbound, f"⚠️ {error.user_message}")
         except StoreError:

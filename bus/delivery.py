@@ -235,7 +235,8 @@ class Delivery:
 
     async def _attempt(self, row: DeliveryRow, body: Body, adapter: Adapter) -> None:
         chat = (body.channel, body.place.chat)
-        await self.pacer.turn(chat, adapter.capabilities.send_interval_s)
+        numbers = adapter.capabilities
+        await self.pacer.turn(chat, numbers.send_interval_s, burst=numbers.send_burst)
         if not await self.outbox.begin(row.id, now=self._now()):
             return
         # Shielded: what the platform has taken must be recorded, also while Parley stops.

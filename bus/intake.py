@@ -127,7 +127,7 @@ class BusIntake(Intake):
             inbound.private and dm_policy_of(policy) == "pairing" and await self._paired(inbound)
         )
         known = not inbound.private and not inbound.addressed and await self._known(inbound)
-        return decide(inbound, policy, paired=paired, known=known, now=self._now())
+        return decide(inbound, policy, paired=paired, known=known)
 
     async def _paired(self, inbound: Inbound) -> bool:
         key = inbound.key

@@ -10,7 +10,10 @@ ChatKey = tuple[str, str]
 
 
 class Pacer:
-    """Keeps a least distance between calls to one chat; a platform's Retry-After pauses that chat.
+    """Spaces the calls to one chat; a platform's Retry-After stops that chat, and no other.
+
+    Each chat has a virtual schedule with one call every `interval_s`; a chat that was quiet may run ahead
+    of it by a burst (the generic cell rate algorithm, with one number a chat).
 
     Args:
         clock: A monotonic clock, seconds.
@@ -20,27 +23,39 @@ class Pacer:
     def __init__(self, *, clock: Callable[[], float] | None = None, keep: int = 4096) -> None:
         self._clock = clock or anyio.current_time
         self._keep = keep
-        self._next: OrderedDict[ChatKey, float] = OrderedDict()
+        self._schedule: OrderedDict[ChatKey, float] = OrderedDict()
+        self._paused: dict[ChatKey, float] = {}
 
-    async def turn(self, chat: ChatKey, interval_s: float) -> None:
-        """Wait for this chat's next free moment and take it."""
-        while self.paused_s(chat) > 0:  # noqa: ASYNC110 - a pause may grow while we sleep
-            await anyio.sleep(self.paused_s(chat))
-        self._set(chat, self._clock() + interval_s)
+    async def turn(self, chat: ChatKey, interval_s: float, *, burst: int = 1) -> None:
+        """Wait for this chat's next free moment and take it.
+
+        Args:
+            chat: Whose turn.
+            interval_s: Least distance between calls in the long run.
+            burst: Calls that may follow each other at once after a quiet time.
+        """
+        while (wait := self._wait_s(chat, interval_s * (burst - 1))) > 0:  # noqa: ASYNC110 - it may grow
+            await anyio.sleep(wait)
+        now = self._clock()
+        self._schedule[chat] = max(self._schedule.get(chat, now), now) + interval_s
+        self._schedule.move_to_end(chat)
+        self._forget(now)
 
     def pause(self, chat: ChatKey, seconds: float) -> None:
         """Let nothing through to this chat for the given time."""
-        self._set(chat, max(self._next.get(chat, 0.0), self._clock() + seconds))
+        until = self._clock() + seconds
+        self._paused[chat] = max(self._paused.get(chat, until), until)
 
-    def paused_s(self, chat: ChatKey) -> float:
-        """Return for how long this chat still has to wait."""
-        return max(0.0, self._next.get(chat, 0.0) - self._clock())
+    def _wait_s(self, chat: ChatKey, ahead_s: float) -> float:
+        now = self._clock()
+        paused = self._paused.get(chat)
+        if paused is not None and paused <= now:
+            del self._paused[chat]
+        return max(self._schedule.get(chat, now) - ahead_s, paused or now) - now
 
-    def _set(self, chat: ChatKey, moment: float) -> None:
-        self._next[chat] = moment
-        self._next.move_to_end(chat)
-        while len(self._next) > self._keep:
-            oldest = next(iter(self._next))
-            if self._next[oldest] > self._clock():
+    def _forget(self, now: float) -> None:
+        while len(self._schedule) > self._keep:
+            oldest = next(iter(self._schedule))
+            if self._schedule[oldest] > now:
                 break
-            del self._next[oldest]
+            del self._schedule[oldest]

@@ -23,7 +23,6 @@ class Reason(StrEnum):
     DISABLED = "disabled"
     FROM_BOT = "from_bot"
     EMPTY = "empty"
-    STALE = "stale"
     QUEUE_FULL = "queue_full"
     UNSUPPORTED = "unsupported"
 
@@ -79,7 +78,8 @@ class Capabilities:
     Attributes:
         patches: Whether one message can grow in place while the agent works (then the adapter is a `Patches`).
         patch_interval_s: Least time between two patches of one message.
-        send_interval_s: Least time between two sends to one chat.
+        send_interval_s: Least time between two sends to one chat in the long run.
+        send_burst: Sends that may follow each other at once in a chat that was quiet.
         idempotent_send_s: For how long the platform drops a repeated send with the same key; 0 = never.
         sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
         max_file_bytes: Largest file that can be sent.
@@ -89,6 +89,7 @@ class Capabilities:
     patches: bool
     patch_interval_s: float = 1.0
     send_interval_s: float = 1.0
+    send_burst: int = 3
     idempotent_send_s: float = 0.0
     sign_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000

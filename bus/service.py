@@ -235,7 +235,7 @@ def _mailboxes(site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Deliver
         conversations=shelves.conversations,
         runs=Runs(site.langgraph),
         delivery=delivery,
-        now=site.now,
+        limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )
     return Mailboxes(
         tasks=tasks,
@@ -243,7 +243,6 @@ def _mailboxes(site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Deliver
         sessions=Sessions(site.config, site.policies),
         inbox=shelves.inbox,
         conversations=shelves.conversations,
-        limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )
 
 

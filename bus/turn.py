@@ -1,7 +1,6 @@
 """One turn of a conversation: from an accepted message to the rows of its answer."""
 
 import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from bus.delivery import Delivery
 from bus.errors import RunError, ThreadBusy, ThreadGone
 from bus.live import Live, live
 from bus.messages import Inbound
-from bus.ports import Now
 from bus.replies import Fold, Reply, turn_messages
 from bus.retry import Backoff
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
@@ -108,7 +106,11 @@ class TurnControl:
 
 
 class Turns:
-    """Runs turns. Each finishes its inbox row; after a crash the same row is taken up where it was."""
+    """Runs turns. Each finishes its inbox row; after a crash the same row is taken up where it was.
+
+    Args:
+        limiter: Bounds how many agents run at once; held only while one runs.
+    """
 
     def __init__(
         self,
@@ -117,20 +119,23 @@ class Turns:
         conversations: Conversations,
         runs: Runs,
         delivery: Delivery,
-        now: Now = time.time,
+        limiter: anyio.CapacityLimiter,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
         self._delivery = delivery
-        self._now = now
+        self._limiter = limiter
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
 
     async def run(
         self, row: InboxRow, inbound: Inbound, plan: TurnPlan, control: TurnControl
     ) -> None:
         """Answer one message and finish its row. Raises nothing but cancellation and StoreError."""
-        row, is_new = await self._begin(row, plan)
+        begun = await self._begin(row, plan)
+        if begun is None:
+            return
+        row, is_new = begun
         if row.attempts > MAX_ATTEMPTS:
             await self.fail(row, inbound, text=POISONED_TEXT)
             return
@@ -144,12 +149,16 @@ class Turns:
         reply = Reply(markdown=text, failed=True)
         await self._settle(row, inbound, reply, cards=1 if found else 0, dead=True)
 
-    async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool]:
-        """Note the start; return the row as it now is, and whether its thread has yet to be made."""
+    async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool] | None:
+        """Note the start; return the row as it now is, and whether its thread has yet to be made.
+
+        None: the row was finished meanwhile.
+        """
         thread_id, is_new = row.thread_id or plan.thread_id, False
         if thread_id is None:
             thread_id, is_new = await self._thread(row)
-        await self._inbox.begin(row.id, thread_id=thread_id)
+        if not await self._inbox.begin(row.id, thread_id=thread_id):
+            return None
         return replace(row, thread_id=thread_id, attempts=row.attempts + 1), is_new
 
     async def _thread(self, row: InboxRow) -> tuple[str, bool]:
@@ -187,7 +196,8 @@ class Turns:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(stopper)
-            await self._persist(attempt, shown)
+            async with self._limiter:
+                await self._persist(attempt, shown)
             tasks.cancel_scope.cancel()
         if control.stopped:
             said = attempt.fold.text

@@ -12,7 +12,7 @@ from bots.text.tree import Block, Heading, Image, Rule, Text, walk
 
 __all__ = ["SlackText", "escape", "fits", "render"]
 
-MAX_TEXT = 3_900
+MAX_TEXT = 39_000
 """Characters of the fallback text: Slack recommends at most 4,000."""
 
 MAX_BLOCK = 12_000

@@ -20,6 +20,11 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "common", "misc", "service
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
+    "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
+    "bots/telegram/polling.py": "a handed-over update: whatever failed, it is not confirmed",
+    "bus/router.py": "a command: the person is told",
+    "bus/supervision.py": "an adapter: it is started again, the others go on",
+    "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation.py": "a conversation's turn: the person is told, the next message works",
     "bus/delivery.py": "a delivery attempt: one row fails, the others go out",
     "gateway/app.py": "an HTTP handler: a 500 without a stack",

@@ -76,10 +76,12 @@ async def test_the_limit_counts_only_running_agents(tmp_path: Path) -> None:
             await home.say(f"from {chat}", chat=chat)
         await home.runs(2)
         await home.say("/status", chat="c")
-        await home.reads("No active conversation.")
+        await until(lambda: len(home.platform.texts) == 1)
+        [status] = home.platform.texts
+        assert status.startswith("Active thread: ")
         assert len(home.server.runs) == 2
         await home.say("/stop", chat="a")
-        await home.reads("No active conversation.", "Stopped.", "Hello you")
+        await home.reads(status, "Stopped.", "Hello you")
 
 
 async def test_a_turn_stopped_before_it_began_never_runs(tmp_path: Path) -> None:

@@ -109,7 +109,11 @@ async def house(
         )
         inbox, conversations = Inbox(database), Conversations(database)
         turns = Turns(
-            inbox=inbox, conversations=conversations, runs=Runs(client), delivery=delivery
+            inbox=inbox,
+            conversations=conversations,
+            runs=Runs(client),
+            delivery=delivery,
+            limiter=anyio.CapacityLimiter(16),
         )
         await tasks.start(delivery.run)
         yield House(platform, inbox, conversations, turns, delivery, server)
@@ -264,7 +268,9 @@ async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) ->
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
         for _ in range(MAX_ATTEMPTS):
-            row, _ = await h.turns._begin(row, plan("hi"))
+            begun = await h.turns._begin(row, plan("hi"))
+            assert begun is not None
+            row, _ = begun
         row, inbound = await h.restarted()
         await h.turns.run(row, inbound, plan("hi"), TurnControl())
         await h.platform.until(1)

@@ -1,0 +1,57 @@
+"""Pacing: bursts, the long run, and a platform's word."""
+
+import anyio
+
+from bus.pacing import Pacer
+
+CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
+
+
+class Clock:
+    """A monotonic clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def free(pacer: Pacer, chat: tuple[str, str], burst: int = 3) -> bool:
+    """Return whether the chat's turn comes at once."""
+    with anyio.move_on_after(0.01) as scope:
+        await pacer.turn(chat, 1.0, burst=burst)
+    return not scope.cancelled_caught
+
+
+async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
+    clock = Clock()
+    pacer = Pacer(clock=clock)
+    assert [await free(pacer, CHAT) for _ in range(4)] == [True, True, True, False]
+    assert await free(pacer, OTHER)
+    clock.now += 1.0
+    assert [await free(pacer, CHAT) for _ in range(2)] == [True, False]
+    clock.now += 60.0
+    assert [await free(pacer, CHAT) for _ in range(4)] == [True, True, True, False]
+
+
+async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
+    clock = Clock()
+    pacer = Pacer(clock=clock)
+    pacer.pause(CHAT, 5.0)
+    pacer.pause(CHAT, 1.0)
+    assert not await free(pacer, CHAT)
+    assert await free(pacer, OTHER)
+    clock.now += 4.9
+    assert not await free(pacer, CHAT)
+    clock.now += 0.2
+    assert await free(pacer, CHAT)
+
+
+async def test_idle_chats_are_forgotten() -> None:
+    clock = Clock()
+    pacer = Pacer(clock=clock, keep=2)
+    for number in range(10):
+        assert await free(pacer, ("slack", str(number)))
+        clock.now += 2.0
+    assert len(pacer._schedule) == 2
