@@ -11,9 +11,6 @@ from agent.models.connections import Connections
 from agent.models.thinking import deep_merge, thinking_settings
 from agent.reflect import resolve_class
 
-STREAM_CHUNK_TIMEOUT_S = 240.0
-"""Longest silence within a streamed answer, for classes that take `stream_chunk_timeout`."""
-
 
 def create_chat_model(
     config: AgentConfig,
@@ -90,7 +87,9 @@ def _complete(
         # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
         settings.setdefault("stream_usage", True)
     if "stream_chunk_timeout" in fields:
-        settings.setdefault("stream_chunk_timeout", STREAM_CHUNK_TIMEOUT_S)
+        # It is built on asyncio.wait_for, which before Python 3.12 loses a cancellation that comes together with
+        # a chunk: a stopped run would go on. The client's own deadline for reads bounds the silence instead.
+        settings.setdefault("stream_chunk_timeout", None)
     if connections is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", connections.client())
 

@@ -117,9 +117,8 @@ def write_text(way: Fenced, content: str) -> None:
                 os.fchmod(fd, mode)
                 file.write(data)
             os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            _remove(temporary, parent)
-            raise
+        finally:
+            _remove(temporary, parent)  # is gone already when all went well
 
 
 def append_text(way: Fenced, content: str) -> None:
