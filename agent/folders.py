@@ -7,7 +7,6 @@ from pathlib import Path
 
 from agent.errors import ThreadIdInvalid
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping
-from agent.state import ThreadData
 
 _THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -49,14 +48,6 @@ class ThreadFolders:
             Mapping(virtual=WORKSPACE, host=self.workspace),
             Mapping(virtual=UPLOADS, host=self.uploads),
             Mapping(virtual=OUTPUTS, host=self.outputs),
-        )
-
-    def thread_data(self) -> ThreadData:
-        """Return the three paths as the thread's state holds them."""
-        return ThreadData(
-            workspace_path=str(self.workspace),
-            uploads_path=str(self.uploads),
-            outputs_path=str(self.outputs),
         )
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from agent.folders import Folders
 from agent.options import thread_id_of
-from agent.state import ThreadState
+from agent.state import ThreadData, ThreadState
 
 
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -50,7 +50,12 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
         """
         thread_id = thread_id_of(request.runtime.context, get_config())
-        wanted = self._folders.of(thread_id).thread_data()
+        folders = self._folders.of(thread_id)
+        wanted = ThreadData(
+            workspace_path=str(folders.workspace),
+            uploads_path=str(folders.uploads),
+            outputs_path=str(folders.outputs),
+        )
         if request.state.get("thread_data") == wanted:
             return None
         return Command(update={"thread_data": wanted})
