@@ -31,6 +31,9 @@ endef
 $(V)/.run: requirements.lock requirements-bootstrap.lock
 	@echo "Installing Parley into $(V) ..."
 	$(call install_lock,requirements.lock,$@)
+	@# Compiles what the service imports, so that its first start is as fast as the later ones.
+	@env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -P -c \
+		"import gateway.compose, langchain_openai, bots.slack.adapter, bots.telegram.adapter, bots.feishu.adapter"
 
 $(V)/.dev: requirements-dev.lock $(V)/.run
 	$(call install_lock,requirements-dev.lock,$@)
