@@ -5,6 +5,7 @@ process it harms nobody and can be killed. The folder arrives as an inherited de
 can be put in its place in between, and no symlink is followed below it.
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -214,8 +215,10 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 
 def main() -> None:
     """Search the descriptor named by the first argument: the query is JSON on stdin, the result JSON on stdout."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S))
+    limits = ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S))
+    for kind, most in limits:
+        with contextlib.suppress(OSError, ValueError):  # not every system can limit everything
+            resource.setrlimit(kind, (most, most))
     sys.stdout.write(json.dumps(search(int(sys.argv[1]), json.load(sys.stdin))))
 
 
