@@ -19,6 +19,10 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "common", "misc", "service
 
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
+    "agent/middleware/title.py": "a title: never worth a run",
+    "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
+    "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
+    "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
     "bots/telegram/polling.py": "a handed-over update: whatever failed, it is not confirmed",
@@ -103,7 +107,7 @@ def test_imports_stand_at_the_top_except_where_named(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_nothing_is_left_half_done(path: Path) -> None:
-    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "NotImplemented" + "Error")
+    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "raise NotImplemented" + "Error")
     found = [mark for mark in marks if mark in path.read_text()]
     assert not found
 
