@@ -1,1 +1,5 @@
-"""Tests."""
+"""Suites that every implementation of a protocol keeps."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contracts.adapter")

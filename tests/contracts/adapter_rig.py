@@ -1,0 +1,155 @@
+"""What the adapter contract needs: a platform's server with a few verbs, and an intake that remembers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+import anyio.abc
+
+from bus.messages import Inbound
+from bus.ports import Adapter, Health, Link, Reason
+
+Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
+
+RETRY_AFTER_S = 17.0
+"""What a platform says in trouble "slow down"."""
+
+STOP_S = 5.0
+"""How long a cancelled `run` may take."""
+
+
+@dataclass
+class Recorder:
+    """An intake that keeps what it was offered, raises the next of `raises`, and waits while `gate` is shut."""
+
+    offered: list[Inbound] = field(default_factory=list)
+    taken: list[Inbound] = field(default_factory=list)
+    raises: list[Exception] = field(default_factory=list)
+    gate: anyio.Event | None = None
+
+    async def receive(self, inbound: Inbound) -> Reason:
+        self.offered.append(inbound)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.raises:
+            raise self.raises.pop(0)
+        self.taken.append(inbound)
+        return Reason.ACCEPTED
+
+    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+        assert channel
+        assert len(detail) < 1000
+
+    @property
+    def texts(self) -> list[str]:
+        return [inbound.text for inbound in self.taken]
+
+
+class Rig(ABC):
+    """One platform's server, with the verbs that this suite needs.
+
+    Attributes:
+        name: The channel.
+        rooms: Whether there are chats of several people.
+    """
+
+    name: str
+    rooms = True
+
+    @abstractmethod
+    def serving(self) -> AbstractAsyncContextManager[object]:
+        """Run the platform's server."""
+
+    @abstractmethod
+    def adapter(self) -> Adapter:
+        """Return an adapter that is configured for the server, with short waits."""
+
+    @abstractmethod
+    async def say(self, text: str) -> None:
+        """Write to the bot in private."""
+
+    async def say_in_room(self, text: str) -> None:
+        """Write in a room where the bot is, addressing it."""
+        raise AssertionError(f"{self.name} has no rooms")
+
+    async def chat_in_room(self, text: str) -> None:
+        """Write in the same room, addressing nobody."""
+        raise AssertionError(f"{self.name} has no rooms")
+
+    @abstractmethod
+    def acknowledged(self) -> bool:
+        """Return whether the platform regards everything that was said as received."""
+
+    @abstractmethod
+    def seen(self) -> list[str]:
+        """Return the bot's messages as people see them, in the order of their making."""
+
+    @abstractmethod
+    def violations(self) -> list[str]:
+        """Return what the platform found wrong with requests."""
+
+
+class RemoteRig(Rig):
+    """A platform at the other end of a network, behind a token."""
+
+    @abstractmethod
+    def trouble(self, kind: Trouble) -> None:
+        """Let the next send go wrong: HTTP 5xx, 429 with Retry-After, connection lost before or after the effect."""
+
+    @abstractmethod
+    async def go_away(self) -> None:
+        """Be unreachable."""
+
+    @abstractmethod
+    async def come_back(self) -> None:
+        """Be reachable again."""
+
+    @abstractmethod
+    def intruder(self) -> tuple[Adapter, str]:
+        """Return an adapter with a wrong secret, and that secret."""
+
+
+@asynccontextmanager
+async def serving(rig: Rig) -> AsyncIterator[None]:
+    """Run a platform's server; it must find nothing wrong."""
+    async with rig.serving():
+        yield
+    assert rig.violations() == []
+
+
+@asynccontextmanager
+async def running(
+    adapter: Adapter, recorder: Recorder, *, link: Link | None = Link.CONNECTED
+) -> AsyncIterator[None]:
+    """Run an adapter, its connection as `link` says; it must end within `STOP_S` when it is cancelled."""
+
+    ended = anyio.Event()
+
+    async def run(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            await adapter.run(recorder, task_status=task_status)
+        finally:
+            ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(run)
+        if link is not None:
+            await linked(adapter, link)
+        yield
+        tasks.cancel_scope.cancel()
+        with anyio.fail_after(STOP_S, shield=True):
+            await ended.wait()
+
+
+async def linked(adapter: Adapter, *links: Link) -> Health:
+    await until(lambda: adapter.health().link in links)
+    return adapter.health()
+
+
+async def until(found: Callable[[], object], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not found():  # noqa: ASYNC110 - four platforms, four signals
+            await anyio.sleep(0.005)
