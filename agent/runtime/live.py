@@ -1,4 +1,4 @@
-"""A run in this process: what it was asked, what it said so far, how it can be stopped."""
+"""A run in this process: how it stands, what it said so far, how it can be stopped."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,9 +9,11 @@ import anyio
 
 from agent.runtime.lanes import Ticket
 from agent.runtime.lifecycle import Action, Outcome, is_over, may_become
-from agent.runtime.request import RunRequest
+from agent.runtime.serialise import dumps
 from agent.runtime.stream import EventLog
 from store.runs import Run, RunStatus
+
+_LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -22,18 +24,18 @@ class LiveRun:
         row: The run as it is shown; its status is kept up to date here.
         temporary: Its thread exists for this run alone and has no rows.
         stop: How it is to be stopped, once somebody asked for it.
-        values: The thread's values so far.
+        values: The thread's values so far; None again after the end.
+        result: What `join` answers after the end: the values, `{}` for a stopped run, or `__error__`. JSON.
         done: Set when the end is on disk and told.
     """
 
-    request: RunRequest
     row: Run
     graph_id: str
     ticket: Ticket
     temporary: bool
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None
-    outcome: Outcome | None = None
+    result: bytes = _LOST
     stop: Action | None = None
     task: asyncio.Task[Any] | None = None
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -60,6 +62,22 @@ class LiveRun:
         if not may_become(self.row.status, status):
             raise ValueError(f"A run that is {self.row.status} cannot become {status}.")
         self.row = replace(self.row, status=status, updated_at=now, error=failure)
+
+    def end(self, outcome: Outcome, *, now: float) -> None:
+        """Take the outcome, and let go of all that only a running graph needs.
+
+        Ended runs are kept by the thousand; as bytes they cost the garbage collector nothing.
+        """
+        failure = outcome.failure.as_dict() if outcome.failure else None
+        self.result = dumps({"__error__": failure} if failure else outcome.values or {})
+        self.become(outcome.status, now=now, failure=failure)
+        self.values = None
+
+    def state(self) -> bytes | None:
+        """Return the thread's values so far, as JSON."""
+        if self.over:
+            return self.result
+        return None if self.values is None else dumps(self.values)
 
     def ask_to_stop(self, action: Action) -> None:
         """Stop the graph now: its task is cancelled, and with it the model's request. The first call counts."""

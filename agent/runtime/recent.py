@@ -29,8 +29,9 @@ class Recent:
 
     def add(self, live: LiveRun, *, now: float) -> None:
         """Keep a run that has ended. `now` is a steady clock's."""
-        self._kept[live.run_id] = _Kept(live, now + self._keep_s, live.log.bytes)
-        self._bytes += live.log.bytes
+        size = live.log.bytes + len(live.result)
+        self._kept[live.run_id] = _Kept(live, now + self._keep_s, size)
+        self._bytes += size
         self.sweep(now=now)
 
     def find(self, run_id: str) -> LiveRun | None:

@@ -139,7 +139,7 @@ class RunManager:
         try:
             # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
             with anyio.CancelScope(shield=True):
-                await self._begin(live)
+                await self._begin(live, request)
         except BaseException:
             self._lanes.leave(live.ticket)
             del self._active[live.run_id]
@@ -150,7 +150,7 @@ class RunManager:
                     other.ask_to_stop(
                         "rollback" if request.multitask == "rollback" else "interrupt"
                     )
-        self._tasks.start_soon(self._serve, live)
+        self._tasks.start_soon(self._serve, live, request)
         return live
 
     def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
@@ -237,18 +237,14 @@ class RunManager:
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._lanes.length(thread_id):
             raise ThreadBusy
-        temporary = request.thread_id is None and not request.keep_thread
-        if temporary and request.durability is None:
-            request = replace(request, durability="exit")
         run_id = str(uuid4())
         live = LiveRun(
-            request=request,
             row=self._row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
             graph_id=graph_id,
             ticket=self._lanes.join(thread_id),
-            temporary=temporary,
+            temporary=request.thread_id is None and not request.keep_thread,
         )
-        live.log = EventLog(state=lambda: live.values)
+        live.log = EventLog(state=live.state)
         live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
         self._active[run_id] = live
         return live
@@ -268,7 +264,7 @@ class RunManager:
             updated_at=now,
         )
 
-    async def _begin(self, live: LiveRun) -> None:
+    async def _begin(self, live: LiveRun, request: RunRequest) -> None:
         if live.temporary:
             return
         tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
@@ -278,13 +274,13 @@ class RunManager:
             await self.rows.begin(
                 row,
                 tags=tags,
-                create_thread=live.request.create_thread or live.request.thread_id is None,
+                create_thread=request.create_thread or request.thread_id is None,
             )
 
-    async def _serve(self, live: LiveRun) -> None:
+    async def _serve(self, live: LiveRun, request: RunRequest) -> None:
         """Wait for the turn, run, and write down how it ended."""
         try:
-            outcome = await self._work(live)
+            outcome = await self._work(live, request)
             with anyio.move_on_after(self._settings.write_s, shield=True):
                 await self._settle(live, outcome)
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
@@ -295,7 +291,7 @@ class RunManager:
         with anyio.move_on_after(self._settings.write_s, shield=True):
             await self._tidy(live)
 
-    async def _work(self, live: LiveRun) -> Outcome:
+    async def _work(self, live: LiveRun, request: RunRequest) -> Outcome:
         waited = not live.ticket.turn.is_set()
         await live.ticket.turn.wait()
         if waited and live.stop is None and not live.temporary:
@@ -303,14 +299,19 @@ class RunManager:
         if live.stop is not None:
             return Outcome(status="interrupted", thread_status="idle")
         live.become("running", now=self.now())
-        return await execute(live, lambda: self._prepare(live))
+        return await execute(live, lambda: self._prepare(live, request))
 
-    def _prepare(self, live: LiveRun) -> Prepared:
+    def _prepare(self, live: LiveRun, request: RunRequest) -> Prepared:
         config = runnable_config(
-            live.request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
+            request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
+        if live.temporary and request.durability is None:
+            request = replace(request, durability="exit")
         return Prepared(
-            graph=self.graph(live.graph_id, config), input=graph_input(live.request), config=config
+            request=request,
+            graph=self.graph(live.graph_id, config),
+            input=graph_input(request),
+            config=config,
         )
 
     async def _settle(self, live: LiveRun, outcome: Outcome) -> None:
@@ -337,8 +338,7 @@ class RunManager:
                 await self.rows.end(end, now=self.now())
         except StoreError:
             _log.exception("The end of run %s could not be written.", live.run_id)
-        live.outcome = outcome
-        live.become(outcome.status, now=self.now(), failure=failure)
+        live.end(outcome, now=self.now())
 
     def _retire(self, live: LiveRun) -> None:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}

@@ -25,7 +25,7 @@ class EventLog:
     gets an explicit `gap` event and the state instead of a silent hole.
 
     Args:
-        state: Returns the run's values so far, for readers who missed events.
+        state: Returns the run's values so far as JSON, for readers who missed events.
         max_bytes: Bound of what is kept.
         first: The number of the first event.
     """
@@ -33,7 +33,7 @@ class EventLog:
     def __init__(
         self,
         *,
-        state: Callable[[], object] = lambda: None,
+        state: Callable[[], bytes | None] = lambda: None,
         max_bytes: int = MAX_BYTES,
         first: int = 1,
     ) -> None:
@@ -74,7 +74,7 @@ class EventLog:
         told = [RunEvent(self._first - 1, "gap", dumps(lost))]
         state = self._state()
         if state is not None:
-            told.append(RunEvent(self._first - 1, "values", dumps(state)))
+            told.append(RunEvent(self._first - 1, "values", state))
         return told + self._events
 
     async def changed(self) -> None:

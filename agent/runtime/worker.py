@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 class Prepared:
     """A graph, what it is started with, and its config."""
 
+    request: RunRequest
     graph: Graph
     input: object
     config: RunnableConfig
@@ -72,18 +73,17 @@ async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
 
 
 async def _stream(live: LiveRun, prepared: Prepared) -> None:
-    translator = Translator(live.request.modes, live.log.append)
+    translator = Translator(prepared.request.modes, live.log.append)
     live.task = asyncio.current_task()
-    async with aclosing(_chunks(live.request, prepared)) as chunks:
+    async with aclosing(_chunks(prepared)) as chunks:
         async for namespace, mode, chunk in chunks:
             translator.feed(namespace, mode, chunk)
             live.values = translator.values
 
 
-async def _chunks(
-    request: RunRequest, prepared: Prepared
-) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:
+async def _chunks(prepared: Prepared) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:
     """Yield (namespace, mode, chunk), whether subgraphs were asked for or not."""
+    request = prepared.request
     subgraphs = request.modes.subgraphs
     stream = prepared.graph.astream(
         prepared.input,
@@ -103,7 +103,7 @@ async def _chunks(
 async def _finished(live: LiveRun, prepared: Prepared) -> Outcome:
     if gave_up(live.values):
         return Outcome(status="error", thread_status="error", values=live.values)
-    request = live.request
+    request = prepared.request
     may_wait = request.interrupt_before or request.interrupt_after
     if not may_wait and "__interrupt__" not in (live.values or {}):
         return Outcome(status="success", thread_status="idle", values=live.values)

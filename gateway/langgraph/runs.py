@@ -239,21 +239,11 @@ def _joined(request: Request, live: LiveRun) -> Response:
 def _awaited(request: Request, live: LiveRun) -> Response:
     return LateAnswer(
         live.done,
-        lambda: _result(live),
+        lambda: live.result,
         headers=_headers(request, live, "join"),
         heartbeat_s=services_of(request).heartbeat_s,
         gone=_gone(request, live),
     )
-
-
-def _result(live: LiveRun) -> bytes:
-    """Return what `wait` and `join` answer: the values, `{}` for a stopped run, or the error."""
-    outcome = live.outcome
-    if outcome is None:
-        return dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
-    if outcome.failure is not None:
-        return dumps({"__error__": outcome.failure.as_dict()})
-    return dumps(outcome.values or {})
 
 
 def _headers(request: Request, live: LiveRun, then: str) -> dict[str, str]:
@@ -262,7 +252,7 @@ def _headers(request: Request, live: LiveRun, then: str) -> dict[str, str]:
     Clients put `Location` behind their base URL, which ends with our prefix: it must not be repeated.
     """
     place = f"/runs/{live.run_id}"
-    if live.request.thread_id is not None or live.request.keep_thread:
+    if not live.temporary:
         place = f"/threads/{live.thread_id}{place}"
     return {"Location": f"{place}/{then}", "Content-Location": f"{_prefix(request)}{place}"}
 

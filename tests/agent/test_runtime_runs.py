@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
+import orjson
 import pytest
 
 from agent.runtime.errors import Closing, ThreadBusy
@@ -79,8 +80,7 @@ async def test_a_killed_turn_goes_on_where_it_was(tmp_path: Path) -> None:
         graphs.gate.set()
         live = await runs.start(asking("slow", None))
         await live.done.wait()
-        assert live.values is not None
-        assert live.values["n"] == 102
+        assert orjson.loads(live.result)["n"] == 102
         assert graphs.calls == {"nap": 1, "after": 1}
 
 
@@ -188,7 +188,7 @@ async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
             await live.done.wait()
             assert runs.find(THREAD, live.run_id) is live
             assert runs.find(str(uuid4()), live.run_id) is None
-    size = lives[0].log.bytes
+    size = lives[0].log.bytes + len(lives[0].result)
     recent = Recent(keep_s=60, keep_bytes=2 * size + 10)
     for second, live in enumerate(lives):
         recent.add(live, now=float(second))

@@ -81,7 +81,7 @@ async def test_a_burst_is_one_batch() -> None:
 
 
 async def test_a_reader_that_missed_events_is_told_and_given_the_state() -> None:
-    log = EventLog(state=lambda: {"n": 7}, max_bytes=2000)
+    log = EventLog(state=lambda: b'{"n":7}', max_bytes=2000)
     slow = log.subscribe()
     for number in range(100):
         log.append("messages", b"%d" % number)

@@ -32,6 +32,7 @@ class TokenModel(BaseChatModel):
 
     tokens: int = 3
     fail_after: int | None = None
+    delay_s: float = 0.0
     gate: anyio.Semaphore | None = None
     closed: anyio.Event | None = None
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -76,6 +77,8 @@ class TokenModel(BaseChatModel):
                     raise RuntimeError("model exploded")
                 if self.gate is not None:
                     await self.gate.acquire()
+                if self.delay_s:
+                    await anyio.sleep(self.delay_s)
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=f"tok{number} "))
                 if run_manager:
                     await run_manager.on_llm_new_token(f"tok{number} ", chunk=chunk)
@@ -123,6 +126,7 @@ class Graphs:
             "instant": self._line(one=self._one),
             "agent": self._line(agent=_model_node(TokenModel())),
             "many": self._line(agent=_model_node(TokenModel(tokens=500))),
+            "drip": self._line(agent=_model_node(TokenModel(tokens=200, delay_s=0.02))),
             "paced": self._line(agent=_model_node(paced)),
             "cut": self._line(agent=_model_node(TokenModel(tokens=5, fail_after=2))),
             "slow": self._line(one=self._one, nap=self._nap, after=self._after),

@@ -339,8 +339,10 @@ async def test_cancel_closes_the_models_stream(at: Opening) -> None:
         run = await api.sdk.runs.create(thread, "paced", input=HELLO, stream_mode="messages-tuple")
         api.graphs.tokens.release()
         with anyio.fail_after(5):
-            await api.sdk.runs.cancel(thread, run["run_id"])
-            await api.graphs.closed.wait()
+            async for part in api.sdk.runs.join_stream(thread, run["run_id"]):
+                if part.event == "messages":
+                    await api.sdk.runs.cancel(thread, run["run_id"])
+                    await api.graphs.closed.wait()
 
 
 async def test_a_run_goes_on_from_its_checkpoint(at: Opening) -> None:
