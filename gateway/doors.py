@@ -20,9 +20,12 @@ def listening(config: GatewayConfig) -> Iterator[socket.socket]:
     """
     where = f"gateway.host {config.host}, gateway.port {config.port}"
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        )
+        # `localhost` is two addresses; most programs try the older one.
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+        family, kind, protocol, _, address = found[0]
         door = socket.socket(family, kind, protocol)
     except OSError as error:
         raise CommandFailed(

@@ -24,8 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, gateway={key: value for key, value in given.items() if value})
     with listening(config.gateway) as door:
         has_chat = _wants_chat(config) and not arguments.no_chat
-        _configure_logs(config, to_file=has_chat)
         token = admin_token(config)
+        secrets = config.secrets | ({token.value} if token else frozenset())
+        _configure_logs(config, secrets, to_file=has_chat)
         serve = importlib.import_module(SERVING).serve
         anyio.run(partial(serve, config, door, token, has_chat=has_chat))
     return 0
@@ -36,10 +37,10 @@ def _wants_chat(config: Config) -> bool:
     return is_terminal and config.bots.terminal.enabled and not banner.has_platform(config)
 
 
-def _configure_logs(config: Config, *, to_file: bool) -> None:
+def _configure_logs(config: Config, secrets: frozenset[str], *, to_file: bool) -> None:
     file = config.log_file if to_file else None
     try:
-        logs.configure(config.log_level, config.log_format, secrets=config.secrets, file=file)
+        logs.configure(config.log_level, config.log_format, secrets=secrets, file=file)
     except OSError as error:
         raise CommandFailed(
             f"{config.log_file}: cannot be written ({error.strerror}):"
