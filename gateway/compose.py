@@ -38,14 +38,10 @@ RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
 
 
 @asynccontextmanager
-async def running(config: Config, *, token: str | None = None) -> AsyncIterator[FastAPI]:
+async def running(config: Config) -> AsyncIterator[FastAPI]:
     """Start everything that `config` asks for; yield the application for requests inside the process.
 
     The running parts are `app.state.services`. No port is opened here.
-
-    Args:
-        config: The configuration.
-        token: The admin token, for a gateway elsewhere (`channels.gateway_url`).
 
     Raises:
         StoreError: the data folder or a database in it cannot be used.
@@ -64,7 +60,7 @@ async def running(config: Config, *, token: str | None = None) -> AsyncIterator[
                 adapters=built.adapters,
                 database=services.database,
                 langgraph=await _langgraph_client(stack, config, app),
-                gateway=await _gateway_client(stack, config, app, token),
+                gateway=await _gateway_client(stack, config, app),
             )
         )
         app.state.services = replace(
@@ -115,14 +111,13 @@ async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI)
     return LangGraphClient(await stack.enter_async_context(client))
 
 
-async def _gateway_client(
-    stack: AsyncExitStack, config: Config, app: FastAPI, token: str | None
-) -> httpx.AsyncClient:
+async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
     if config.bus.gateway_url:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # A token that was written down is meant for both gateways; one made here is nobody else's business.
+        token = config.gateway.admin_token
         client = httpx.AsyncClient(
             base_url=f"{config.bus.gateway_url.rstrip('/')}/api",
-            headers=headers,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=REST_TIMEOUT,
         )
     else:

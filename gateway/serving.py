@@ -31,7 +31,7 @@ async def serve(
     """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left."""
     logging.getLogger("uvicorn.error").addFilter(NoCutStreams())
     with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
-        async with running(config, token=token.value if token else None) as app:
+        async with running(config) as app:
             network = guarded(app, config.gateway, token=token.value if token else None)
             server = Server(network, door)
             async with anyio.create_task_group() as tasks:
