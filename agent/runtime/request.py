@@ -65,8 +65,9 @@ def options(request: RunRequest) -> dict[str, Any]:
     """Return the options of a run from `config.configurable` and `context`, which clients fill alike.
 
     Raises:
-        InvalidRequest: both have a key with different values.
+        InvalidRequest: both have a key with different values, or `config` is not of the right form.
     """
+    _check_form(request.config)
     configurable = _own_removed(request.config.get("configurable") or {})
     context = _own_removed(request.context)
     for key in configurable.keys() & context.keys():
@@ -116,6 +117,16 @@ def state_values(given: object) -> object:
     if isinstance(given, Mapping) and "messages" in given:
         return {**given, "messages": _messages(given["messages"])}
     return given
+
+
+def _check_form(config: Mapping[str, Any]) -> None:
+    for key, kind, form in (
+        ("configurable", Mapping, "an object"),
+        ("metadata", Mapping, "an object"),
+        ("tags", list, "a list"),
+    ):
+        if config.get(key) and not isinstance(config[key], kind):
+            raise InvalidRequest(f"config.{key} must be {form}.", malformed=True)
 
 
 def _own_removed(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ MAX_BYTES = 32 * 1024 * 1024
 COALESCE_S = 0.002
 """A reader is woken at most this often, seconds: a fast model's tokens share a write, and 2 ms is unseen."""
 
+MAX_BATCH = 256
+"""Events handed to a reader at once, so that one who comes late does not copy the whole log."""
+
 _OVERHEAD = 120
 """Bytes of an event beside its data: the object, its name, its place in the list."""
 
@@ -66,16 +69,16 @@ class EventLog:
         self._wake()
 
     def read(self, after: int) -> list[RunEvent]:
-        """Return the events after number `after`; when some of them are gone, first a gap and the state."""
+        """Return the next events after number `after`; when some are gone, first a gap and the state."""
         start = after + 1 - self._first
         if start >= 0:
-            return self._events[start:]
+            return self._events[start : start + MAX_BATCH]
         lost = {"code": "stream_replay_gap", "after": after, "resumes_at": self._first}
         told = [RunEvent(self._first - 1, "gap", dumps(lost))]
         state = self._state()
         if state is not None:
             told.append(RunEvent(self._first - 1, "values", state))
-        return told + self._events
+        return told + self._events[:MAX_BATCH]
 
     async def changed(self) -> None:
         """Return once an event was added or the log was closed after this call."""

@@ -22,7 +22,7 @@ from agent.runtime.errors import InvalidRequest
 from agent.runtime.lanes import Lanes
 from agent.runtime.lifecycle import failure_of, gave_up, is_over, may_become
 from agent.runtime.modes import MODES, parse
-from agent.runtime.request import RunRequest, graph_input, runnable_config
+from agent.runtime.request import RunRequest, graph_input, options, runnable_config
 from agent.runtime.serialise import MessageFrames, dumps
 
 RUN = "5d0d1d3c-93b5-4a52-8f4e-4b2b0a1f6c11"
@@ -170,6 +170,14 @@ def test_config_of_a_run() -> None:
     assert config["configurable"] == {"x": 1, "checkpoint_id": "c", **ids}
     assert config["metadata"] == {"m": 1, "k": "v", "graph_id": "g", **ids}
     assert config["tags"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "config", [{"configurable": [1]}, {"tags": "abc"}, {"metadata": "x"}, {"tags": 5}]
+)
+def test_config_of_the_wrong_form(config: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="must be"):
+        options(request(config=config))
 
 
 def test_lanes_go_in_order() -> None:

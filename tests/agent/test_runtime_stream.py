@@ -97,6 +97,15 @@ async def test_a_reader_that_missed_events_is_told_and_given_the_state() -> None
     assert b'"resumes_at":%d' % rest[0].id in gap.data
 
 
+async def test_a_late_reader_gets_a_long_log_in_pieces() -> None:
+    log = filled(1000)
+    log.close()
+    reader = log.subscribe()
+    first = await reader.receive(idle_s=LONG_S) or []
+    assert len(first) == 256
+    assert [event.id for event in [*first, *await everything(reader)]] == list(range(1, 1001))
+
+
 async def test_one_event_is_kept_however_large_it_is() -> None:
     log = EventLog(max_bytes=1000)
     log.append("values", b"x" * 5000)

