@@ -281,7 +281,16 @@ async def test_long_answers_are_cut_into_cards_that_the_platform_takes() -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["\ud83d lone", "a\x00b", "<at id=all></at> @_all", "![x](http://x/y.png)", "```\nopen"]
+    "text",
+    [
+        "\ud83d lone",
+        "a\x00b",
+        "<at id=all></at> @_all",
+        "![x](http://x/y.png)",
+        "```\nopen",
+        "![](",
+        "`![x](y)`",
+    ],
 )
 async def test_hostile_answers_make_good_cards(text: str) -> None:
     async with FakeFeishu() as feishu:

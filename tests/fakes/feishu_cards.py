@@ -93,6 +93,12 @@ def words(card: dict[str, Any]) -> list[str]:
     return seen
 
 
+def markdown(card: dict[str, Any]) -> list[str]:
+    """Return the Markdown of a card, one text an element."""
+    elements = _elements(card["body"]["elements"])
+    return [element["content"] for element in elements if element["tag"] == "markdown"]
+
+
 def _elements(items: list[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
         tag = item.get("tag") if isinstance(item, dict) else None

@@ -329,7 +329,7 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def _broken_image(card: dict[str, Any]) -> bool:
-    return any(re.search(r"!\[[^\]]*\]\((?!img_)", text) for text in feishu_cards.words(card))
+    return any(re.search(r"!\[[^\]]*\]\((?!img_)", text) for text in feishu_cards.markdown(card))
 
 
 def _drop(request: web.Request) -> web.StreamResponse:
