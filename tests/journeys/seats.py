@@ -247,6 +247,14 @@ class Town:
         for platform in (self.feishu, self.telegram, self.slack):
             await platform.__aexit__(None, None, None)
 
+    def person(self, number: int) -> list[Seat]:
+        """Return one person's private chats on all platforms; every number is another person."""
+        return [
+            SlackPrivate(self.slack, user=f"U{number}SEAT"),
+            TelegramPrivate(self.telegram, user=5000 + number),
+            FeishuPrivate(self.feishu, user=f"ou_person{number}"),
+        ]
+
     @property
     def channels(self) -> dict[str, Any]:
         """The `channels` section that leads here."""

@@ -1,0 +1,357 @@
+"""Platforms and model servers that refuse, break off, stay away: nothing lost, nothing twice, people are told."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.journeys.house import Service, serving, with_model
+from tests.journeys.seats import FeishuPrivate, Seat, SlackPrivate, TelegramPrivate, Town
+
+PLATFORMS = ("slack", "telegram", "feishu")
+RETRY_AFTER_S = 2
+CLOCK_S = 0.1
+
+
+class Sending:
+    """The call with which each platform is given a final answer, and how it can fail."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+
+    def slow_down(self, channel: str) -> None:
+        match channel:
+            case "slack":
+                headers = {"Retry-After": str(RETRY_AFTER_S)}
+                self._town.slack.fail(
+                    "chat.postMessage", status=429, error="ratelimited", headers=headers
+                )
+            case "telegram":
+                parameters = {"retry_after": RETRY_AFTER_S}
+                self._town.telegram.fail("sendMessage", status=429, parameters=parameters)
+            case _:
+                headers = {"x-ogw-ratelimit-reset": str(RETRY_AFTER_S)}
+                self._town.feishu.fail("message.patch", status=429, code=99991400, headers=headers)
+
+    def unwell(self, channel: str, times: int) -> None:
+        match channel:
+            case "slack":
+                self._town.slack.fail("chat.postMessage", status=503, times=times)
+            case "telegram":
+                self._town.telegram.fail("sendMessage", status=502, times=times)
+            case _:
+                self._town.feishu.fail("message.patch", status=502, text="bad", times=times)
+
+    def cut(self, channel: str) -> None:
+        """Break the connection before the message is there."""
+        match channel:
+            case "slack":
+                self._town.slack.fail("chat.postMessage", drop="before")
+            case "telegram":
+                self._town.telegram.fail("sendMessage", drop="before")
+            case _:
+                self._town.feishu.fail("message.reply", drop="before")
+
+    def calls(self, channel: str) -> int:
+        match channel:
+            case "slack":
+                return len(self._town.slack.asked("chat.postMessage"))
+            case "telegram":
+                return len(self._town.telegram.calls("sendMessage"))
+            case _:
+                calls = ("message.patch", "message.reply")
+                return sum(len(self._town.feishu.calls(op)) for op in calls)
+
+
+async def until(found: Callable[[], object], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not found():  # noqa: ASYNC110 - several servers, several signals
+            await anyio.sleep(0.01)
+
+
+async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            cut, patient, other, tried = (town.person(number) for number in range(4))
+            async with anyio.create_task_group() as tasks:
+                for place in range(len(PLATFORMS)):
+                    seats = [crowd[place] for crowd in (cut, patient, other, tried)]
+                    tasks.start_soon(_send_through_trouble, town, seats)
+            for seat in (*cut, *patient, *other, *tried):
+                await seat.hears("You said: hi")
+            async with service.client() as client:
+                rows = (await client.get("/api/channels/outbox")).json()["rows"]
+        states = sorted((row["channel"], row["state"]) for row in rows)
+        assert [state for state in states if state[1] not in ("delivered", "uncertain")] == []
+        assert [channel for channel, state in states if state == "uncertain"] in ([], ["telegram"])
+        assert town.violations == []
+
+
+async def _send_through_trouble(town: Town, seats: list[Seat]) -> None:
+    """A cut connection for one, Retry-After for the next while a third is answered, 5xx three times for a fourth."""
+    sending, channel = Sending(town), seats[0].channel
+    cut, patient, other, tried = seats
+    before = sending.calls(channel)
+    sending.cut(channel)
+    await cut.say("hi")
+    await until(lambda: sending.calls(channel) > before)
+    if channel != "telegram":  # there it takes 10 s: nobody can ask Telegram what it has
+        await cut.hears("You said: hi")
+    refused = sending.calls(channel)
+    sending.slow_down(channel)
+    await patient.say("hi")
+    await until(lambda: sending.calls(channel) > refused)
+    began = time.monotonic()
+    await other.say("hi")
+    await other.hears("You said: hi")
+    if channel != "feishu":  # its card shows the words while they grow; only the last patch waits
+        assert patient.heard() == []
+    await patient.hears("You said: hi")
+    if channel != "feishu":
+        assert time.monotonic() - began >= RETRY_AFTER_S - CLOCK_S
+    sending.unwell(channel, 3)
+    await tried.say("hi")
+    await tried.hears("You said: hi")
+
+
+async def test_unreachable_and_refused_platforms_harm_nobody_else(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        channels = town.channels
+        channels["slack"] = channels["slack"] | {"bot_token": "xoxb-quite-wrong-secret"}
+        config = {**with_model(model.base_url), "channels": channels}
+        telegram, feishu = TelegramPrivate(town.telegram), FeishuPrivate(town.feishu)
+        await town.telegram.refuse()
+        await telegram.say("I came early")
+        async with serving(tmp_path, config, "feishu") as service:
+            await feishu.say("hi")
+            await feishu.hears("You said: hi")
+            slack = await _state(service, "slack", "failed")
+            assert "channels.slack.bot_token" in slack["detail"]
+            assert (await _state(service, "telegram", "connecting", "reconnecting"))["detail"]
+            await town.telegram.accept()
+            await service.until_connected("telegram")
+            await telegram.hears("You said: I came early")
+            assert await service.stop() == 0
+        log = service.log.read_text()
+        assert "channels.slack.bot_token" in log
+        for secret in ("xoxb-quite-wrong-secret", town.telegram.token, town.feishu.app_secret):
+            assert secret not in log
+        assert "Traceback" not in log
+        assert town.violations == []
+
+
+async def test_the_same_the_other_way_round(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        channels = town.channels
+        channels["telegram"] = channels["telegram"] | {"bot_token": "700700:quite-wrong-secret"}
+        channels["feishu"] = channels["feishu"] | {"app_secret": "feishu-wrong-secret"}
+        config = {**with_model(model.base_url), "channels": channels}
+        slack = SlackPrivate(town.slack)
+        await town.slack.go_offline()
+        async with serving(tmp_path, config) as service:
+            for name in ("telegram", "feishu"):
+                detail = (await _state(service, name, "failed"))["detail"]
+                assert f"channels.{name}." in detail
+            await slack.say("I came early")
+            await town.slack.come_back()
+            await service.until_connected("slack")
+            await slack.hears("You said: I came early")
+            assert await service.stop() == 0
+        log = service.log.read_text()
+        for name in ("telegram", "feishu"):
+            assert f"channels.{name}." in log
+        for secret in ("quite-wrong-secret", "feishu-wrong-secret", town.slack.bot_token):
+            assert secret not in log
+        assert "Traceback" not in log
+
+
+async def _state(service: Service, name: str, *wanted: str) -> dict[str, Any]:
+    """Wait until GET /api/channels shows a channel in one of these states, not running."""
+    async with service.client() as client:
+        with anyio.fail_after(15):
+            while True:
+                answer = await client.get("/api/channels")
+                state: dict[str, Any] = answer.json()["channels"][name]
+                if state["state"] in wanted:
+                    assert state["running"] is False
+                    return state
+                await anyio.sleep(0.05)
+
+
+def troubled(request: ModelRequest) -> Reply:
+    """Fail as the message says."""
+    said = request.last_user_text
+    if said.isdigit():
+        return Reply(status=int(said))
+    if said == "cut":
+        return Reply(text="one two three", drop_after=2)
+    if said == "hang":
+        return Reply(text="one two three", hang_after=1)
+    return Reply(text=f"You said: {said}")
+
+
+ADVICE = {
+    "401": "tell the person who runs this bot",
+    "429": "send your message again",
+    "500": "send your message again",
+    "cut": "send your message again",
+}
+
+
+async def test_a_model_that_fails_is_told_and_the_next_message_works(tmp_path: Path) -> None:
+    async with Town() as town:
+        async with FakeModelServer(answer=troubled) as model:
+            config = {**with_model(model.base_url), "channels": town.channels}
+            async with serving(tmp_path, config, *PLATFORMS) as service:
+                async with anyio.create_task_group() as tasks:
+                    for number, trouble in enumerate(ADVICE):
+                        for seat in town.person(number):
+                            tasks.start_soon(_fail_and_go_on, seat, trouble)
+                await model.__aexit__(None, None, None)
+                for seat in town.person(9):
+                    await seat.say("is anybody there?")
+                for seat in town.person(9):
+                    assert "send your message again" in await seat.sees("⚠️")
+                    assert len(seat.heard()) == 1
+                assert await service.stop() == 0
+        log = service.log.read_text()
+        assert "sk-test" not in log
+        assert town.violations == []
+
+
+async def _fail_and_go_on(seat: Seat, trouble: str) -> None:
+    await seat.say(trouble)
+    said = await seat.sees("⚠️", ADVICE[trouble], within_s=25)
+    assert len(seat.heard()) == 1
+    await seat.say("and now?")
+    await seat.hears(said, "You said: and now?")
+
+
+async def test_a_full_conversation_says_so_and_delays_nobody(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer(answer=troubled) as model:
+        channels = {**town.channels, "max_queue": 3}
+        config = {**with_model(model.base_url), "channels": channels}
+        async with serving(tmp_path, config, *PLATFORMS), anyio.create_task_group() as tasks:
+            for busy, other in zip(town.person(1), town.person(2), strict=True):
+                tasks.start_soon(_overfill, model, busy, other)
+        assert town.violations == []
+
+
+async def _overfill(model: FakeModelServer, busy: Seat, other: Seat) -> None:
+    await busy.say("hang")
+    await until(lambda: any(_asks(r, "hang") for r in model.requests))
+    for number in range(4):
+        await busy.say(f"message {number}")
+        await anyio.sleep(0.1)  # the order in which a platform tells of two messages is its own
+    full = await busy.sees("did not take")
+    await other.say("hi")
+    await other.hears("You said: hi")
+    await busy.say("/stop")
+    await busy.sees("message 1")
+    said = [text for text in busy.heard() if text.startswith("You said")]
+    assert said == [f"You said: message {n}" for n in range(len(said))]
+    assert busy.heard().count(full) == 1
+
+
+def _asks(request: ModelRequest, text: str) -> bool:
+    return request.last_user_text == text
+
+
+async def test_connections_that_break_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    crowd = 8
+    async with Town() as town, FakeModelServer(token_delay_s=0.02) as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS):
+            seats = [seat for number in range(crowd) for seat in town.person(number)]
+            for count, seat in enumerate(seats):
+                await seat.say("hi")
+                await anyio.sleep(0.02)
+                if count % 9 == 4:
+                    town.telegram.disconnect_all()
+                    town.feishu.disconnect_all()
+                    town.slack.cut_all()
+            await town.slack.disconnect_all()
+            for seat in seats:
+                await seat.sees("You said: hi", within_s=30)
+            for seat in seats:
+                await seat.say("done?")
+            for seat in seats:
+                await seat.sees("You said: done?")
+                if seat.channel == "telegram":  # a cut while sending cannot be looked up there
+                    assert seat.heard().count("You said: hi") <= 2
+                else:
+                    await seat.hears("You said: hi", "You said: done?")
+        assert town.violations == []
+
+
+async def test_what_a_platform_says_twice_is_answered_once(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            seats = town.person(1)
+            for seat in seats:
+                await seat.say("hi")
+            for seat in seats:
+                await seat.hears("You said: hi")
+            await _repeat_all(town)
+            await service.kill()
+            await service.start()
+            await service.until_connected(*PLATFORMS)
+            await _repeat_all(town)
+            for seat in seats:
+                await seat.say("again")
+            for seat in seats:
+                await seat.hears("You said: hi", "You said: again")
+            await _start_anew(service, seats, model)
+        assert town.violations == []
+
+
+async def _repeat_all(town: Town) -> None:
+    """Let each platform tell of its first message again: the same event, then a new event of the same message."""
+    slack = next(e for e in town.slack.sockets.envelopes if e.kind == "events_api").payload
+    again = [
+        town.slack.send_event(slack["event"], event_id=slack["event_id"]),
+        town.slack.send_event(slack["event"]),
+    ]
+    person, bodies = 5001, town.telegram
+    first = next(m for m in bodies.messages(person) if not m.by_bot)
+    update = town.telegram.push({"message": town.telegram.json_of(first)})
+    event = town.feishu.world.events[0]
+    town.feishu.push_again(event)
+    renewed = await town.feishu.push("im.message.receive_v1", event.payload["event"])
+    await until(lambda: all(e.acked for e in again), within_s=15)
+    await until(lambda: update in town.telegram.confirmed, within_s=15)
+    await until(lambda: event.acked and renewed.acked, within_s=15)
+
+
+async def _start_anew(service: Service, seats: list[Seat], model: FakeModelServer) -> None:
+    """/new gives a thread of its own, in which the old words are unknown."""
+    async with service.client() as client:
+        for seat in seats:
+            old = await _thread(seat, 3)
+            await seat.say("/new")
+            await seat.sees("New conversation started.")
+            await seat.say(f"fresh from {seat.name}")
+            await seat.sees(f"You said: fresh from {seat.name}")
+            new = await _thread(seat, 6)
+            assert new != old
+            await _is_known(client, new)
+            (request,) = [r for r in model.requests if _asks(r, f"fresh from {seat.name}")]
+            assert [m for m in request.messages if m["content"] in ("hi", "again")] == []
+
+
+async def _thread(seat: Seat, position: int) -> str:
+    """Ask /status; return the thread that its answer, the message at this position, names."""
+    await seat.say("/status")
+    await until(lambda: len(seat.heard()) >= position)
+    return seat.heard()[position - 1].removeprefix("Active thread: ").strip()
+
+
+async def _is_known(client: httpx.AsyncClient, thread: str) -> None:
+    found = await client.post("/api/threads/search", json={"limit": 100})
+    assert thread in {row["thread_id"] for row in found.json()}
