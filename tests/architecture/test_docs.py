@@ -1,0 +1,333 @@
+"""The documents are true: every key, command and route is told of, and nothing else is."""
+
+import argparse
+import re
+import shlex
+import socket
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import anyio
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from agent.config import AgentConfig
+from bots.config import BotsConfig
+from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
+from bus.commands import COMMANDS
+from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
+from bus.ports import Link, Reason
+from gateway.cli import parser
+from gateway.config import GatewayConfig, _Root, load
+from store.config import StoreConfig
+from tests.gateway.composed import composed
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+UNSET = object()
+REQUIRED = object()
+
+PROGRAMS = {
+    "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "make", "mkdir", "parley", "python",
+    "tar", "umask",
+}  # fmt: skip
+"""What a reader may be asked to type."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """Yield the cells of every table row whose first cell is code."""
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("| "))]
+
+
+# --- configuration ---------------------------------------------------------------------------------------------
+
+
+def fields(model: type[BaseModel], path: str) -> Iterator[tuple[str, object]]:
+    """Yield (key path, default) of a section and those below it; a default may be UNSET or REQUIRED."""
+    for name, field in model.model_fields.items():
+        where = f"{path}.{name}" if path else name
+        kinds = (field.annotation, *get_args(field.annotation))
+        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        default = field.get_default(call_default_factory=True)
+        if inner is None or inner is SessionConfig:
+            yield where, shown(default)
+        elif isinstance(default, list):
+            yield where, default
+            yield from fields(inner, f"{where}[]")
+        else:
+            yield from fields(inner, where)
+
+
+def shown(default: object) -> object:
+    if default is PydanticUndefined:
+        return REQUIRED
+    if default is None or default == "":
+        return UNSET
+    return default.model_dump(exclude_unset=True) if isinstance(default, BaseModel) else default
+
+
+def channel_fields() -> Iterator[tuple[str, object]]:
+    """Yield the keys of the channels; those that all share stand once, as `channels.*`."""
+    yield from (
+        (p, d) for p, d in fields(ChannelPolicy, "channels.*") if p != "channels.*.dm_policy"
+    )
+    yield "channels.*.dm_policy", "see below"
+    for name, section in BotsConfig.model_fields.items():
+        model = section.annotation
+        assert isinstance(model, type)
+        own = vars(model)["__annotations__"]
+        for path, default in fields(model, f"channels.{name}"):
+            if path.rpartition(".")[2] in own:
+                yield path, default
+
+
+def known_keys() -> dict[str, object]:
+    session = {
+        f"channels.session.{name}": getattr(DEFAULT_SESSION, name)
+        for name in SessionConfig.model_fields
+    }
+    bus = {
+        path: default
+        for path, default in fields(BusConfig, "channels")
+        if path != "channels.session"
+    }
+    return {
+        **dict(fields(_Root, "")),
+        **dict(fields(AgentConfig, "")),
+        **dict(fields(StoreConfig, "database")),
+        **dict(fields(GatewayConfig, "gateway")),
+        **bus,
+        **session,
+        **dict(channel_fields()),
+    }
+
+
+def documented_keys() -> dict[str, object]:
+    """Return the key table with its defaults, the table of environment variables left out."""
+    text = (REFERENCE / "configuration.md").read_text("utf-8").partition("\n## Top level")[2]
+    words = {"unset": UNSET, "required": REQUIRED}
+    found: dict[str, object] = {}
+    for key, default, _ in rows(text):
+        name = key.strip("`")
+        assert name not in found, f"{name} stands twice"
+        code = default.startswith("`")
+        found[name] = yaml.safe_load(default.strip("`")) if code else words.get(default, default)
+    return found
+
+
+def test_every_configuration_key_is_documented_with_its_default() -> None:
+    known, documented = known_keys(), documented_keys()
+    assert sorted(documented) == sorted(known)
+    wrong = {key for key in known if documented[key] != known[key]}
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_configuration_shown_can_be_used(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "yaml"):
+        if "display_information" in text:  # a manifest, not a configuration
+            continue
+        (tmp_path / "config.yaml").write_text(text, "utf-8")
+        names = re.findall(r"\$([A-Z_]+)", text)
+        config = load(str(tmp_path / "config.yaml"), dict.fromkeys(names, "a-long-value"))
+        assert config.warnings == ()
+
+
+# --- commands, routes, command line ----------------------------------------------------------------------------
+
+
+def test_every_chat_command_is_documented() -> None:
+    documented = [row[0] for row in rows((REFERENCE / "commands.md").read_text("utf-8"))]
+    assert documented == [f"`/{command.name}`" for command in COMMANDS]
+
+
+async def test_every_route_is_documented(tmp_path: Path) -> None:
+    text = (REFERENCE / "rest.md").read_text("utf-8")
+    documented = [row[0].strip("`") for row in rows(text)]
+    async with composed(tmp_path) as service:
+        described = service.app.openapi()["paths"]
+    served = {
+        f"{method.upper()} {path}" for path, methods in described.items() for method in methods
+    }
+    assert len(documented) == len(set(documented))
+    assert set(documented) == served | {"GET /api/openapi.json"}
+
+
+def test_every_fate_and_state_is_documented() -> None:
+    text = (REFERENCE / "rest.md").read_text("utf-8")
+    fates = text.partition("### Fates of an event")[2].partition("\n## ")[0]
+    assert {f"`{reason}`" for reason in Reason} <= set(re.findall(r"`\w+`", fates))
+    assert all(f"`{link}`" in text for link in Link)
+
+
+def commands(top: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield every command with the options of its own."""
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, inner in action.choices.items():
+                options = {flag for a in inner._actions for flag in a.option_strings}
+                yield f"{name} {word}", options - {"-h", "--help", "--config"}
+                yield from commands(inner, f"{name} {word}")
+
+
+def test_every_command_of_the_command_line_is_documented() -> None:
+    text = (REFERENCE / "cli.md").read_text("utf-8")
+    sections = re.split(r"^##+ ", text, flags=re.M)[1:]
+    documented = {s.partition("\n")[0].strip("`"): s for s in sections}
+    known = dict(commands(parser(), "parley"))
+    assert list(documented) == list(known)
+    for name, options in known.items():
+        told = {row[0].strip("`").split()[0] for row in rows(documented[name])}
+        assert told == options, name
+
+
+def test_the_slack_manifest_asks_for_what_the_adapter_needs() -> None:
+    page = ROOT / "docs" / "howto" / "connect-slack.md"
+    (manifest,) = (yaml.safe_load(b) for b in blocks(page, "yaml") if "display_information" in b)
+    assert manifest["oauth_config"]["scopes"]["bot"] == list(BOT_SCOPES)
+    assert manifest["settings"]["event_subscriptions"]["bot_events"] == list(BOT_EVENTS)
+    assert manifest["settings"]["socket_mode_enabled"] is True
+    assert [c["command"] for c in manifest["features"]["slash_commands"]] == ["/parley"]
+
+
+# --- links, versions, what a reader types ----------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names under which the headings of a page can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        file, _, anchor = target.partition("#")
+        goal = (page.parent / file).resolve() if file else page
+        assert goal.exists(), target
+        assert not anchor or anchor in anchors(goal), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_one_title_and_is_linked_to(page: Path) -> None:
+    assert re.match(r"# \S", page.read_text("utf-8"))
+    if page != README:
+        others = "".join(other.read_text("utf-8") for other in PAGES if other != page)
+        assert f"{page.name})" in others or f"{page.name}#" in others, "nobody finds this page"
+
+
+def test_the_newest_version_in_the_changelog_is_the_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert versions[0] == project["version"]
+    assert len(versions) == len(set(versions))
+
+
+def typed(page: Path) -> Iterator[list[str]]:
+    """Yield the commands that a page tells its reader to type, as words; each part of a pipe by itself."""
+    for block in blocks(page, "console"):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            if line.startswith("$ "):
+                words = shlex.split(line[2:].replace("$(", "").replace(")", ""), comments=True)
+                yield from split_at(words, {"|", "&&"})
+
+
+def split_at(words: list[str], marks: set[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in [*words, "|"]:
+        if word not in marks:
+            part.append(word)
+            continue
+        yield part
+        part = []
+
+
+def check_typed(words: list[str], targets: set[str]) -> None:
+    """Fail unless this can be typed: a make target that exists, a `parley` command line that parses."""
+    program, *arguments = [word for word in words if not re.match(r"[A-Z_]+=", word)] or ["export"]
+    if program == "docker" and "parley" in arguments[3:]:
+        program, *arguments = arguments[arguments.index("parley", 3) :]
+        if arguments[:1] == ["parley"]:
+            arguments = arguments[1:]
+    name = Path(program).name
+    assert name in PROGRAMS, program
+    if name == "make":
+        assert {word for word in arguments if "=" not in word} <= targets
+    if name == "parley" and not {"--help", "--version"} & set(arguments):
+        parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_reader_is_told_to_type_exists(page: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    for words in typed(page):
+        check_typed(words, targets)
+
+
+def test_the_readme_names_the_two_commands_and_the_five_folders_early() -> None:
+    screen = "\n".join(README.read_text("utf-8").splitlines()[:50])
+    assert "$ make run" in screen
+    assert "$ make test" in screen
+    assert [row[0] for row in rows(screen)] == [
+        f"`{name}/`" for name in ("bots", "bus", "gateway", "agent", "store")
+    ]
+
+
+def transcript() -> tuple[list[str], str]:
+    """Return what the person in the README says, and what is answered."""
+    (text,) = blocks(README, "text")
+    said = re.findall(r"^you> (.*)$", text, re.M)
+    return said, bare(re.sub(r"^you> .*\n", "", text, flags=re.M))
+
+
+def bare(text: str) -> str:
+    """Return a chat without what differs from one machine to the next."""
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    return re.sub(r"\n+", "\n", re.sub(r"/\S+(?=/terminal/)", "HOME", text)).strip()
+
+
+async def test_the_chat_in_the_readme_is_what_the_demo_says(tmp_path: Path) -> None:
+    said, answers = transcript()
+    assert bare(await chat(tmp_path, said)) == answers
+
+
+async def chat(folder: Path, said: list[str]) -> str:
+    """Return what `parley chat`, with nothing running, prints for these lines."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = folder / "config.yaml"
+    config.write_text(f"gateway: {{port: {port}}}", "utf-8")
+    with anyio.fail_after(50):
+        done = await anyio.run_process(
+            [sys.executable, "-m", "gateway", "chat", "--config", str(config)],
+            input="".join(f"{line}\n" for line in said).encode(),
+            cwd=folder,
+            env={
+                "PARLEY_HOME": str(folder / "home"),
+                "PYTHONPATH": str(ROOT),
+                "PYTHONSAFEPATH": "1",
+            },
+        )
+    return done.stdout.decode()
