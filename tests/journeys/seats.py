@@ -20,6 +20,7 @@ class Seat(ABC):
 
     name = ""
     channel = ""
+    chat = ""
 
     @abstractmethod
     async def say(self, text: str) -> None:
@@ -92,6 +93,7 @@ class SlackPrivate(Seat):
     def __init__(self, slack: FakeSlack, *, user: str = "U1ANN") -> None:
         self._slack = slack
         self._user = user
+        self.chat = f"D{user}"
 
     @override
     async def say(self, text: str) -> None:
@@ -118,6 +120,7 @@ class TelegramPrivate(Seat):
     def __init__(self, telegram: TelegramServer, *, user: int = 1001) -> None:
         self._telegram = telegram
         self._user = user
+        self.chat = str(user)
 
     @override
     async def say(self, text: str) -> None:
@@ -176,6 +179,7 @@ class FeishuPrivate(Seat):
     def __init__(self, feishu: FakeFeishu, *, user: str = "ou_alice") -> None:
         self._feishu = feishu
         self._user = user
+        self.chat = f"oc_dm_{user}"
 
     @override
     async def say(self, text: str) -> None:

@@ -1,0 +1,124 @@
+"""Files that the agent hands over: the same bytes on every platform, or the reason why not."""
+
+from pathlib import Path
+
+import anyio
+
+from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.slack_state import StoredFile
+from tests.journeys.house import serving, with_model
+from tests.journeys.seats import Seat, Town
+
+PLATFORMS = ("slack", "telegram", "feishu")
+OUTPUTS = "/mnt/user-data/outputs"
+TEXT = "Größe,数量\n1,2\n" * 40
+FEISHU_LIMIT = 30 * 1024 * 1024
+TELEGRAM_LIMIT = 50_000_000
+LAST_WORDS_S = 1.0
+
+
+def hand_over(request: ModelRequest) -> Reply:
+    """Write a file named as the person says, present it, and say so."""
+    name, content = request.last_user_text, "" if "empty" in request.last_user_text else TEXT
+    last = request.messages[-1]
+    if last["role"] != "tool":
+        args = {"description": "write", "path": f"{OUTPUTS}/{name}", "content": content}
+        return Reply(calls=(Call("write_file", args, id="w1"),))
+    if last["tool_call_id"] == "w1":
+        return Reply(calls=(Call("present_files", {"filepaths": [f"{OUTPUTS}/{name}"]}, id="p1"),))
+    pause_s = LAST_WORDS_S if name.startswith(("lost", "big")) else 0.0
+    return Reply(text=f"Here is {name}.", first_token_delay_s=pause_s)
+
+
+def received(town: Town, seat: Seat) -> list[tuple[str, bytes]]:
+    """Return name and bytes of the files that the bot sent to a person."""
+    match seat.channel:
+        case "slack":
+            messages = town.slack.messages(seat.chat)
+            kept = [town.slack.workspace.files[f["id"]] for m in messages for f in m.files]
+            return [(file.name, _content(file)) for file in kept]
+        case "telegram":
+            sent = [m.file for m in town.telegram.answers(int(seat.chat)) if m.file]
+            return [(file.name, file.content) for file in sent]
+        case _:
+            keys = [m.content.get("file_key") for m in town.feishu.answers(seat.chat)]
+            found = [town.feishu.files[str(key)] for key in keys if key]
+            return [(name, content) for _, name, content in found]
+
+
+def _content(file: StoredFile) -> bytes:
+    assert file.content is not None
+    assert file.shared
+    return file.content
+
+
+async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer(answer=hand_over) as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            presented = Presented(model, service.home)
+            async with anyio.create_task_group() as people:
+                for seat in town.person(1):
+                    people.start_soon(_gets_the_file, town, seat)
+                for seat in town.person(2):
+                    people.start_soon(_hears_why_not, town, seat, "empty.txt", "empty")
+                for seat in town.person(3):
+                    people.start_soon(_loses_the_file, town, seat, presented)
+                for seat in town.person(4)[1:]:  # Slack takes a whole gigabyte
+                    people.start_soon(_grows_the_file, town, seat, presented)
+            assert await service.stop() == 0
+        assert town.violations == []
+        assert "Traceback" not in service.log.read_text()
+
+
+async def _gets_the_file(town: Town, seat: Seat) -> None:
+    await seat.say("report 报告.csv")
+    await seat.sees("Here is report 报告.csv.")
+    with anyio.fail_after(20):
+        while not received(town, seat):  # noqa: ASYNC110 - three platforms, three signals
+            await anyio.sleep(0.02)
+    assert received(town, seat) == [("report 报告.csv", TEXT.encode())]
+    said = [text for text in seat.heard() if "Here is" in text]
+    assert said == ["Here is report 报告.csv."]
+
+
+async def _hears_why_not(town: Town, seat: Seat, name: str, reason: str) -> None:
+    await seat.say(name)
+    await seat.sees(f"Here is {name}.")
+    said = await seat.sees("could not attach", reason)
+    assert name in said
+    assert received(town, seat) == []
+
+
+async def _loses_the_file(town: Town, seat: Seat, presented: "Presented") -> None:
+    name = f"lost-{seat.channel}.txt"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_hears_why_not, town, seat, name, "no longer there")
+        (await presented.file(name)).unlink()
+
+
+async def _grows_the_file(town: Town, seat: Seat, presented: "Presented") -> None:
+    name = f"big-{seat.channel}.txt"
+    limit = FEISHU_LIMIT if seat.channel == "feishu" else TELEGRAM_LIMIT
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_hears_why_not, town, seat, name, "MB")
+        with (await presented.file(name)).open("r+b") as file:
+            file.truncate(limit + 1)
+
+
+class Presented:
+    """The files that wait for the end of the turn, which takes `LAST_WORDS_S`."""
+
+    def __init__(self, model: FakeModelServer, home: Path) -> None:
+        self._model = model
+        self._home = home
+
+    async def file(self, name: str) -> Path:
+        """Wait until a file was presented; return where it lies."""
+        await self._model.until(lambda m: any(_is_last(r, name) for r in m.requests), within_s=20)
+        (found,) = self._home.glob(f"**/{name}")
+        return found
+
+
+def _is_last(request: ModelRequest, name: str) -> bool:
+    return request.last_user_text == name and request.messages[-1].get("tool_call_id") == "p1"
