@@ -63,6 +63,8 @@ async def test_a_model_that_cannot_be_built_fails_visibly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "models: [{name: broken, use: 'no_such_package:Chat', model: m, api_key: hush-hush-key}]"
+    # The import linter's configuration of logging disables what exists when its test runs first.
+    logging.getLogger("gateway.compose").disabled = False
     with caplog.at_level(logging.ERROR):
         answer = await said(tmp_path, text, "hello")
         help_text = await said(tmp_path, text, "/help")
