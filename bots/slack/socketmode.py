@@ -89,25 +89,29 @@ class Socket:
         except (aiohttp.ClientError, OSError) as error:
             raise delivery_error(error) from None
         try:
-            await self._greet(ws)
-            return await self._serve(ws)
+            return await self._serve(ws, await self._greet(ws))
         finally:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):
                 await ws.close()
 
-    async def _greet(self, ws: aiohttp.ClientWebSocketResponse) -> None:
+    async def _greet(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
+        """Wait for the hello; an envelope that comes without one says as much, and is returned."""
         with anyio.move_on_after(self._pace.hello_s):
             frame = await self._receive(ws)
-            if frame is not None and frame.get("type") == "hello":
+            if frame is not None and frame.get("type") != "disconnect":
                 self._opened()
-                return
+                return None if frame.get("type") == "hello" else frame
         raise SlackError("Slack opened a connection but did not say hello.", retryable=True)
 
-    async def _serve(self, ws: aiohttp.ClientWebSocketResponse) -> str:
+    async def _serve(
+        self, ws: aiohttp.ClientWebSocketResponse, first: dict[str, Any] | None
+    ) -> str:
         reason = "a call was refused"
         async with anyio.create_task_group() as watch:
             watch.start_soon(self._end_on_request, watch)
             async with anyio.create_task_group() as tasks:
+                if first is not None:
+                    self._take(ws, first, tasks)
                 reason = await self._read(ws, tasks)
                 # What is in work is still acknowledged on this connection, if it is quick.
                 tasks.cancel_scope.deadline = anyio.current_time() + self._pace.drain_s
@@ -122,10 +126,15 @@ class Socket:
         while (frame := await self._receive(ws)) is not None:
             if frame.get("type") == "disconnect":
                 return str(frame.get("reason") or "disconnect")
-            request = SocketModeRequest.from_dict(frame)
-            if request is not None:
-                tasks.start_soon(self._handle, ws, request)
+            self._take(ws, frame, tasks)
         return "closed"
+
+    def _take(
+        self, ws: aiohttp.ClientWebSocketResponse, frame: dict[str, Any], tasks: TaskGroup
+    ) -> None:
+        request = SocketModeRequest.from_dict(frame)
+        if request is not None:
+            tasks.start_soon(self._handle, ws, request)
 
     async def _receive(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
         """Return the next frame, or None when the connection is gone."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 from telegram import BotCommand, Update
-from telegram.error import Conflict, InvalidToken, TelegramError
+from telegram.error import BadRequest, Conflict, InvalidToken, TelegramError
 
 from bots.telegram.api import MALFORMED, PollingBot, Timing
 from bots.telegram.capabilities import CHANNEL
@@ -91,11 +91,17 @@ class Polling:
         """Learn who we are, make polling possible and list the commands."""
         with anyio.fail_after(3 * self._timing.total_s()):
             user = await self._bot.get_me()
-            # With a webhook set, every poll is refused. What waits at Telegram must stay.
-            await self._bot.delete_webhook(drop_pending_updates=False)
+            await self._forget_webhook()
             if not self._registered:
                 await self._register()
         return Me(user_id=user.id, username=user.username or "")
+
+    async def _forget_webhook(self) -> None:
+        """Remove a webhook: while one is set, every poll is refused. What waits at Telegram stays."""
+        try:
+            await self._bot.delete_webhook(drop_pending_updates=False)
+        except BadRequest as error:
+            _LOG.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
 
     async def _register(self) -> None:
         listed = [
