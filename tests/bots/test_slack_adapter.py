@@ -226,6 +226,18 @@ async def test_connected_means_that_slack_said_hello() -> None:
             assert adapter.health().detail == ""
 
 
+async def test_an_envelope_says_as_much_as_a_hello() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack:
+        slack.sockets.greets = False
+        async with running(slack, intake, connected=False) as adapter:
+            await slack.wait_for(lambda: slack.sockets.open)
+            slack.dm("no hello")
+            await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+            assert adapter.health().link is Link.CONNECTED
+    assert intake.texts() == ["no hello"]
+
+
 async def test_slack_is_away_and_comes_back() -> None:
     intake = Recorder()
     async with fast_slack() as slack, running(slack, intake) as adapter:

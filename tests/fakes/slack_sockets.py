@@ -43,7 +43,8 @@ class Sockets:
 
     Attributes:
         refuse: Whether connections are refused (503).
-        mute: Whether the hello is kept back.
+        mute: Whether the hello is kept back, and events with it.
+        greets: Whether a connection begins with a hello.
         deaf: Whether pings go unanswered on new connections.
     """
 
@@ -64,6 +65,7 @@ class Sockets:
         self.grace_s = 1.0
         self.refuse = False
         self.mute = False
+        self.greets = True
         self.deaf = False
         self._violation = violation
         self._changed = changed
@@ -90,14 +92,15 @@ class Sockets:
         await ws.prepare(request)
         if not self.mute:
             self.open.append(ws)
+            self.connects += 1
+            self._changed()
+        if not self.mute and self.greets:
             await ws.send_json({
                 "type": "hello",
                 "num_connections": len(self.open),
                 "debug_info": {"approximate_connection_time": 18060},
                 "connection_info": {"app_id": "A1APP"},
             })  # fmt: skip
-            self.connects += 1
-            self._changed()
         try:
             async for message in ws:
                 if message.type is WSMsgType.TEXT:
