@@ -53,7 +53,7 @@ class EventStream(Response):
         subscription: Where the events come from.
         wanted: Which of them the client asked for.
         gone: Called when the client leaves before the end.
-        heartbeat_s: Silence before a comment that keeps proxies and clients patient, seconds.
+        heartbeat_s: Pace of the comments that keep proxies and clients patient, seconds.
     """
 
     media_type = "text/event-stream"
@@ -85,14 +85,18 @@ class EventStream(Response):
         await _start(self, send)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
-            while (
-                events := await self._subscription.receive(idle_s=self._heartbeat_s)
-            ) is not None:
-                body = frames(events, self._wanted) if events else HEARTBEAT
-                if body:
+            tasks.start_soon(self._beat, send)
+            while (events := await self._subscription.receive()) is not None:
+                if body := frames(events, self._wanted):
                     await _more(send, body)
             tasks.cancel_scope.cancel()
         await _end(send)
+
+    async def _beat(self, send: Send) -> None:
+        """Show life at a steady pace: clients that saw one sign expect the next in time, tokens or not."""
+        while True:
+            await anyio.sleep(self._heartbeat_s)
+            await _more(send, HEARTBEAT)
 
 
 class LateAnswer(Response):

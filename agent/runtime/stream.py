@@ -114,24 +114,25 @@ class Subscription:
         self._coalesce_s = coalesce_s
         self._last_wake = 0.0
 
-    async def receive(self, *, idle_s: float) -> list[RunEvent] | None:
-        """Return the next events, all there are; an empty list after `idle_s` without any; None at the end."""
+    async def receive(self) -> list[RunEvent] | None:
+        """Wait for the next events and return what there is, at least one; None at the end."""
         log = self._log
         if log.last_id <= self._after and not log.closed:
-            with anyio.move_on_after(idle_s):
-                await log.changed()
-                await self._gather()
+            await log.changed()
+            await self._gather()
         else:
             await checkpoint()
         events = log.read(self._after)
-        if events:
-            self._after = events[-1].id
-            return events
-        return None if log.closed else []
+        if not events:
+            return None
+        self._after = events[-1].id
+        return events
 
     async def _gather(self) -> None:
         """Wait out the rest of the coalescing window, unless this is the first event after a pause."""
-        since = anyio.current_time() - self._last_wake
+        now = anyio.current_time()
+        since = now - self._last_wake
         if since < self._coalesce_s and not self._log.closed:
             await anyio.sleep(self._coalesce_s - since)
-        self._last_wake = anyio.current_time()
+            now = anyio.current_time()
+        self._last_wake = now

@@ -10,7 +10,7 @@ LONG_S = 20.0
 async def everything(reader: Subscription) -> list[RunEvent]:
     events: list[RunEvent] = []
     with anyio.fail_after(LONG_S):
-        while (batch := await reader.receive(idle_s=LONG_S)) is not None:
+        while (batch := await reader.receive()) is not None:
             events += batch
     return events
 
@@ -50,16 +50,6 @@ async def test_readers_follow_a_live_log() -> None:
         assert [event.id for event in events] == list(range(after + 1, 203))
 
 
-async def test_silence_is_told() -> None:
-    log = filled(1)
-    reader = log.subscribe(1)
-    assert await reader.receive(idle_s=0.001) == []
-    log.append("values", b"{}")
-    assert [event.id for event in await reader.receive(idle_s=LONG_S) or []] == [2]
-    log.close()
-    assert await reader.receive(idle_s=LONG_S) is None
-
-
 async def test_a_burst_is_one_batch() -> None:
     log = EventLog()
     reader = log.subscribe(coalesce_s=0.05)
@@ -67,7 +57,7 @@ async def test_a_burst_is_one_batch() -> None:
 
     async def follow() -> None:
         with anyio.fail_after(LONG_S):
-            while (batch := await reader.receive(idle_s=LONG_S)) is not None:
+            while (batch := await reader.receive()) is not None:
                 batches.append(len(batch))
 
     async with anyio.create_task_group() as tasks:
@@ -101,7 +91,7 @@ async def test_a_late_reader_gets_a_long_log_in_pieces() -> None:
     log = filled(1000)
     log.close()
     reader = log.subscribe()
-    first = await reader.receive(idle_s=LONG_S) or []
+    first = await reader.receive() or []
     assert len(first) == 256
     assert [event.id for event in [*first, *await everything(reader)]] == list(range(1, 1001))
 
