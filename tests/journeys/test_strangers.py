@@ -1,0 +1,142 @@
+"""Who is answered: pairing, lists, groups, bots. Strangers may be told something, but no run starts for them."""
+
+import re
+from pathlib import Path
+
+import anyio
+import httpx
+
+from tests.fakes.model import FakeModelServer
+from tests.fakes.slack import USER
+from tests.journeys.house import Service, serving, with_model
+from tests.journeys.seats import SlackPrivate, SlackThread, TelegramPrivate, Town
+
+CODE = re.compile(r"\b[A-HJ-NP-Z2-9]{8}\b")
+TELEGRAM_GROUP, FEISHU_GROUP = -1001, "oc_open"
+
+
+async def code_of(seat: TelegramPrivate) -> str:
+    """Return the code in the one message that a stranger got."""
+    said = await seat.sees("code")
+    codes: list[str] = CODE.findall(said)
+    assert set(codes) == {codes[0]}
+    return codes[0]
+
+
+async def counted(service: Service, channel: str, reason: str) -> int:
+    """Wait until the admin can see that something was left unanswered, and return how often."""
+    async with service.client() as client:
+        with anyio.fail_after(10):
+            while True:
+                states = (await client.get("/api/channels/")).json()["channels"]
+                if count := int(states[channel]["events"].get(reason, 0)):
+                    return count
+                await anyio.sleep(0.02)
+
+
+async def test_a_stranger_on_telegram_is_let_in_by_code(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        telegram = {k: v for k, v in town.channels["telegram"].items() if k != "dm_policy"}
+        config = {**with_model(model.base_url), "channels": {"telegram": telegram}}
+        async with serving(tmp_path, config, "telegram") as service, service.client() as client:
+            ann, bob = (TelegramPrivate(town.telegram, user=user) for user in (7001, 7002))
+            await ann.say("let me in")
+            await bob.say("/status")
+            codes = [await code_of(ann), await code_of(bob)]
+            assert len(set(codes)) == 2
+
+            await _let_in(service, client, *codes)
+            assert model.requests == []
+            for seat in (ann, bob):
+                await seat.say("now?")
+                await seat.hears(seat.heard()[0], "You said: now?")
+            await _shut_out(service, ann)
+            await bob.say("still me")
+            await bob.sees("You said: still me")
+        assert len(model.requests) == 3
+        assert town.violations == []
+
+
+async def _let_in(service: Service, client: httpx.AsyncClient, one: str, other: str) -> None:
+    """Approve one on the command line, the other over REST."""
+    exit_code, out, _ = await service.command("pairing", "list")
+    assert exit_code == 0
+    assert all(text in out for text in (one, other, "7001", "7002"))
+    exit_code, out, err = await service.command("pairing", "approve", one)
+    assert (exit_code, err) == (0, "")
+    approved = await client.post(f"/api/channels/pairings/{other}/approve")
+    assert approved.status_code == 200
+    unknown = await client.post("/api/channels/pairings/ZZZZZZZZ/approve")
+    assert unknown.status_code == 404
+
+
+async def _shut_out(service: Service, ann: TelegramPrivate) -> None:
+    """Revoke: the next message is answered by a code again."""
+    exit_code, _, err = await service.command("pairing", "revoke", "telegram", "7001")
+    assert (exit_code, err) == (0, "")
+    before = len(ann.heard())
+    await ann.say("and now?")
+    with anyio.fail_after(10):
+        while len(ann.heard()) == before:  # noqa: ASYNC110 - another process answers
+            await anyio.sleep(0.02)
+    assert CODE.search(ann.heard()[before])
+
+
+async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        channels = town.channels
+        channels["slack"] |= {"dm_policy": "allowlist", "allowed_users": [USER]}
+        channels["telegram"] |= {"dm_policy": "disabled", "allowed_users": [1001]}
+        channels["feishu"] |= {"dm_policy": "disabled", "group_policy": "open"}
+        config = {**with_model(model.base_url), "channels": channels}
+        async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
+            await _slack_goes_by_the_list(town, service)
+            await _telegram_goes_by_the_list_in_groups(town, service)
+            await _feishu_is_open_in_groups(town, service)
+        assert sorted(r.last_user_text for r in model.requests) == ["anybody", "me", "me", "us"]
+        assert town.violations == []
+
+
+async def _slack_goes_by_the_list(town: Town, service: Service) -> None:
+    listed, other = SlackPrivate(town.slack), SlackPrivate(town.slack, user="U9OTHER")
+    await other.say("not me")
+    assert await counted(service, "slack", "not_allowed") == 1
+    await listed.say("me")
+    await listed.hears("You said: me")
+    town.slack.say("just talking", channel="C5")
+    await counted(service, "slack", "not_addressed")
+    town.slack.bot_says("<@U0PARLEY> hello from a bot", channel="C5")
+    await counted(service, "slack", "from_bot")
+    room = SlackThread(town.slack, room="C6")
+    await room.say("us")
+    await room.hears("You said: us")
+    assert other.heard() == []
+    assert town.slack.texts("C5") == []
+
+
+async def _telegram_goes_by_the_list_in_groups(town: Town, service: Service) -> None:
+    private = TelegramPrivate(town.telegram)
+    await private.say("not here")
+    await counted(service, "telegram", "disabled")
+    town.telegram.mention(TELEGRAM_GROUP, "not me", user=8000)
+    await counted(service, "telegram", "not_allowed")
+    is_bot = {"from": {"id": 1001, "is_bot": True, "first_name": "Robot"}}
+    town.telegram.mention(TELEGRAM_GROUP, "I am a bot", extra=is_bot)
+    await counted(service, "telegram", "from_bot")
+    town.telegram.mention(TELEGRAM_GROUP, "me")
+    answers = await town.telegram.wait_for(lambda: town.telegram.answers(TELEGRAM_GROUP), 10)
+    assert [answer.text for answer in answers] == ["You said: me"]
+    assert private.heard() == []
+
+
+async def _feishu_is_open_in_groups(town: Town, service: Service) -> None:
+    await town.feishu.dm("not here")
+    await counted(service, "feishu", "disabled")
+    await town.feishu.say("I am a bot", chat=FEISHU_GROUP, sender_type="app")
+    await counted(service, "feishu", "from_bot")
+    await town.feishu.say("anybody", chat=FEISHU_GROUP)
+    await town.feishu.wait_for(
+        lambda: [m for m in town.feishu.answers(FEISHU_GROUP) if m.text == "You said: anybody"]
+    )
+    assert len(town.feishu.answers(FEISHU_GROUP)) == 1
+    assert town.feishu.answers("oc_dm_ou_alice") == []
