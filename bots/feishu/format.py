@@ -3,6 +3,7 @@
 import json
 import re
 
+from bots.text.bisect import Load
 from bots.text.emit import emit, fence
 from bots.text.links import is_live, quoted
 from bots.text.markdown import close_open, parse
@@ -41,13 +42,13 @@ def render(markdown: str, *, partial: bool = False) -> str:
     return _emit(parse(close_open(markdown) if partial else markdown)).strip("\n")
 
 
-def fits(markdown: str) -> bool:
+def fits(markdown: str) -> Load:
     """Tell whether a reply is one card: bytes as sent (JSON in JSON, UTF-8) and tables within the limits."""
     if len(markdown) > MAX_BYTES * 2:
-        return False
+        return Load(share=len(markdown) / MAX_BYTES)
     blocks = parse(markdown)
     tables = sum(isinstance(block, Table) for block in walk(blocks))
-    return tables <= MAX_TABLES and _sent_bytes(_emit(blocks)) <= MAX_BYTES
+    return Load(share=max(tables / MAX_TABLES, _sent_bytes(_emit(blocks)) / MAX_BYTES))
 
 
 def _sent_bytes(text: str) -> int:

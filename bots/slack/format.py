@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bots.slack.mrkdwn import escape, mrkdwn
+from bots.text.bisect import Load
 from bots.text.emit import emit
 from bots.text.links import is_live, quoted
 from bots.text.markdown import parse
@@ -60,13 +61,13 @@ def render(markdown: str) -> SlackText:
     return SlackText(text=text, blocks=({"type": "markdown", "text": block},))
 
 
-def fits(markdown: str) -> bool:
+def fits(markdown: str) -> Load:
     """Tell whether a reply is one message: characters and expanded items within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
-        return False
+        return Load(share=len(markdown) / ROOM)
     blocks = parse(markdown)
     items = sum(isinstance(block, Heading | Rule) for block in walk(blocks)) + 1
-    return items <= MAX_ITEMS and len(_block(blocks)) <= ROOM
+    return Load(share=max(items / MAX_ITEMS, len(_block(blocks)) / ROOM))
 
 
 def _block(blocks: tuple[Block, ...]) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from bots.telegram.entities import Entity, FormattedText, Writer, limited
+from bots.text.bisect import Load
 from bots.text.characters import is_visible, utf16_length
 from bots.text.grid import grid
 from bots.text.links import is_live
@@ -60,12 +61,13 @@ def render(markdown: str) -> FormattedText:
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
-def fits(markdown: str) -> bool:
+def fits(markdown: str) -> Load:
     """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
     if len(markdown) > MAX_TEXT * 4:
-        return False
+        return Load(share=len(markdown) / MAX_TEXT)
     message = _write(parse(markdown), bare=False)
-    return utf16_length(message.text) <= MAX_TEXT and len(message.entities) <= MAX_ENTITIES
+    units, entities = utf16_length(message.text), len(message.entities)
+    return Load(share=max(units / MAX_TEXT, entities / MAX_ENTITIES))
 
 
 def _write(blocks: Sequence[Block], *, bare: bool) -> FormattedText:

@@ -1,17 +1,132 @@
 """How much fits: the search behind the splitter. Pure."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from bots.text.characters import safe_cut
+from bots.text.draft import Draft, Memo
 
-Wrap = Callable[[Sequence[str]], str]
+_AIM = 0.93
+"""Share of a message that a guess aims at: dense text varies by a few percent."""
+
+_ENOUGH = 0.82
+"""Share of a message that is full enough: one more rendering costs more than the rest is worth."""
+
+_LEAST = 1 / 64
+"""Share that a text counts for at least: a guess grows at most so many times."""
+
+_GUESSES = 8
+"""Guesses after which the search halves what is left: the text's size says nothing about its share."""
+
+_FIRST = 1_000
+"""Characters of the very first guess: cheap to render, enough to learn from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much of a message a text takes; true while it fits.
+
+    Attributes:
+        share: 1.0 = all that a message holds; of what does not fit by far, an estimate.
+
+    >>> bool(Load(share=1.0)), bool(Load(share=1.01))
+    (True, False)
+    """
+
+    share: float
+
+    def __bool__(self) -> bool:
+        return self.share <= 1
+
+
+Answer: TypeAlias = bool | Load
+
+Fits: TypeAlias = Callable[[str], Answer]
+"""Tells whether a piece of Markdown is one message. A part of what fits is assumed to fit too.
+
+An answer that says how full the message is (`Load`) saves most of the search.
+"""
+
+Wrap: TypeAlias = Callable[[Sequence[str]], str]
 """Makes a piece of some rows: lines into a fence, table rows under their header."""
 
-Fits = Callable[[str], bool]
-"""Tells whether a piece of Markdown is one message. A part of what fits is assumed to fit too."""
+
+class Gauge:
+    """Asks what fits, never twice for the same text, and learns how much source fills a message.
+
+    Args:
+        fits: See `Fits`.
+        room: Characters of source that are thought to fill a message.
+    """
+
+    def __init__(self, fits: Fits, room: int = _FIRST) -> None:
+        self._fits = fits
+        self._room = room
+        self._answers: dict[str, Answer] = {}
+        self._memo: Memo = {}
+
+    def __call__(self, piece: str) -> Answer:
+        """Tell whether a piece fits."""
+        if piece not in self._answers:
+            self._answers[piece] = self._fits(Draft.of(piece, self._memo))
+        return self._answers[piece]
+
+    def inside(self, wrap: Callable[[str], str]) -> "Gauge":
+        """Return the gauge of what stands inside something: a quote, an item."""
+        return Gauge(lambda piece: self(wrap(piece)), self._room)
+
+    def most(
+        self, ends: Sequence[int], ask: Callable[[int], Answer], *, at: int = 0, base: int = 0
+    ) -> int:
+        """Return how many parts fit together, about: a message may stay one sixth empty.
+
+        Args:
+            ends: Where each part ends in the source, in characters.
+            ask: Tells whether the first n parts fit, n >= 1.
+            at: The first part.
+            base: Where the first part begins.
+        """
+        low, high = 0, len(ends) - at + 1
+        probe = self._reach(ends, at, base, low, high)
+        for _ in range(_GUESSES):
+            answer = ask(probe)
+            size = ends[at + probe - 1] - base
+            if not isinstance(answer, Load):
+                return self._blind(ends, ask, at, base, probe)
+            self._room = max(1, int(size * _AIM / max(answer.share, _LEAST)))
+            if answer:
+                low = probe
+                if answer.share >= _ENOUGH or ends[min(at + probe, len(ends) - 1)] - base > (
+                    self._room / _AIM
+                ):
+                    break
+            else:
+                high = probe
+            if high - low <= 1:
+                break
+            probe = self._reach(ends, at, base, low, high)
+        else:
+            low = _narrow(low, high, ask)
+        return low
+
+    def _reach(self, ends: Sequence[int], at: int, base: int, low: int, high: int) -> int:
+        """Return how many parts the room holds, between `low` and `high`, both excluded."""
+        count = bisect_right(ends, base + self._room, lo=at) - at
+        return min(max(count, low + 1), high - 1)
+
+    def _blind(
+        self, ends: Sequence[int], ask: Callable[[int], Answer], at: int, base: int, guess: int
+    ) -> int:
+        """Search without knowing how full a message is."""
+        count = largest(len(ends) - at, guess, ask)
+        if count:
+            self._room = max(1, ends[at + count - 1] - base)
+        return count
 
 
-def largest(limit: int, guess: int, ok: Callable[[int], bool]) -> int:
+def largest(limit: int, guess: int, ok: Callable[[int], Answer]) -> int:
     """Return about the largest n in 1..limit with ok(n), or 0, in few calls that are all near n.
 
     The result is exact to 3 %: a full message is not worth a rendering for every last character.
@@ -40,7 +155,7 @@ def largest(limit: int, guess: int, ok: Callable[[int], bool]) -> int:
     return _narrow(low, high, ok)
 
 
-def _narrow(low: int, high: int, ok: Callable[[int], bool]) -> int:
+def _narrow(low: int, high: int, ok: Callable[[int], Answer]) -> int:
     while high - low > 1 + low // 32:
         middle = (low + high) // 2
         if ok(middle):
@@ -50,28 +165,21 @@ def _narrow(low: int, high: int, ok: Callable[[int], bool]) -> int:
     return low
 
 
-def most_rows(rows: Sequence[str], guess: int, wrap: Wrap, fits: Fits) -> int:
-    """Return how many of the first rows fit together, wrapped; or 0."""
-    return largest(len(rows), guess, lambda count: fits(wrap(rows[:count])))
-
-
-def longest(text: str, guess: int, ok: Fits) -> int:
+def longest(text: str, gauge: Gauge, ok: Fits) -> int:
     """Return how many characters of a text fit at most, not cutting a grapheme if avoidable; or 0."""
-    most = largest(len(text), guess, lambda size: ok(text[:size]))
-    safe = safe_cut(text, most) if most else 0
-    return safe if safe == most or ok(text[:safe]) else most
+    most = gauge.most(range(1, len(text) + 1), lambda size: ok(text[: safe_cut(text, size)]))
+    return safe_cut(text, most) if most else 0
 
 
-def chop(text: str, fits: Fits) -> list[str]:
+def chop(text: str, gauge: Gauge) -> list[str]:
     """Cut a text at any character, as the last resort. A character that does not fit goes alone.
 
-    >>> chop("abcde", lambda piece: len(piece) <= 2)
+    >>> chop("abcde", Gauge(lambda piece: len(piece) <= 2))
     ['ab', 'cd', 'e']
     """
-    pieces, at, guess = [], 0, 1_000
-    while at < len(text):
-        window = text[at : at + 2 * guess + 64]
-        guess = longest(window, guess, fits) or 1
-        pieces.append(window[:guess])
-        at += guess
+    pieces = []
+    while text:
+        size = longest(text, gauge, gauge) or 1
+        pieces.append(text[:size])
+        text = text[size:]
     return pieces

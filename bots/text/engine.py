@@ -106,13 +106,22 @@ def _engine() -> MarkdownIt:
     return engine
 
 
-def tokens(markdown: str) -> Sequence[Token]:
-    """Parse cleaned Markdown to markdown-it's tokens."""
-    return _engine().parse(clean(markdown))
+class Parser:
+    """Parses Markdown to markdown-it's tokens: blocks first, then the text inside them, as asked."""
+
+    def __init__(self) -> None:
+        self._engine = _engine()
+        self._engine.core.ruler.enableOnly(["normalize", "block"])
+
+    def blocks(self, markdown: str) -> Sequence[Token]:
+        """Parse the block structure alone: `inline` tokens keep their text in `content`."""
+        return self._engine.parse(clean(markdown))
+
+    def inlines(self, content: str) -> Sequence[Token]:
+        """Parse the content of an `inline` token."""
+        return self._engine.inline.parse(content, self._engine, {}, [])
 
 
 def block_tokens(markdown: str) -> Sequence[Token]:
-    """Parse the block structure alone: `inline` tokens keep their text in `content`."""
-    engine = _engine()
-    engine.core.ruler.enableOnly(["normalize", "block"])
-    return engine.parse(clean(markdown))
+    """Parse the block structure alone."""
+    return Parser().blocks(markdown)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from markdown_it.token import Token
 
 from bots.text.characters import clean
-from bots.text.engine import block_tokens, tokens
+from bots.text.draft import Draft, Memo
+from bots.text.engine import Parser, block_tokens
 from bots.text.links import quoted
 from bots.text.marks import finish_inline
 from bots.text.tree import (
@@ -48,87 +49,95 @@ def parse(markdown: str) -> tuple[Block, ...]:
     >>> parse("# Hi")
     (Heading(level=1, children=(Text(text='Hi', source='Hi'),)),)
     """
-    return _blocks(iter(tokens(markdown)), end="")
+    return _Reader(markdown).read()
 
 
-def _blocks(stream: Iterator[Token], end: str) -> tuple[Block, ...]:
-    blocks = []
-    for token in stream:
-        if token.type == end:
-            break
-        blocks.append(_block(token, stream))
-    return tuple(blocks)
+class _Reader:
+    """Reads one text into blocks; the same words are parsed once."""
 
+    def __init__(self, markdown: str) -> None:
+        self._memo: Memo = markdown.memo if isinstance(markdown, Draft) else {}
+        self._parser = Parser()
+        self._markdown = markdown
 
-def _block(token: Token, stream: Iterator[Token]) -> Block:  # noqa: PLR0911 - one return per kind
-    match token.type:
-        case "heading_open":
-            return Heading(level=int(token.tag[1:]), children=_leaf(stream))
-        case "bullet_list_open" | "ordered_list_open":
-            return _listing(token, stream)
-        case "blockquote_open":
-            return Quote(children=_blocks(stream, "blockquote_close"))
-        case "table_open":
-            return _table(stream)
-        case "fence" | "code_block":
-            language = (token.info.split() or [""])[0]
-            return CodeBlock(text=token.content.removesuffix("\n"), language=language)
-        case "hr":
-            return Rule()
-        case _:
-            return Paragraph(children=_leaf(stream))
+    def read(self) -> tuple[Block, ...]:
+        return self._blocks(iter(self._parser.blocks(self._markdown)), end="")
 
+    def _blocks(self, stream: Iterator[Token], end: str) -> tuple[Block, ...]:
+        blocks = []
+        for token in stream:
+            if token.type == end:
+                break
+            blocks.append(self._block(token, stream))
+        return tuple(blocks)
 
-def _leaf(stream: Iterator[Token]) -> tuple[Inline, ...]:
-    """Read a block that holds one `inline` token, and its close."""
-    children = _inlines(next(stream).children or ())
-    next(stream)
-    return children
+    def _block(self, token: Token, stream: Iterator[Token]) -> Block:  # noqa: PLR0911 - one return per kind
+        match token.type:
+            case "heading_open":
+                return Heading(level=int(token.tag[1:]), children=self._leaf(stream))
+            case "bullet_list_open" | "ordered_list_open":
+                return self._listing(token, stream)
+            case "blockquote_open":
+                return Quote(children=self._blocks(stream, "blockquote_close"))
+            case "table_open":
+                return self._table(stream)
+            case "fence" | "code_block":
+                language = (token.info.split() or [""])[0]
+                return CodeBlock(text=token.content.removesuffix("\n"), language=language)
+            case "hr":
+                return Rule()
+            case _:
+                return Paragraph(children=self._leaf(stream))
 
+    def _leaf(self, stream: Iterator[Token]) -> tuple[Inline, ...]:
+        """Read a block that holds one `inline` token, and its close."""
+        content = next(stream).content
+        next(stream)
+        if content not in self._memo:
+            self._memo[content] = _inlines(self._parser.inlines(content))
+        return self._memo[content]
 
-def _listing(opening: Token, stream: Iterator[Token]) -> Listing:
-    items, tight = [], True
-    for token in stream:
-        if token.type != "list_item_open":
-            break
-        inner, item_tight = _item(stream)
-        items.append(inner)
-        tight = tight and item_tight
-    start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
-    return Listing(start=start, tight=tight, items=tuple(items))
+    def _listing(self, opening: Token, stream: Iterator[Token]) -> Listing:
+        items, tight = [], True
+        for token in stream:
+            if token.type != "list_item_open":
+                break
+            inner, item_tight = self._item(stream)
+            items.append(inner)
+            tight = tight and item_tight
+        start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
+        return Listing(start=start, tight=tight, items=tuple(items))
+
+    def _item(self, stream: Iterator[Token]) -> tuple[tuple[Block, ...], bool]:
+        """Read one item; tight when markdown-it hides its paragraphs."""
+        blocks, tight = [], True
+        for token in stream:
+            if token.type == "list_item_close":
+                break
+            if token.type == "paragraph_open":
+                tight = tight and token.hidden
+            blocks.append(self._block(token, stream))
+        return tuple(blocks), tight
+
+    def _table(self, stream: Iterator[Token]) -> Table:
+        rows: list[list[tuple[Inline, ...]]] = []
+        alignments: list[Align] = []
+        for token in stream:
+            match token.type:
+                case "tr_open":
+                    rows.append([])
+                case "th_open" | "td_open":
+                    if token.type == "th_open":
+                        alignments.append(_align(token))
+                    rows[-1].append(self._leaf(stream))
+                case "table_close":
+                    break
+        header, *body = (tuple(row) for row in rows)
+        return Table(alignments=tuple(alignments), header=header, rows=tuple(body))
 
 
 def _first(opening: Token) -> int:
     return 0 if opening.attrGet("start") == 0 else 1
-
-
-def _item(stream: Iterator[Token]) -> tuple[tuple[Block, ...], bool]:
-    """Read one item; tight when markdown-it hides its paragraphs."""
-    blocks, tight = [], True
-    for token in stream:
-        if token.type == "list_item_close":
-            break
-        if token.type == "paragraph_open":
-            tight = tight and token.hidden
-        blocks.append(_block(token, stream))
-    return tuple(blocks), tight
-
-
-def _table(stream: Iterator[Token]) -> Table:
-    rows: list[list[tuple[Inline, ...]]] = []
-    alignments: list[Align] = []
-    for token in stream:
-        match token.type:
-            case "tr_open":
-                rows.append([])
-            case "th_open" | "td_open":
-                if token.type == "th_open":
-                    alignments.append(_align(token))
-                rows[-1].append(_leaf(stream))
-            case "table_close":
-                break
-    header, *body = (tuple(row) for row in rows)
-    return Table(alignments=tuple(alignments), header=header, rows=tuple(body))
 
 
 def _align(token: Token) -> Align:

@@ -2,7 +2,7 @@
 
 import re
 
-from bots.text.bisect import Fits, chop, largest
+from bots.text.bisect import Answer, Gauge, Load, chop
 from bots.text.characters import safe_cut
 from bots.text.marks import closers, marks
 
@@ -19,31 +19,39 @@ _ESCAPE = 2
 """Characters that an escaped marker takes: a cut must go beyond, or it would be escaped for ever."""
 
 
-def cut_prose(text: str, fits: Fits) -> list[str]:
+def cut_prose(text: str, gauge: Gauge) -> list[str]:
     """Cut inline Markdown into pieces that fit; emphasis and code open at a cut go on in the next piece.
 
-    >>> cut_prose("one **two three** four", lambda piece: len(piece) <= 12)
+    >>> cut_prose("one **two three** four", Gauge(lambda piece: len(piece) <= 12))
     ['one **two**', '**three**', 'four']
     """
     literal = set(marks(text).opened)
     pieces: list[str] = []
-    lead, rest, guess = "", text, 1_000
+    lead, rest = "", text
     while rest:
-        whole = lead + rest
-        size = largest(len(whole), guess, lambda n, whole=whole: fits(_closed(whole, n, literal)))  # type: ignore[misc]
-        guess = size
+        whole, floor = lead + rest, len(lead)
+
+        def ask(size: int, whole: str = whole, floor: int = floor) -> Answer:
+            cut = _boundary(whole, size, floor)
+            return _stretched(gauge(_closed(whole, cut, literal)), size / max(cut, 1))
+
+        size = gauge.most(range(1, len(whole) + 1), ask)
         if size == len(whole):
             return [*pieces, whole]
-        cut = _boundary(whole, size, len(lead))
-        if cut <= len(lead) + _ESCAPE:
-            return pieces + chop(rest, fits)
-        piece = _closed(whole, cut, literal)
-        if not fits(piece):
-            cut, piece = size, _closed(whole, size, literal)
-        pieces.append(piece)
+        cut = _boundary(whole, size, floor)
+        if cut <= floor + _ESCAPE:
+            return pieces + chop(rest, gauge)
+        pieces.append(_closed(whole, cut, literal))
         lead = "".join(_opened(whole[:cut], literal))
         rest = whole[cut:].lstrip(" \n") if "`" in lead else _inert(whole[cut:].lstrip())
     return pieces
+
+
+def _stretched(answer: Answer, by: float) -> Answer:
+    """Count what lies behind the cut as used: a piece that ends with a sentence is full enough."""
+    if isinstance(answer, Load) and answer:
+        return Load(share=min(answer.share * by, 1.0))
+    return answer
 
 
 def _opened(text: str, literal: set[str]) -> tuple[str, ...]:
@@ -72,6 +80,8 @@ def _inert(text: str) -> str:
 
 def _boundary(text: str, size: int, floor: int) -> int:
     """Return the best place to cut at or before `size`, in its second half if there is one."""
+    if size >= len(text):
+        return size
     half = max(size // 2, floor + 1)
     for cut in (
         text.rfind("\n", half, size),
