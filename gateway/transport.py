@@ -5,7 +5,7 @@ at its end. Here every chunk is handed over as it is sent, and the application w
 """
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -80,11 +80,11 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         exchange = _Exchange(_scope(request, self._client), body, _read_timeout(request))
         self._open.add(exchange)
         self._tasks.start_soon(self._serve, exchange)
-        try:
-            return await exchange.response()
-        except BaseException:
-            exchange.hang_up()
-            raise
+        with ExitStack() as unless_answered:
+            unless_answered.callback(exchange.hang_up)
+            response = await exchange.response()
+            unless_answered.pop_all()
+        return response
 
     async def _serve(self, exchange: "_Exchange") -> None:
         try:
