@@ -71,7 +71,7 @@ def _kept(file: Path) -> AdminToken | None:
 
 
 def _generated(file: Path) -> AdminToken:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     value = secrets.token_urlsafe(32)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as target:
@@ -86,7 +86,8 @@ class Guard:
         token: The admin token; None = nobody is asked for one.
         hosts: Names under which the gateway may be addressed, besides this machine's loopback names:
             a web page that points its own name at this machine gets no answer (DNS rebinding).
-        origins: Web pages that may send requests which change something, besides the gateway's own.
+        origins: Where nobody is asked for a token, the web pages that may send requests which change
+            something, besides the gateway's own. A page that has the token was given it.
     """
 
     def __init__(
@@ -124,12 +125,12 @@ class Guard:
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
             return 421, "This gateway is not addressed by that name: see gateway.allowed_hosts."
-        if self._is_foreign(scope["method"], headers):
+        if self._token is None and self._is_foreign(scope["method"], headers):
             return 403, "This web page may not call the gateway: see gateway.cors_origins."
         if scope["path"] not in OPEN_PATHS and (refusal := self._without_token(headers)):
             return refusal
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length[:20]) > self._max_body_bytes:
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > self._max_body_bytes:
             return 413, f"The request body is larger than {self._max_body_bytes:,} bytes."
         return None
 

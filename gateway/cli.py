@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import os
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +33,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 1
+    finally:
+        _let_go_of_closed_pipes()
+
+
+def _let_go_of_closed_pipes() -> None:
+    """Drop output that nobody reads any more, so that the exit code tells of the command and not of the pipe."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -99,7 +99,7 @@ def configure(
     redact = Redaction(secrets)
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = logging.FileHandler(file, encoding="utf-8")
     is_console = style == "console" or (
         style == "auto" and (file is not None or sys.stderr.isatty())

@@ -3,6 +3,7 @@
 import logging
 import socket
 import sys
+from contextlib import suppress
 
 import anyio
 from fastapi import FastAPI
@@ -74,5 +75,7 @@ def _report(services: Services, port: int, token: AdminToken | None, *, has_chat
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print, if anybody still reads: a closed pipe is no reason to stop serving."""
+    with suppress(OSError):
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 import argparse
 import importlib
-import logging
+import os
 import sys
 from functools import partial
 
@@ -33,8 +33,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _wants_chat(config: Config) -> bool:
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and _is_in_front()
     return is_terminal and config.bots.terminal.enabled and not banner.has_platform(config)
+
+
+def _is_in_front() -> bool:
+    """Return whether this process may read the terminal: one in the background would be halted by it."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return True
 
 
 def _configure_logs(config: Config, secrets: frozenset[str], *, to_file: bool) -> None:
@@ -46,5 +54,3 @@ def _configure_logs(config: Config, secrets: frozenset[str], *, to_file: bool) -
             f"{config.log_file}: cannot be written ({error.strerror}):"
             " correct the folder's rights, or set PARLEY_HOME to another folder"
         ) from None
-    for warning in config.warnings:
-        logging.getLogger(__name__).warning("%s", warning)

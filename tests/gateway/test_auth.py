@@ -127,9 +127,13 @@ async def test_only_known_host_names_are_answered(host: str, status: int) -> Non
 )
 async def test_foreign_pages_change_nothing(method: str, origin: str | None, status: int) -> None:
     guard = Guard(APP, token=None, origins=["https://chat.example.org"])
+    headers = {"Origin": origin} if origin is not None else {}
     async with client(guard) as page:
-        headers = {"Origin": origin} if origin is not None else {}
         assert (await page.request(method, "/api/x", headers=headers)).status_code == status
+    async with client(Guard(APP, token="secret-token")) as page:
+        trusted = {"X-Api-Key": "secret-token", **headers}
+        assert (await page.request(method, "/api/x", headers=trusted)).status_code == 200
+        assert (await page.request(method, "/api/x", headers=headers)).status_code == 401
 
 
 async def test_allowed_pages_get_cors_headers_and_others_none() -> None:
@@ -163,8 +167,9 @@ async def test_large_bodies_are_refused_announced_or_not() -> None:
         assert announced.status_code == 413
         streamed = await operator.post("/api/x", content=pieces())
         assert streamed.status_code == 413
-        odd = await operator.post("/api/x", content=b"x", headers={"Content-Length": "-1"})
-        assert odd.status_code == 413
+        for length in (b"-1", b"\xb2", b"1e9"):
+            odd = await operator.post("/api/x", content=b"x", headers=[(b"content-length", length)])
+            assert odd.status_code == 413
 
 
 async def test_every_route_but_health_needs_the_token(tmp_path: Path) -> None:
@@ -191,6 +196,7 @@ def test_a_generated_token_is_kept_for_the_user_alone(tmp_path: Path) -> None:
     assert first.generated
     assert len(first.value) >= 32
     assert stat.S_IMODE(config.token_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(config.home.stat().st_mode) == 0o700
     again = admin_token(config)
     assert again is not None
     assert (again.value, again.generated) == (first.value, False)

@@ -212,3 +212,37 @@ async def test_no_chat_leaves_the_terminal_to_the_log(tmp_path: Path) -> None:
         with anyio.fail_after(STOP_WITHIN_S):
             assert await process.wait() == 0
     assert not (tmp_path / "home" / "parley.log").exists()
+
+
+async def test_nobody_reading_the_output_does_not_stop_it(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = await anyio.open_process(
+        [sys.executable, "-m", "gateway", "serve"],
+        stdin=None,
+        stdout=writing,
+        stderr=writing,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+    )
+    os.close(writing)
+    async with process, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        try:
+            with anyio.fail_after(30):
+                while not await is_healthy(client):  # noqa: ASYNC110 - another process
+                    await anyio.sleep(0.05)
+            process.terminate()
+            with anyio.fail_after(STOP_WITHIN_S):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def is_healthy(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx.TransportError:
+        return False
