@@ -1,0 +1,178 @@
+"""`parley chat` and `parley serve` at a real terminal: what a person types, sees, and how they get out."""
+
+import os
+import pty
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import yaml
+from anyio.abc import Process
+
+from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.journeys.house import ROOT, STOP_WITHIN_S, free_port, serving, with_model
+
+PROMPT, CTRL_C, CTRL_D = "you> ", "\x03", "\x04"
+FILE = "/mnt/user-data/outputs/notes.txt"
+# The program gets the terminal as its controlling one: only then Ctrl-C is a signal.
+AS_A_SHELL_DOES = "import os, sys; os.login_tty(0); os.execv(sys.executable, sys.argv[1:])"
+
+
+class Terminal:
+    """A person at a terminal of 80 columns; `read` is what was printed since `sees` found something."""
+
+    def __init__(self, descriptor: int, process: Process) -> None:
+        self._descriptor = descriptor
+        self._process = process
+        self.read = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    async def sees(self, *texts: str, within_s: float = 20.0) -> str:
+        """Read until the texts were printed, one after the other; return all that was printed till then."""
+        seen = ""
+        for text in texts:
+            with anyio.move_on_after(within_s):
+                while text not in self.read:
+                    await self._more()
+            assert text in self.read, f"no {text!r} in {seen + self.read!r}"
+            before, found, self.read = self.read.partition(text)
+            seen += before + found
+        return seen
+
+    async def leaves(self) -> int:
+        """Wait for the program's end; return its exit code."""
+        with anyio.fail_after(STOP_WITHIN_S):
+            return await self._process.wait()
+
+    async def _more(self) -> None:
+        await anyio.wait_readable(self._descriptor)
+        try:
+            self.read += os.read(self._descriptor, 65536).decode("utf-8", "replace")
+        except OSError as error:  # EIO: the program has ended
+            raise AssertionError(f"ended after {self.read!r}") from error
+
+
+@asynccontextmanager
+async def at_a_terminal(config: Path, home: Path, *arguments: str) -> AsyncIterator[Terminal]:
+    """Run `parley ...` at a terminal of its own."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "gateway", *arguments, "--config", str(config)]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(config.parent),
+        "PARLEY_HOME": str(home),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": str(ROOT),
+        "TERM": "xterm",
+    }
+    try:
+        process = await anyio.open_process(
+            [sys.executable, "-c", AS_A_SHELL_DOES, *program],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=config.parent,
+            env=environment,
+        )
+        os.close(theirs)
+        async with process:
+            try:
+                yield Terminal(ours, process)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+    finally:
+        os.close(ours)
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **config}))
+    return file
+
+
+def answer(request: ModelRequest) -> Reply:
+    """Hang when told to, write a file when told to, else echo."""
+    said, last = request.last_user_text, request.messages[-1]
+    if said == "hang":
+        return Reply(text="one two three", hang_after=2)
+    if said == "file" and last["role"] != "tool":
+        args = {"description": "write", "path": FILE, "content": "important"}
+        return Reply(calls=(Call("write_file", args, id="w1"),))
+    if said == "file" and last["tool_call_id"] == "w1":
+        return Reply(calls=(Call("present_files", {"filepaths": [FILE]}, id="p1"),))
+    return Reply(text=f"You said: {said}")
+
+
+async def test_chat_with_the_running_service(tmp_path: Path) -> None:
+    async with FakeModelServer(answer=answer) as model:
+        async with serving(tmp_path, with_model(model.base_url), "terminal") as service:
+            async with at_a_terminal(service.config, service.home, "chat") as terminal:
+                await terminal.sees("/help", PROMPT)
+                await _talk(terminal, model)
+                await _get_a_file(terminal)
+                terminal.type(CTRL_D)
+                assert await terminal.leaves() == 0
+            async with at_a_terminal(service.config, service.home, "chat") as terminal:
+                await terminal.sees(PROMPT)
+                terminal.type("hang\n")
+                await terminal.sees("one two")
+                terminal.type(CTRL_C)
+                assert await terminal.leaves() == 0
+            assert service.running
+        assert "Traceback" not in service.log.read_text()
+
+
+async def _talk(terminal: Terminal, model: FakeModelServer) -> None:
+    terminal.type("hello\n")
+    await terminal.sees("You said: hello", PROMPT)
+    terminal.type("hang\n")
+    await terminal.sees("one two")
+    terminal.type("/stop\n")
+    await terminal.sees("Stopped", PROMPT)
+    await model.until(lambda m: m.requests[-1].closed_by_client)
+    terminal.type("/help\n")
+    await terminal.sees("Available commands:", "/new", PROMPT)
+    terminal.type("weiter, 你好 👋\n")
+    await terminal.sees("You said: weiter, 你好 👋", PROMPT)
+
+
+async def _get_a_file(terminal: Terminal) -> None:
+    terminal.type("file\n")
+    shown = await terminal.sees("You said: file", "[file] notes.txt -> ", "\n")
+    saved = shown.rpartition("-> ")[2].strip()
+    assert await anyio.Path(saved).read_text() == "important"
+    await terminal.sees(PROMPT)
+
+
+async def test_chat_with_nothing_running_is_left_by_ctrl_c(tmp_path: Path) -> None:
+    async with FakeModelServer(answer=answer) as model:
+        config = write_config(
+            tmp_path, {**with_model(model.base_url), "channels": {"drain_s": 0.2}}
+        )
+        async with at_a_terminal(config, tmp_path / "home", "chat") as terminal:
+            await terminal.sees(PROMPT)
+            terminal.type("hello\n")
+            await terminal.sees("You said: hello", PROMPT)
+            terminal.type("hang\n")
+            await terminal.sees("one two")
+            terminal.type(CTRL_C)
+            assert await terminal.leaves() == 0
+            assert "Traceback" not in terminal.read
+
+
+async def test_serve_at_a_terminal_is_a_chat_at_once(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with at_a_terminal(config, tmp_path / "home", "serve") as terminal:
+        await terminal.sees("http://127.0.0.1:", "demo", PROMPT)
+        terminal.type("write a file a.txt saying hi\n")
+        await terminal.sees("[file] a.txt -> ", PROMPT)
+        terminal.type(CTRL_C)
+        rest = await terminal.sees("Stopping")
+        assert "Traceback" not in rest
+        assert await terminal.leaves() == 0
