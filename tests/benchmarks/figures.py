@@ -1,0 +1,70 @@
+"""What a benchmark tells: figures with their bars, and how they are printed."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_WIDTHS = (66, 18, 14, 8)
+
+
+class Figure(NamedTuple):
+    """One measured number.
+
+    Attributes:
+        what: What was measured.
+        value: The number.
+        unit: Its unit.
+        bar: What SPEC 8 asks, as "< 1.5" or ">= 300"; "" where it asks nothing.
+        peers: What others do, with the source.
+    """
+
+    what: str
+    value: float
+    unit: str
+    bar: str = ""
+    peers: str = ""
+
+
+def verdict(figure: Figure) -> str:
+    """Return whether the bar is met; "" without a bar.
+
+    >>> [verdict(Figure("", value, "s", bar)) for value, bar in [(1, "< 1"), (1, "<= 1"), (2, ">= 1"), (2, "")]]
+    ['MISSED', 'met', 'met', '']
+    """
+    found = re.fullmatch(r"(<=|>=|<|>|=) ([\d.,]+)", figure.bar)
+    if found is None:
+        return ""
+    sign, limit = found[1], float(found[2].replace(",", ""))
+    kept = {
+        "<": figure.value < limit,
+        "<=": figure.value <= limit,
+        ">": figure.value > limit,
+        ">=": figure.value >= limit,
+        "=": figure.value == limit,
+    }[sign]
+    return "met" if kept else "MISSED"
+
+
+def line(figure: Figure) -> str:
+    """Return one row of the table."""
+    value = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:,.2f}"
+    cells = (figure.what, f"{value} {figure.unit}", figure.bar, verdict(figure))
+    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+    return f"{' '.join(padded)} {figure.peers}".rstrip()
+
+
+def head() -> str:
+    """Return the table's head."""
+    names = ("what", "figure", "bar", "verdict")
+    padded = (name.ljust(width) for name, width in zip(names, _WIDTHS, strict=True))
+    return f"{' '.join(padded)} peers"
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value that `share` of all values do not exceed.
+
+    >>> percentile(range(1, 101), 0.99), percentile([3.0], 0.99)
+    (99, 3.0)
+    """
+    ordered = sorted(values)
+    return ordered[max(0, min(len(ordered) - 1, round(share * len(ordered)) - 1))]

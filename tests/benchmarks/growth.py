@@ -1,0 +1,99 @@
+"""A long conversation: what its turns cost as it grows, in time and on disk, through the real lead agent."""
+
+import statistics
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import httpx
+import yaml
+
+from tests.benchmarks.figures import Figure
+from tests.gateway.composed import composed
+
+TURNS = 400
+EARLY = range(6, 15)
+LATE = range(TURNS - 9, TURNS)
+SIZED_AT = 200
+QUESTION = "Please tell me once more what you know of the matter, in about a hundred words. " * 4
+
+CONFIG = {
+    "models": [
+        {"name": "demo", "use": "agent.models.demo:DemoChatModel", "model": "d", "delay_s": 0}
+    ]
+}
+
+
+def run() -> list[Figure]:
+    """Measure and return the figures."""
+    return anyio.run(_measure)
+
+
+async def _measure() -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        home = Path(folder)
+        async with composed(home, yaml.safe_dump(CONFIG)) as house:
+            times, cpus, sizes = await _talk(house.client, home / "home")
+    early_cpu, late_cpu = (statistics.median(cpus[n] for n in turns) for turns in (EARLY, LATE))
+    early, late = (statistics.median(times[n] for n in turns) for turns in (EARLY, LATE))
+    return [
+        Figure("thread growth: turn 400 / turn 10, time", late / early, "x", "<= 1.5"),
+        Figure("thread growth: turn 400 / turn 10, CPU", late_cpu / early_cpu, "x"),
+        Figure("thread growth: turn 10", early * 1000, "ms", "", "DeerFlow's lead agent 56 ms"),
+        Figure("thread growth: turn 400", late * 1000, "ms"),
+        Figure(
+            "thread growth: database a turn, 200 turns",
+            (sizes[1] - sizes[0]) / 1000 / SIZED_AT,
+            "KB",
+            "<= 30",
+            "LangGraph's own saver 289 KB (unpruned)",
+        ),
+        Figure(
+            "thread growth: database a turn, 400 turns",
+            (sizes[2] - sizes[0]) / 1000 / TURNS,
+            "KB",
+        ),
+    ]
+
+
+async def _talk(
+    client: httpx.AsyncClient, home: Path
+) -> tuple[list[float], list[float], list[int]]:
+    """Return each turn's wall and CPU seconds, and the bytes on disk at the start, at SIZED_AT and at the end."""
+    await _turn(client, await _thread(client))
+    thread_id = await _thread(client)
+    times: list[float] = []
+    cpus: list[float] = []
+    sizes = [_size(home)]
+    for number in range(TURNS):
+        began, cpu = time.perf_counter(), time.process_time()
+        await _turn(client, thread_id)
+        times.append(time.perf_counter() - began)
+        cpus.append(time.process_time() - cpu)
+        if number + 1 in (SIZED_AT, TURNS):
+            sizes.append(_size(home))
+    return times, cpus, sizes
+
+
+async def _thread(client: httpx.AsyncClient) -> str:
+    thread: dict[str, Any] = (await client.post("/api/threads", json={})).json()
+    return str(thread["thread_id"])
+
+
+async def _turn(client: httpx.AsyncClient, thread_id: str) -> None:
+    body = {
+        "assistant_id": "lead_agent",
+        "input": {"messages": [{"role": "human", "content": QUESTION}]},
+        "durability": "sync",
+    }
+    answer = await client.post(f"/api/threads/{thread_id}/runs/wait", json=body, timeout=60)
+    answer.raise_for_status()
+    last = answer.json()["messages"][-1]
+    if last["type"] != "ai" or "You said" not in last["content"]:
+        raise RuntimeError(f"not an answer: {last}")
+
+
+def _size(home: Path) -> int:
+    return sum(file.stat().st_size for file in home.glob("*.db*"))
