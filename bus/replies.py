@@ -74,9 +74,8 @@ class Fold:
     def reply(self) -> Reply:
         """Return the answer of a run that succeeded."""
         said = turn_messages(self._values, self._message_id)
-        return Reply(
-            markdown=answer_text(said) or self.text or NO_ANSWER, artifacts=presented_files(said)
-        )
+        spoken = self.text if _is_readable(self.text) else NO_ANSWER
+        return Reply(markdown=answer_text(said) or spoken, artifacts=presented_files(said))
 
     def _speak(self, chunk: MessageChunk) -> bool:
         if not chunk.text:
@@ -123,9 +122,18 @@ def answer_text(said: Sequence[Message]) -> str:
     """Return the last words of a turn: a clarification question, or the last AI message that has text."""
     for message in reversed(said):
         is_ai = str(message.get("type")).lower().startswith("ai") and not _hidden(message)
-        if (is_ai or _is_question(message)) and (text := text_of(message).strip()):
-            return text
+        if (is_ai or _is_question(message)) and _is_readable(text := text_of(message)):
+            return text.strip()
     return ""
+
+
+def _is_readable(text: str) -> bool:
+    r"""Tell whether a text holds anything to read: more than blanks, controls and zero-width characters.
+
+    >>> _is_readable(" a "), _is_readable(" \n\x00\u200b\ud800")
+    (True, False)
+    """
+    return any(char.isprintable() and not char.isspace() for char in text)
 
 
 def presented_files(said: Sequence[Message]) -> tuple[str, ...]:

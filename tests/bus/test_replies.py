@@ -52,6 +52,14 @@ def test_the_state_has_the_last_word() -> None:
     assert fold.reply().markdown == "Hallo!"
 
 
+@pytest.mark.parametrize("text", ["", " \n ", "\u200b\ufeff", "\x00", "\ud800"])
+def test_an_answer_in_which_there_is_nothing_to_read_is_told(text: str) -> None:
+    fold = Fold("h")
+    fold.add(delta(text))
+    fold.add(Snapshot({"messages": [human("q", "h"), ai(text)]}))
+    assert fold.reply().markdown == NO_ANSWER
+
+
 def test_only_what_follows_our_message_counts() -> None:
     state = {"messages": [human("1", "h1"), ai("one", "a1"), human("2", "h2")]}
     fold = Fold("h2")
