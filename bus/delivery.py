@@ -117,8 +117,8 @@ class Delivery:
 
     def notify(self, key: ConversationKey) -> None:
         """Say that rows of this conversation may be due. Cheap; call it after every commit of deliveries."""
-        if self._tasks is None:
-            return
+        if self._tasks is None or key.channel not in self.adapters:
+            return  # rows of a channel that is off wait until it is on again
         lane = self._lanes.get(key)
         if lane is not None:
             lane.set()
@@ -216,10 +216,7 @@ class Delivery:
     async def _advance(self, row: DeliveryRow) -> None:
         """Bring the first open row of a lane one step further."""
         body = decode_delivery(row.body)
-        adapter = self.adapters.get(body.channel)
-        if adapter is None:
-            await self._fail(row, body, f"The channel {body.channel} is not configured.")
-            return
+        adapter = self.adapters[row.conversation.channel]
         if (wait := row.not_before - self._now()) > 0:
             await anyio.sleep(wait)
         try:

@@ -1,6 +1,7 @@
 """One accepted message: a command's handler at once, or the mailbox of its conversation."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 from anyio.abc import TaskGroup
@@ -20,6 +21,7 @@ class Router:
 
     Args:
         tasks: Owns the commands' tasks.
+        channels: The channels that run. What an earlier process left of another one waits until it is on again.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class Router:
         conversations: Conversations,
         commands: Commands,
         mailboxes: Mailboxes,
+        channels: Collection[str],
     ) -> None:
         self._tasks = tasks
         self._inbox = inbox
         self._conversations = conversations
         self._commands = commands
         self._mailboxes = mailboxes
+        self._channels = channels
         self._running: set[int] = set()
 
     def route(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
@@ -60,7 +64,9 @@ class Router:
         # Whoever holds a row now may finish it while the journal is read.
         busy = self._held()
         for row in await self._inbox.unfinished():
-            if row.id in busy or (older_than is not None and row.received_at > older_than):
+            if row.id in busy or row.key.channel not in self._channels:
+                continue
+            if older_than is not None and row.received_at > older_than:
                 continue
             former = await self._former_thread(row)
             if row.id not in self._held():

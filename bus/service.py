@@ -262,6 +262,7 @@ def _router(
         conversations=shelves.conversations,
         commands=commands,
         mailboxes=mailboxes,
+        channels=site.adapters.keys(),
     )
 
 

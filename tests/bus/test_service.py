@@ -518,3 +518,21 @@ async def test_steering_is_announced_as_not_available(
         await home.say("hi")
         await home.reads("Hello you")
     assert caplog.text.count("steer is not available") == 1
+
+
+async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) -> None:
+    """Switched off between two starts: neither its messages nor its answers are given up."""
+    broken = FakePlatform("fake")
+    broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)
+    async with house(tmp_path, platform=broken) as home:
+        await home.say("owed", chat="a")
+        await until(lambda: "send" in broken.calls)
+        home.server.scripts.append(hanging())
+        await home.say("unanswered", chat="b")
+        await home.runs(2)
+    async with house(tmp_path, platform=FakePlatform("other")) as home:
+        assert [row.state for row in await home.bus.outbox.listing()] == ["pending"]
+        assert len(await home.bus.inbox.unfinished()) == 1
+        assert home.platform.calls == []
+    async with house(tmp_path, platform=FakePlatform("fake")) as home:
+        await until(lambda: bool(home.platform.texts))
