@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import isMdAsciiPunct, isPunctChar
@@ -66,6 +67,22 @@ def delimiters(source: str, start: int, end: int) -> tuple[bool, bool]:
     )
 
 
+class _Outline(StateBlock):
+    """Keeps the top-level tokens and their list items; the others (half a million, of tiny items) go."""
+
+    _gone: Token | None = None
+
+    @override
+    def push(self, ttype: str, tag: str, nesting: Literal[-1, 0, 1]) -> Token:
+        level = self.level - (nesting < 0)
+        if level == 0 or (level == 1 and ttype == "list_item_open"):
+            return super().push(ttype, tag, nesting)
+        self.level += nesting
+        if self._gone is None:
+            self._gone = Token(ttype, tag, nesting)
+        return self._gone
+
+
 class _InlineState(StateInline):
     @override
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
@@ -125,3 +142,11 @@ class Parser:
 def block_tokens(markdown: str) -> Sequence[Token]:
     """Parse the block structure alone."""
     return Parser().blocks(markdown)
+
+
+def outline(markdown: str) -> Sequence[Token]:
+    """Parse cleaned Markdown to its top-level tokens and, of top-level lists, the items' openings."""
+    engine = _engine()
+    state = _Outline(markdown, engine, {}, [])
+    engine.block.tokenize(state, state.line, state.lineMax)
+    return state.tokens

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from bots.text.bisect import Answer, Fits, Gauge, Wrap, chop, longest
 from bots.text.characters import clean
-from bots.text.engine import block_tokens
+from bots.text.engine import outline
 from bots.text.prose import cut_prose
 
 _DEPTH = 6
@@ -62,7 +62,7 @@ def split(markdown: str, fits: Fits) -> list[str]:
 
 def _chunks(text: str) -> list[_Chunk]:
     tops: list[tuple[str, int, list[int]]] = []
-    for token in block_tokens(text):
+    for token in outline(text):
         start = token.map[0] if token.map else 0
         if token.level == 0 and token.nesting >= 0:
             tops.append((token.type, start, []))

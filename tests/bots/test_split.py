@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.text.bisect import Fits
+from bots.text.bisect import Fits, Load
 from bots.text.markdown import parse
 from bots.text.split import split
 from bots.text.tree import CodeBlock, Table, walk
@@ -95,6 +95,31 @@ def test_the_number_of_questions_grows_with_the_pieces() -> None:
     pieces = split("Some words and **more of them** here. " * 10_500, fits)
     assert len(pieces) < 115
     assert calls < 14 * len(pieces)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "Some words and **more of them** here. ",
+        "- an *item* of a list\n",
+        "> a quoted line\n",
+        "# Head\n\nText below it.\n\n",
+        "```\nx = 1\n```\n\n",
+    ],
+)
+def test_an_answer_that_says_how_full_a_message_is_saves_questions(block: str) -> None:
+    for size in (20_000, 80_000):
+        asked: list[int] = []
+
+        def fits(piece: str, asked: list[int] = asked) -> Load:
+            asked.append(len(piece))
+            return Load(share=len(piece) / 2_000)
+
+        pieces = split(block * (size // len(block)), fits)
+        assert all(len(piece) <= 2_000 for piece in pieces)
+        assert len(pieces) <= size / 2_000 * 1.4 + 1
+        assert len(asked) <= 1.5 * len(pieces) + 8
+        assert sum(asked) <= 3 * size
 
 
 @pytest.mark.parametrize("name", HOSTILE)
