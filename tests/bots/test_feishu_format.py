@@ -54,7 +54,7 @@ def test_partial_text_is_closed() -> None:
 
 
 def test_every_prefix_renders() -> None:
-    for end in range(len(SAMPLE)):
+    for end in range(0, len(SAMPLE), 2):
         assert not LIVE.search(render(SAMPLE[:end], partial=True))
 
 
@@ -69,10 +69,10 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name: str) -> None:
-    assert not LIVE.search(render(HOSTILE[name][:14_000], partial=True))
+    assert not LIVE.search(render(HOSTILE[name][:6_000], partial=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
     assert not LIVE.search(render(markdown))

@@ -137,7 +137,7 @@ def test_every_limit(limit: int) -> None:
         assert all(any(word in piece for piece in pieces) for word in words)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(documents, st.integers(min_value=1, max_value=120))
 def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
     pieces = split(markdown, within(limit))
@@ -148,7 +148,7 @@ def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
         assert word in joined or "|" in markdown or "```" in markdown or limit < 40
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(prose, st.integers(min_value=3, max_value=120))
 def test_prose_loses_nothing(markdown: str, limit: int) -> None:
     assert letters("".join(split(markdown, within(limit)))) == letters(markdown)

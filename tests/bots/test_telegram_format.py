@@ -99,13 +99,13 @@ def test_limits() -> None:
 
 
 def test_every_prefix_renders() -> None:
-    for end in range(len(SAMPLE)):
+    for end in range(0, len(SAMPLE), 2):
         check(render(SAMPLE[:end]))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name: str) -> None:
-    check(render(HOSTILE[name][:14_000]))
+    check(render(HOSTILE[name][:6_000]))
 
 
 def test_pieces_of_a_long_text_fit() -> None:
@@ -117,7 +117,7 @@ def test_pieces_of_a_long_text_fit() -> None:
         assert utf16_length(message.text) <= 4_096
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
     check(render(markdown))
