@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -34,13 +34,18 @@ class Live:
         self._delivery = delivery
         self._row = row
         self._inbound = inbound
-        self._text = ""
+        self._text: Callable[[], str] = str
         self._changed = anyio.Event()
         self._shown: dict[int, str] = {}
+        self._ids: dict[int, MessageId] = {}
         self.cards = 0
 
-    def show(self, text: str) -> None:
-        """Set the text to show; returns at once, what was not shown yet is skipped."""
+    def show(self, text: Callable[[], str]) -> None:
+        """Say that there is more to show; returns at once, what was not shown yet is skipped.
+
+        `text` gives the text when its time has come: putting it together for every token would make a long
+        answer cost the square of its length.
+        """
         self._text = text
         self._changed.set()
 
@@ -59,12 +64,25 @@ class Live:
             return
         while True:
             await self._changed.wait()
-            self._changed = anyio.Event()
-            for index, part in enumerate(await _parts(adapter, self._text)):
-                if index >= self.cards:
-                    await self._open_card()
-                if self._shown.get(index) != part and not await self._patch(adapter, index, part):
-                    return
+            growing = self.cards - 1
+            if not await self._paced(growing) or not await self._renew(adapter, growing):
+                return
+
+    async def _renew(self, adapter: Patches, growing: int) -> bool:
+        """Bring all cards up to date, that of index `growing` at once; return False when that cannot be done."""
+        # Only now the text is read: what was said while the card waited for its time goes along.
+        self._changed = anyio.Event()
+        channel = self._delivery.adapters[self._row.key.channel]
+        for index, part in enumerate(await _parts(channel, self._text())):
+            if index >= self.cards:
+                await self._open_card()
+            if self._shown.get(index) == part:
+                continue
+            if index != growing and not await self._paced(index):
+                return False
+            if not await self._patch(adapter, index, part):
+                return False
+        return True
 
     async def _open_card(self) -> None:
         body = TextDelivery(
@@ -78,23 +96,28 @@ class Live:
         new = NewDelivery(key=key, conversation=self._row.key, body=encode_delivery(body))
         await self._delivery.owe(self._row.key, [new])
 
-    async def _patch(self, adapter: Patches, index: int, part: str) -> bool:
-        """Bring one card up to date; return False when this turn's cards cannot be patched any more."""
+    async def _paced(self, index: int) -> bool:
+        """Wait until a card may be patched; return False when this turn's cards cannot be patched any more."""
         card = await self._delivery.settled(card_key(self._row, index))
         if card is None or not card.platform_id:
             return False
+        self._ids[index] = MessageId(card.platform_id)
+        lane = (f"{self._row.key.channel}:card", card.platform_id)
+        await self._delivery.pacer.turn(lane, self._interval_s)
+        return True
+
+    async def _patch(self, adapter: Patches, index: int, part: str) -> bool:
+        """Bring a card whose time has come up to date; return False when no card can be patched any more."""
         place, interval = self._inbound.place, self._interval_s
-        await self._delivery.pacer.turn(
-            (f"{self._row.key.channel}:card", card.platform_id), interval
-        )
         started = time.monotonic()
         try:
             # Shielded: a patch that is out must have arrived before the final one is sent after it.
             with anyio.move_on_after(PATCH_DEADLINE_S, shield=True):
-                await adapter.patch(place, MessageId(card.platform_id), part, final=False)
+                await adapter.patch(place, self._ids[index], part, final=False)
             self._shown[index] = part
         except DeliveryError as error:
-            log.info("patch of %s skipped: %s", card.key, error.user_message)
+            key = card_key(self._row, index)
+            log.info("patch of %s skipped: %s", key, error.user_message)
             self._changed.set()
             spent = time.monotonic() - started
             await anyio.sleep(max(interval, (error.retry_after_s or 0.0) - spent))

@@ -57,7 +57,11 @@ class Fold:
 
     @property
     def text(self) -> str:
-        """What is to be shown now: the message being spoken."""
+        """What is to be shown now: the message being spoken. Costs its length; not for every token."""
+        return self.said()
+
+    def said(self) -> str:
+        """Return `text`, for those who read it later."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""

@@ -241,7 +241,7 @@ class Turns:
                 attempt.run_id = part.run_id
                 await self._inbox.note_run(attempt.row.id, part.run_id)
             if fold.add(part):
-                shown.show(fold.text)
+                shown.show(fold.said)
         return await self._conclude(attempt, fold)
 
     async def _parts(self, attempt: "_Attempt", fold: Fold) -> AsyncIterator[RunPart]:

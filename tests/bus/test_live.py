@@ -1,0 +1,109 @@
+"""The growing card: always the latest words, and no work for words that nobody gets to see."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+
+from bus.delivery import Delivery
+from bus.live import Live, live
+from bus.messages import Inbound, Place, Sender, encode_inbound
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.inbox import Inbox, InboxRow, NewInbox
+from store.outbox import Origins, Outbox
+from tests.fakes.platform import CardPlatform
+
+KEY = ConversationKey(channel="cards", workspace="w", chat="c")
+INTERVAL_S = 0.1
+
+
+@asynccontextmanager
+async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Live]:
+    """Show a turn that runs."""
+    inbound = Inbound(
+        event_id="e1",
+        message_id="e1",
+        key=KEY,
+        place=Place(chat="c", reply_to="e1"),
+        sender=Sender(user_id="u"),
+        text="hi",
+        private=True,
+        addressed=True,
+    )
+    async with (
+        Database.open(StoreConfig(), home) as database,
+        httpx.AsyncClient(base_url="http://127.0.0.1:9") as gateway,
+    ):
+        delivery = Delivery(
+            adapters={platform.name: platform},
+            outbox=Outbox(database),
+            origins=Origins(database),
+            gateway=gateway,
+        )
+        new = NewInbox(
+            key=KEY,
+            event_id="e1",
+            message_id="e1",
+            kind="chat",
+            body=encode_inbound(inbound),
+            received_at=1.0,
+        )
+        row = await Inbox(database).accept(new, cap=20)
+        assert isinstance(row, InboxRow)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(delivery.run)
+            async with live(delivery, row, inbound) as shown:
+                yield shown
+            tasks.cancel_scope.cancel()
+
+
+async def frames(platform: CardPlatform, count: int) -> list[str]:
+    with anyio.fail_after(5):
+        while len(platform.frames) < count:
+            await platform.changed.wait()
+    return [text for _, text, _ in platform.frames]
+
+
+async def test_what_is_said_while_a_card_waits_for_its_time_goes_along(tmp_path: Path) -> None:
+    platform = CardPlatform(patch_interval_s=INTERVAL_S)
+    async with showing(platform, tmp_path) as shown:
+        shown.show(lambda: "one")
+        assert await frames(platform, 1) == ["one"]
+        shown.show(lambda: "one two")
+        await anyio.sleep(INTERVAL_S / 5)  # the patch has been asked for, and waits for its time
+        shown.show(lambda: "one two three")
+        assert await frames(platform, 2) == ["one", "one two three"]
+
+
+async def test_only_a_text_that_is_shown_is_put_together(tmp_path: Path) -> None:
+    platform, read = CardPlatform(patch_interval_s=INTERVAL_S), 0
+
+    def text() -> str:
+        nonlocal read
+        read += 1
+        return "words " * read
+
+    async with showing(platform, tmp_path) as shown:
+        for _ in range(1000):
+            shown.show(text)
+        await frames(platform, 1)
+        assert read == 1
+
+
+async def test_words_beyond_a_card_open_the_next_and_the_first_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    platform = CardPlatform(patch_interval_s=0.01)
+    async with showing(platform, tmp_path) as shown:
+        shown.show(lambda: "a" * 300)
+        await frames(platform, 1)
+        shown.show(lambda: "a" * 400 + "b" * 100)
+        await frames(platform, 3)
+        shown.show(lambda: "a" * 400 + "b" * 200)
+        texts = await frames(platform, 4)
+    assert texts == ["a" * 300, "a" * 400, "b" * 100, "b" * 200]
+    assert [message.text for message in platform.shown] == ["a" * 400, "b" * 200]
