@@ -99,6 +99,7 @@ class Delivery:
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._settled: dict[str, anyio.Event] = {}
         self._attempts: set[anyio.CancelScope] = set()
+        self._in_flight: dict[anyio.Event, tuple[str, str]] = {}
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -130,6 +131,13 @@ class Delivery:
         """Wait until no lane has anything due (used when stopping; bounded by the caller)."""
         while self._lanes:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
+
+    async def recorded(self, channel: str, chat: str, *, within_s: float) -> None:
+        """Wait until what is being sent to a chat now is recorded: a reply to it may be here before that."""
+        under_way = [done for done, place in self._in_flight.items() if place == (channel, chat)]
+        with anyio.move_on_after(within_s):
+            for done in under_way:
+                await done.wait()
 
     async def owe(self, key: ConversationKey, deliveries: Sequence[NewDelivery]) -> None:
         """Commit deliveries that do not belong to an inbox row's end, and start on them."""
@@ -240,11 +248,15 @@ class Delivery:
         deadline = anyio.current_time() + SEND_DEADLINE_S
         with anyio.CancelScope(shield=True, deadline=deadline) as scope:
             self._attempts.add(scope)
+            done = anyio.Event()
+            self._in_flight[done] = chat
             try:
                 message = await self._send(row, body, adapter)
                 await self._record(row, message, uncertain=row.error == REPEATED)
             finally:
                 self._attempts.discard(scope)
+                del self._in_flight[done]
+                done.set()
         if scope.cancelled_caught:
             raise DeliveryError("no answer in time", retryable=True, ambiguous=True)
         await self._close(row, body)

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 COMMIT_S = 10.0
 """How long a commit may take. A caller that gives up earlier does not undo it: what is kept is handed over."""
 
+RECORDED_S = 1.0
+"""How long a reply to an unknown message waits for the sends under way in its chat, of which it may answer one."""
+
 BURST_S = 60.0
 """A person whose messages are refused is told once in this time, seconds."""
 
@@ -92,6 +95,9 @@ class BusIntake(Intake):
         self._admitted += 1
         try:
             clean = cleaned(inbound)
+            if clean.replies_to and not await self._answers_known(clean):
+                key = clean.key
+                await self._delivery.recorded(key.channel, clean.place.chat, within_s=RECORDED_S)
             reason = await self._decided(clean)
             if reason is Reason.PAIRING:
                 await self._ask_to_pair(clean)
@@ -139,13 +145,17 @@ class BusIntake(Intake):
         """Return whether a message answers one of a conversation in which the bot takes part."""
         if not inbound.replies_to:
             return False
-        for message_id in inbound.replies_to:
-            if await self._shelves.origins.topic_of(inbound.key, message_id) is not None:
-                return True
-        return (
+        return await self._answers_known(inbound) or (
             bool(inbound.key.topic)
             and await self._shelves.conversations.find(inbound.key) is not None
         )
+
+    async def _answers_known(self, inbound: Inbound) -> bool:
+        """Return whether a message replies to one that holds a conversation together."""
+        for message_id in inbound.replies_to:
+            if await self._shelves.origins.topic_of(inbound.key, message_id) is not None:
+                return True
+        return False
 
     async def _accepted(self, inbound: Inbound) -> Reason:
         """Commit a message and hand it over, also if the caller goes away meanwhile."""

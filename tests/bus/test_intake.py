@@ -2,23 +2,26 @@
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from bus.cleaning import cleaned
 from bus.commands import COMMANDS, Parsed, parse
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
-from bus.messages import Inbound, decode_inbound, encode_inbound
+from bus.messages import Inbound, MessageId, Place, decode_inbound, encode_inbound
 from bus.ports import Reason
 from store.database import Transaction
 from store.errors import Unavailable
 from store.inbox import InboxRow
 from tests.bus.rig import OPEN, file, house, said, until
+from tests.fakes.platform import FakePlatform
 
 
 async def test_no_more_than_so_many_messages_are_accepted_at_once(tmp_path: Path) -> None:
@@ -182,3 +185,34 @@ def test_parsing_never_fails_and_knows_only_the_table(text: str) -> None:
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "\u00a0", "\u3000"])
 def test_any_space_ends_a_command(space: str) -> None:
     assert parse(f"{space}/NEW{space}x{space}") == Parsed("new", "x")
+
+
+class ThoughtfulPlatform(FakePlatform):
+    """Shows a message before it says so, as every platform does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = anyio.Event()
+
+    @override
+    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+        message = await super().send(place, markdown, key=key)
+        await self.go_on.wait()
+        return message
+
+
+async def test_a_reply_that_is_faster_than_the_platforms_word_continues_the_conversation(
+    tmp_path: Path,
+) -> None:
+    platform = ThoughtfulPlatform()
+    group: dict[str, object] = {"private": False, "chat": "room", "remember": True}
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("root", event="x1", topic="x1", **group)
+        await platform.until(1)
+        reply = {"event": "x2", "topic": "x2", "replies_to": (platform.shown[0].id,), **group}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(home.say, "and you?", addressed=False, **reply))
+            await anyio.sleep(0.1)  # long enough to look the message up
+            platform.go_on.set()
+        await home.runs(2)
+        assert len({run.thread_id for run in home.server.runs}) == 1
