@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import httpx
 
-from tests.fakes.model import FakeModelServer
+from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
 from tests.journeys.house import Service, serving, with_model
 from tests.journeys.seats import SlackPrivate, SlackThread, TelegramPrivate, Town
@@ -93,8 +93,16 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
             await _slack_goes_by_the_list(town, service)
             await _telegram_goes_by_the_list_in_groups(town, service)
             await _feishu_is_open_in_groups(town, service)
-        assert sorted(r.last_user_text for r in model.requests) == ["anybody", "me", "me", "us"]
+            assert await service.stop() == 0
+        said = sorted(_conversation(request) for request in model.requests)
+        follow_ups = ["anybody | and you?", "me | and you?"]
+        assert said == sorted(["anybody", "me", "me", "us", *follow_ups])
         assert town.violations == []
+
+
+def _conversation(request: ModelRequest) -> str:
+    """Return what a person said in a conversation."""
+    return " | ".join(str(m["content"]) for m in request.messages if m["role"] == "user")
 
 
 async def _slack_goes_by_the_list(town: Town, service: Service) -> None:
@@ -112,6 +120,10 @@ async def _slack_goes_by_the_list(town: Town, service: Service) -> None:
     await room.hears("You said: us")
     assert other.heard() == []
     assert town.slack.texts("C5") == []
+    town.slack.slash("help", channel="C6")
+    await town.slack.wait_for(
+        lambda: any("Available commands:" in text for text in town.slack.texts("C6", viewer=USER))
+    )
 
 
 async def _telegram_goes_by_the_list_in_groups(town: Town, service: Service) -> None:
@@ -126,6 +138,11 @@ async def _telegram_goes_by_the_list_in_groups(town: Town, service: Service) -> 
     town.telegram.mention(TELEGRAM_GROUP, "me")
     answers = await town.telegram.wait_for(lambda: town.telegram.answers(TELEGRAM_GROUP), 10)
     assert [answer.text for answer in answers] == ["You said: me"]
+    town.telegram.say(TELEGRAM_GROUP, "and you?", reply_to=answers[0].message_id)
+    await town.telegram.wait_for(
+        lambda: [m for m in town.telegram.answers(TELEGRAM_GROUP) if "and you?" in m.text], 10
+    )
+    assert {"help", "new", "stop"} <= {c["command"] for c in town.telegram.commands}
     assert private.heard() == []
 
 
@@ -138,5 +155,10 @@ async def _feishu_is_open_in_groups(town: Town, service: Service) -> None:
     await town.feishu.wait_for(
         lambda: [m for m in town.feishu.answers(FEISHU_GROUP) if m.text == "You said: anybody"]
     )
-    assert len(town.feishu.answers(FEISHU_GROUP)) == 1
+    (card,) = town.feishu.answers(FEISHU_GROUP)
+    again = await town.feishu.say("and you?", chat=FEISHU_GROUP, reply_to=card.id)
+    await town.feishu.wait_for(
+        lambda: [m for m in town.feishu.answers_to(again) if m.text == "You said: and you?"]
+    )
+    assert len(town.feishu.answers(FEISHU_GROUP)) == 2
     assert town.feishu.answers("oc_dm_ou_alice") == []
