@@ -8,6 +8,9 @@ from bus.runs import Message, MessageChunk, RunEnded, RunFailed, RunPart, Snapsh
 
 NO_ANSWER = "(No response from agent)"
 
+BLOCK_PIECES = 256
+"""Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -34,6 +37,7 @@ class Fold:
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
         self._speaking = ""
+        self._blocks: list[str] = []
         self._pieces: list[str] = []
         self._values: Mapping[str, Any] | None = None
         self.failure: RunFailed | None = None
@@ -62,9 +66,7 @@ class Fold:
 
     def said(self) -> str:
         """Return `text`, for those who read it later."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
+        return "".join([*self._blocks, *self._pieces])
 
     @property
     def values(self) -> Mapping[str, Any] | None:
@@ -85,17 +87,23 @@ class Fold:
         if not chunk.text:
             return False
         if chunk.message_id != self._speaking or chunk.whole:
-            self._speaking = chunk.message_id
-            self._pieces = []
+            self._start(chunk.message_id)
         self._pieces.append(chunk.text)
+        if len(self._pieces) >= BLOCK_PIECES:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
         return True
+
+    def _start(self, message_id: str) -> None:
+        self._speaking, self._blocks, self._pieces = message_id, [], []
 
     def _ask(self) -> bool:
         """Show a clarification question as soon as it stands in the state: it is never spoken in chunks."""
         said = turn_messages(self._values, self._message_id)
         if not said or not _is_question(said[-1]):
             return False
-        self._speaking, self._pieces = str(said[-1].get("id")), [text_of(said[-1])]
+        self._start(str(said[-1].get("id")))
+        self._pieces.append(text_of(said[-1]))
         return True
 
 

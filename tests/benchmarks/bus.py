@@ -30,10 +30,10 @@ from tests.benchmarks.instant_runs import InstantRuns, never
 from tests.fakes.platform import FakePlatform
 from tests.gateway.langgraph_server import build_app
 
-MESSAGES = 1_500
+MESSAGES = 1_000
 CHATS = 200
 TALKERS = 100
-PACED_S = 6
+PACED_S = 4
 RATE = 200
 MAPPED = 100_000
 HANGING = 50

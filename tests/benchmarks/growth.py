@@ -1,7 +1,9 @@
 """A long conversation: what its turns cost as it grows, in time and on disk, through the real lead agent."""
 
+import sqlite3
 import statistics
 import time
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +19,8 @@ TURNS = 400
 EARLY = range(6, 15)
 LATE = range(TURNS - 9, TURNS)
 SIZED_AT = 200
-QUESTION = "Please tell me once more what you know of the matter, in about a hundred words. " * 4
+QUESTION = "Please tell me once more what you know of the matter, in about a hundred tokens, and leave out what I know."
+"""Echoed by the demo model with its hint: an answer of a hundred tokens."""
 
 CONFIG = {
     "models": [
@@ -96,4 +99,8 @@ async def _turn(client: httpx.AsyncClient, thread_id: str) -> None:
 
 
 def _size(home: Path) -> int:
+    """Return the bytes of the databases, what waits in their write-ahead logs (up to 4 MB each) written back."""
+    for file in home.glob("*.db"):
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return sum(file.stat().st_size for file in home.glob("*.db*"))
