@@ -203,12 +203,17 @@ ADVICE = {
 }
 
 
-async def test_a_model_that_fails_is_told_and_the_next_message_works(tmp_path: Path) -> None:
+async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
+    tmp_path: Path,
+) -> None:
     async with Town() as town:
         async with FakeModelServer(answer=troubled) as model:
-            config = {**with_model(model.base_url), "channels": town.channels}
+            channels = {**town.channels, "max_queue": 3}
+            config = {**with_model(model.base_url), "channels": channels}
             async with serving(tmp_path, config, *PLATFORMS) as service:
                 async with anyio.create_task_group() as tasks:
+                    for busy, other in zip(town.person(21), town.person(22), strict=True):
+                        tasks.start_soon(_overfill, model, busy, other)
                     for number, trouble in enumerate(ADVICE):
                         for seat in town.person(number):
                             tasks.start_soon(_fail_and_go_on, seat, trouble)
@@ -230,16 +235,6 @@ async def _fail_and_go_on(seat: Seat, trouble: str) -> None:
     assert len(seat.heard()) == 1
     await seat.say("and now?")
     await seat.hears(said, "You said: and now?")
-
-
-async def test_a_full_conversation_says_so_and_delays_nobody(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer(answer=troubled) as model:
-        channels = {**town.channels, "max_queue": 3}
-        config = {**with_model(model.base_url), "channels": channels}
-        async with serving(tmp_path, config, *PLATFORMS), anyio.create_task_group() as tasks:
-            for busy, other in zip(town.person(1), town.person(2), strict=True):
-                tasks.start_soon(_overfill, model, busy, other)
-        assert town.violations == []
 
 
 async def _overfill(model: FakeModelServer, busy: Seat, other: Seat) -> None:
