@@ -15,7 +15,9 @@ from typing_extensions import override
 HIDDEN = "***"
 CHATTY = (
     "httpx",
+    "httpx2",
     "httpcore",
+    "httpcore2",
     "aiosqlite",
     "asyncio",
     "urllib3",

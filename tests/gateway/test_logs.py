@@ -61,7 +61,8 @@ def test_json_is_one_object_a_line(tmp_path: Path) -> None:
 def test_chatty_libraries_are_kept_down(tmp_path: Path) -> None:
     file = tmp_path / "parley.log"
     logs.configure("info", "auto", secrets=[], file=file)
-    logging.getLogger("httpx").info("GET https://api.example/secret-path")
+    for name in ("httpx", "httpx2"):
+        logging.getLogger(name).info("GET https://api.example/secret-path")
     assert file.read_text() == ""
 
 
