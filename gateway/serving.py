@@ -8,7 +8,7 @@ from contextlib import suppress
 import anyio
 from fastapi import FastAPI
 
-from gateway import banner
+from gateway import banner, heap
 from gateway.app import guarded
 from gateway.attached import local_link
 from gateway.auth import AdminToken
@@ -38,6 +38,7 @@ async def serve(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
                 await server.ready.wait()
+                heap.settle()
                 port = door.getsockname()[1]
                 _say(_report(app.state.services, port, token, has_chat=has_chat))
                 async with anyio.create_task_group() as talking:

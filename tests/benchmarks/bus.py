@@ -19,6 +19,7 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Inbound, Place, Sender
 from bus.ports import Adapter
 from bus.service import Bus, Site, running
+from gateway import heap
 from gateway.langgraph import LangGraphServices
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import open_checkpointer
@@ -62,6 +63,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
+    heap.settle()  # as the service does
     return [*await _rates(), *await _latencies(), *await _commands()]
 
 

@@ -21,6 +21,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph
+from gateway import heap
 from gateway.langgraph import LangGraphServices
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
@@ -97,6 +98,8 @@ async def serve(kind: str, folder: Path) -> None:
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder) if kind == "ours" else bare(folder) as app:
+            if kind == "ours":
+                heap.settle()  # as the service does
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )
