@@ -11,11 +11,11 @@ import httpx
 from bots.terminal import check_session
 from gateway.config import Config, load
 from gateway.failures import CommandFailed
-from gateway.links import remote_link
 from gateway.reach import service
-from gateway.terminal import talk
+from gateway.terminal.links import remote_link
+from gateway.terminal.talk import talk
 
-ALONE = "gateway.alone"
+ALONE = "gateway.serving.alone"
 """Imported only when nothing runs: it brings the whole agent."""
 
 

@@ -11,8 +11,8 @@ from agent.errors import Unresolvable
 from agent.reflect import resolve
 from bots.config import BotsConfig
 from bots.registry import missing
-from gateway import banner
 from gateway.config import Config, load
+from gateway.serving import banner
 
 
 def run(arguments: argparse.Namespace) -> int:

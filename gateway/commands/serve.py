@@ -8,13 +8,14 @@ from functools import partial
 
 import anyio
 
-from gateway import banner, logs
+from gateway import logs
 from gateway.auth import admin_token
 from gateway.config import Config, load
-from gateway.doors import listening
 from gateway.failures import CommandFailed
+from gateway.serving import banner
+from gateway.serving.doors import listening
 
-SERVING = "gateway.serving"
+SERVING = "gateway.serving.service"
 """Imported when the port is open: it takes a second, during which connections wait instead of being refused."""
 
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from bots.loopback import Loopback
 from bus.service import Bus
-from gateway.attached import is_settled
 from gateway.deps import RunningBus, Terminal
-from gateway.rests import TOLD, Heartbeat, told
+from gateway.terminal.attached import is_settled
+from gateway.terminal.rests import TOLD, Heartbeat, told
 
 router = APIRouter(prefix="/channels/terminal")
 

@@ -62,7 +62,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_imports_point_the_way_the_house_is_drawn() -> None:
     # In a process of its own: it configures logging for the whole process.
     linter = Path(sys.executable).with_name("lint-imports")
-    command = [linter, "--no-cache"]
+    command = [str(linter), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

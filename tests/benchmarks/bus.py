@@ -19,8 +19,8 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Inbound, Place, Sender
 from bus.ports import Adapter
 from bus.service import Bus, Site, running
-from gateway import heap
 from gateway.langgraph import LangGraphServices
+from gateway.serving import heap
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig

@@ -21,8 +21,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph
-from gateway import heap
 from gateway.langgraph import LangGraphServices
+from gateway.serving import heap
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database

@@ -14,8 +14,8 @@ from starlette.routing import Route
 
 from gateway.compose import running
 from gateway.config import GatewayConfig, load
-from gateway.doors import listening
-from gateway.server import Server
+from gateway.serving.doors import listening
+from gateway.serving.server import Server
 from store.errors import Locked
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.gateway.composed import TOKEN, composed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.heap import YOUNG_OBJECTS, settle
+from gateway.serving.heap import YOUNG_OBJECTS, settle
 
 
 @pytest.fixture(autouse=True)

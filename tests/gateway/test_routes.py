@@ -13,8 +13,8 @@ import pytest
 from bots.loopback import Loopback
 from bots.terminal import Event, Shown
 from bus.messages import Place, TextDelivery, encode_delivery
-from gateway.attached import is_settled
-from gateway.rests import Rest, told
+from gateway.terminal.attached import is_settled
+from gateway.terminal.rests import Rest, told
 from gateway.transport import StreamingASGITransport
 from store.conversations import ConversationKey
 from store.outbox import NewDelivery

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys, time, anyio
-from gateway.stopping import Stop
+from gateway.serving.stopping import Stop
 
 async def main():
     with Stop(bound_s=0.5) as stop:

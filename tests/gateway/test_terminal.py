@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from bots.terminal import Event, FileShown, Shown, Sign
-from gateway.keyboard import typed_lines
-from gateway.rests import Heartbeat, Rest, Told, told
-from gateway.terminal import GREETING, PROMPT, Chat, Screen, printable
+from gateway.terminal.keyboard import typed_lines
+from gateway.terminal.rests import Heartbeat, Rest, Told, told
+from gateway.terminal.talk import GREETING, PROMPT, Chat, Screen, printable
 
 
 def shown(text: str, *, final: bool = False, key: str = "k") -> Shown:

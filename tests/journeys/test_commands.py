@@ -25,7 +25,9 @@ async def ask(seat: Seat, command: str, *wanted: str) -> str:
         while not all(text in seat.heard()[before] for text in wanted):  # noqa: ASYNC110
             await anyio.sleep(0.02)
     said = seat.heard()[before]
-    assert all(text in said for text in wanted), f"{seat.name}: {command} was answered with {said!r}"
+    assert all(text in said for text in wanted), (
+        f"{seat.name}: {command} was answered with {said!r}"
+    )
     return said
 
 

@@ -9,8 +9,8 @@ from bots.terminal import Session
 from bus.errors import BusError
 from bus.service import Bus
 from gateway.failures import CommandFailed
-from gateway.links import ChatLink
-from gateway.rests import Told, told
+from gateway.terminal.links import ChatLink
+from gateway.terminal.rests import Told, told
 from store.conversations import ConversationKey
 from store.errors import StoreError
 

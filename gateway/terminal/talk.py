@@ -13,9 +13,9 @@ import anyio
 from bots.terminal import FileShown, Shown, Sign
 from bus.ports import Reason
 from gateway.config import Config
-from gateway.keyboard import typed_lines
-from gateway.links import ChatLink
-from gateway.rests import Heartbeat, Rest, Told
+from gateway.terminal.keyboard import typed_lines
+from gateway.terminal.links import ChatLink
+from gateway.terminal.rests import Heartbeat, Rest, Told
 
 PROMPT = "you> "
 LEAVE = frozenset({"/quit", "/exit"})

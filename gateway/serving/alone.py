@@ -5,12 +5,12 @@ from dataclasses import replace
 from bots.loopback import NAME
 from bots.registry import PLATFORMS
 from gateway import logs
-from gateway.attached import local_link
 from gateway.compose import running
 from gateway.config import Config
 from gateway.failures import CommandFailed
 from gateway.services import Services
-from gateway.terminal import talk
+from gateway.terminal.attached import local_link
+from gateway.terminal.talk import talk
 from store.database import Database
 from store.errors import Locked
 from store.inbox import Inbox

@@ -8,17 +8,17 @@ from contextlib import suppress
 import anyio
 from fastapi import FastAPI
 
-from gateway import banner, heap
 from gateway.app import guarded
-from gateway.attached import local_link
 from gateway.auth import AdminToken
 from gateway.compose import running
 from gateway.config import Config
 from gateway.routes.channels import channel_states
-from gateway.server import NoCutStreams, Server
 from gateway.services import Services
-from gateway.stopping import Stop
-from gateway.terminal import talk
+from gateway.serving import banner, heap
+from gateway.serving.server import NoCutStreams, Server
+from gateway.serving.stopping import Stop
+from gateway.terminal.attached import local_link
+from gateway.terminal.talk import talk
 
 STOP_BOUND_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""

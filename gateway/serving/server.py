@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
     @override
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `gateway.stopping`."""
+        """Leave signals to `gateway.serving.stopping`."""
         yield
 
     @override

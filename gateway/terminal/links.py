@@ -1,4 +1,4 @@
-"""How a chat in a terminal reaches the bot; the way over HTTP. The way in this process: `gateway/attached.py`."""
+"""How a chat in a terminal reaches the bot, over HTTP. The way in this process: `gateway/terminal/attached.py`."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import httpx
 
 from gateway.failures import CommandFailed
 from gateway.reach import said
-from gateway.rests import HEARTBEAT_S, TOLD, Told
+from gateway.terminal.rests import HEARTBEAT_S, TOLD, Told
 
 LOST = "The connection to the service was lost: see its log, and run `parley chat` again."
 
