@@ -19,9 +19,9 @@ ROWS = "--rows"
 LONGEST_S = 900
 
 PEERS = {
-    "runs API ours: instant graph, 16": "DeerFlow 34, aegra 46, langgraph dev 29-144",
-    "runs API ours: thread and run": "DeerFlow 28.5, aegra 26, langgraph dev 1000",
-    "runs API ours: CPU of a run": "DeerFlow 29-32, aegra 18-24, langgraph dev 5-15",
+    "runs API ours: thread and run, 16": "DeerFlow 34, aegra 46, langgraph dev 29-144",
+    "runs API ours: a run, one client": "DeerFlow 28.5, aegra 26, langgraph dev 1000",
+    "runs API ours: CPU of a thread": "DeerFlow 29-32, aegra 18-24, langgraph dev 5-15",
     "runs API ours: CPU of a token": "DeerFlow 364, langgraph dev 196, aegra 142",
     "runs API ours: 32 streams, first": "DeerFlow 758, langgraph dev 900, aegra 460",
     "runs API ours: 32 streams, slow": "DeerFlow 38.1, aegra 43.5, langgraph dev 47.7",
