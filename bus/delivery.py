@@ -3,35 +3,23 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
 import anyio.lowlevel
 import httpx
-from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from bus.artifacts import Artifacts
 from bus.errors import DeliveryError
-from bus.messages import (
-    Delivery as Body,
-)
-from bus.messages import (
-    FileDelivery,
-    Inbound,
-    MessageId,
-    TextDelivery,
-    decode_delivery,
-    encode_delivery,
-)
+from bus.messages import Delivery as Body
+from bus.messages import MessageId, TextDelivery, decode_delivery
 from bus.pacing import Pacer
 from bus.ports import Adapter, Finds, Now, Patches
 from bus.presence import Presence
-from bus.replies import Reply
 from bus.retry import Again, Backoff, GiveUp, InDoubt, judge
+from bus.sending import Sending
 from store.conversations import ConversationKey
-from store.inbox import InboxRow
 from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
 
 log = logging.getLogger(__name__)
@@ -93,7 +81,7 @@ class Delivery:
         self.pacer = Pacer()
         self.presence = Presence()
         self._origins = origins
-        self._artifacts = Artifacts(gateway)
+        self._sending = Sending(outbox, gateway)
         self._now = now
         self._patience = patience or Patience()
         self._lanes: dict[ConversationKey, anyio.Event] = {}
@@ -156,56 +144,6 @@ class Delivery:
         finally:
             self._settled.pop(delivery_key, None)
 
-    def compose_text(self, row: InboxRow, inbound: Inbound, markdown: str) -> list[NewDelivery]:
-        """Return the rows of a plain answer (a command's): no card, no files."""
-        return self._texts(row, inbound, markdown, cards=0)
-
-    async def compose(
-        self, row: InboxRow, inbound: Inbound, reply: Reply, *, cards: int
-    ) -> list[NewDelivery]:
-        """Return the rows of a turn's answer: its text on the turn's `cards` and beyond, then its files."""
-        # In a worker thread: cutting a very long answer takes a while.
-        texts = await to_thread.run_sync(
-            lambda: self._texts(row, inbound, reply.markdown, cards=cards)
-        )
-        files = [
-            self._file(row, inbound, path, index) for index, path in enumerate(reply.artifacts)
-        ]
-        return _closing([*texts, *files], ok=not reply.failed)
-
-    def _texts(
-        self, row: InboxRow, inbound: Inbound, markdown: str, *, cards: int
-    ) -> list[NewDelivery]:
-        parts = list(self.adapters[row.key.channel].split(markdown)) or [markdown]
-        parts += ["…"] * (cards - len(parts))
-        return [
-            NewDelivery(
-                key=f"{row.id}:reply:{index}",
-                conversation=row.key,
-                body=encode_delivery(
-                    TextDelivery(
-                        channel=row.key.channel,
-                        place=inbound.place,
-                        markdown=part,
-                        edits=card_key(row, index) if index < cards else "",
-                    )
-                ),
-            )
-            for index, part in enumerate(parts)
-        ]
-
-    def _file(self, row: InboxRow, inbound: Inbound, path: str, index: int) -> NewDelivery:
-        body = FileDelivery(
-            channel=row.key.channel,
-            place=inbound.place,
-            thread_id=row.thread_id or "",
-            path=path,
-            name=path.rpartition("/")[2] or "file",
-        )
-        return NewDelivery(
-            key=f"{row.id}:file:{index}", conversation=row.key, body=encode_delivery(body)
-        )
-
     async def _drain_lane(self, key: ConversationKey) -> None:
         """Send one conversation's rows in order; end when nothing is owed there."""
         more = self._lanes[key]
@@ -251,7 +189,7 @@ class Delivery:
             done = anyio.Event()
             self._in_flight[done] = chat
             try:
-                message = await self._send(row, body, adapter)
+                message = await self._sending.send(row, body, adapter)
                 await self._record(row, message, uncertain=row.error == REPEATED)
             finally:
                 self._attempts.discard(scope)
@@ -260,38 +198,6 @@ class Delivery:
         if scope.cancelled_caught:
             raise DeliveryError("no answer in time", retryable=True, ambiguous=True)
         await self._close(row, body)
-
-    async def _send(self, row: DeliveryRow, body: Body, adapter: Adapter) -> MessageId:
-        match body:
-            case TextDelivery():
-                return await self._send_text(row, body, adapter)
-            case FileDelivery():
-                return await self._send_file(row, body, adapter)
-            case _:
-                assert_never(body)
-
-    async def _send_text(self, row: DeliveryRow, body: TextDelivery, adapter: Adapter) -> MessageId:
-        if body.provisional and isinstance(adapter, Patches):
-            return await adapter.open_card(body.place, body.markdown, key=row.key)
-        if body.edits and isinstance(adapter, Patches):
-            card = await self.outbox.find(body.edits)
-            if card is not None and card.platform_id:
-                try:
-                    message = MessageId(card.platform_id)
-                    await adapter.patch(body.place, message, body.markdown, final=True)
-                except DeliveryError as error:
-                    if not error.target_gone:
-                        raise
-                else:
-                    return message
-        return await adapter.send(body.place, body.markdown, key=row.key)
-
-    async def _send_file(self, row: DeliveryRow, body: FileDelivery, adapter: Adapter) -> MessageId:
-        limit = adapter.capabilities.max_file_bytes
-        async with self._artifacts.fetched(body, max_bytes=limit) as file:
-            if isinstance(file, str):
-                return await adapter.send(body.place, file, key=row.key)
-            return await adapter.send_file(body.place, file, key=row.key)
 
     async def _settle_doubt(self, row: DeliveryRow, body: Body, adapter: Adapter) -> bool:
         """Settle a send whose outcome is unknown; return whether it must be made (again).
@@ -374,6 +280,7 @@ class Delivery:
 
     async def _fail(self, row: DeliveryRow, body: Body, error: str) -> None:
         await self.outbox.fail(row.id, error=error, now=self._now())
+        await self._sending.apologise(body, self.adapters[body.channel])
         await self._close(row, body)
 
     async def _close(self, row: DeliveryRow, body: Body) -> None:
@@ -382,15 +289,3 @@ class Delivery:
         adapter = self.adapters.get(body.channel)
         if body.closes and adapter is not None:
             await self.presence.finished(adapter, body.place, ok=body.closes == "ok")
-
-
-def card_key(row: InboxRow, index: int) -> str:
-    """Return the outbox key of a turn's n-th card."""
-    return f"{row.id}:card:{index}"
-
-
-def _closing(deliveries: list[NewDelivery], *, ok: bool) -> list[NewDelivery]:
-    """Return the deliveries, the last one marked as the end of its turn."""
-    *before, last = deliveries
-    ending = encode_delivery(replace(decode_delivery(last.body), closes="ok" if ok else "failed"))
-    return [*before, replace(last, body=ending)]

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio import to_thread
 
-from bus.delivery import Delivery, card_key
+from bus.answers import card_key
+from bus.delivery import Delivery
 from bus.errors import DeliveryError
 from bus.messages import Inbound, MessageId, TextDelivery, encode_delivery
 from bus.ports import Adapter, Patches

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
+from anyio import to_thread
 
+from bus.answers import card_key, reply_rows
 from bus.config import SessionConfig
 from bus.delivery import Delivery
 from bus.errors import RunError, ThreadBusy, ThreadGone
@@ -145,7 +147,7 @@ class Turns:
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = FAILED_TEXT) -> None:
         """Finish a row as dead with a visible message."""
-        found = await self._delivery.outbox.find(f"{row.id}:card:0")
+        found = await self._delivery.outbox.find(card_key(row, 0))
         reply = Reply(markdown=text, failed=True)
         await self._settle(row, inbound, reply, cards=1 if found else 0, dead=True)
 
@@ -179,7 +181,10 @@ class Turns:
     ) -> None:
         deliveries: list[NewDelivery] = []
         if reply is not None:
-            deliveries = await self._delivery.compose(row, inbound, reply, cards=cards)
+            # In a worker thread: cutting a very long answer takes a while.
+            split = self._delivery.adapters[row.key.channel].split
+            parts = await to_thread.run_sync(split, reply.markdown)
+            deliveries = reply_rows(row, inbound, reply, parts, cards=cards)
         await self._inbox.finish(row.id, deliveries, dead=dead)
         self._delivery.notify(row.key)
         if not deliveries:

@@ -4,6 +4,7 @@ import logging
 import re
 from dataclasses import dataclass
 
+from bus.answers import text_rows
 from bus.commands.call import Call, Handler
 from bus.commands.lookup import Lookups
 from bus.commands.threads import ThreadCommands
@@ -98,7 +99,8 @@ class Commands:
     async def _answer(
         self, row: InboxRow, inbound: Inbound, text: str, *, dead: bool = False
     ) -> None:
-        owed = self._delivery.compose_text(row, inbound, text)
+        parts = self._delivery.adapters[row.key.channel].split(text)
+        owed = text_rows(row, inbound, parts)
         await self._inbox.finish(row.id, owed, dead=dead)
         self._delivery.notify(row.key)
 

@@ -15,6 +15,7 @@ from bus.delivery import REPEATED, Delivery, Patience
 from bus.errors import DeliveryError
 from bus.messages import FileDelivery, MessageId, Place, TextDelivery, encode_delivery
 from bus.retry import Backoff
+from bus.sending import APOLOGY
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -275,3 +276,16 @@ class SlowPlatform(FakePlatform):
         message = await super().send(place, markdown, key=key)
         await anyio.sleep(0.2)
         return message
+
+
+async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
+    platform = CardPlatform("fake")
+    card = TextDelivery(channel="fake", place=Place(chat="c"), markdown="…", provisional=True)
+    async with pump(platform, tmp_path) as delivery:
+        new = NewDelivery(key="card", conversation=KEY, body=encode_delivery(card))
+        await delivery.owe(KEY, [new])
+        await settle(delivery, "card")
+        platform.fail("patch", DeliveryError("audited"))
+        await delivery.owe(KEY, [text("final", "phone numbers", edits="card")])
+        row = await settle(delivery, "final")
+    assert (row.state, row.error, platform.texts) == ("failed", "audited", [APOLOGY])

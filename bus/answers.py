@@ -1,0 +1,75 @@
+"""A reply, turned into the outbox rows that bring it to the person. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bus.messages import (
+    Delivery,
+    FileDelivery,
+    Inbound,
+    TextDelivery,
+    decode_delivery,
+    encode_delivery,
+)
+from bus.replies import Reply
+from store.inbox import InboxRow
+from store.outbox import NewDelivery
+
+LEFT_OVER = "…"
+"""What a card says that the final answer has no more words for."""
+
+
+def card_key(row: InboxRow, index: int) -> str:
+    """Return the outbox key of a turn's n-th card."""
+    return f"{row.id}:card:{index}"
+
+
+def text_rows(
+    row: InboxRow, inbound: Inbound, parts: Sequence[str], *, cards: int = 0
+) -> list[NewDelivery]:
+    """Return one row for each part of a text, already cut to the platform's limit.
+
+    The first `cards` parts replace the turn's open cards; cards that are left over say so.
+    """
+    shown = [*parts, *[LEFT_OVER] * (cards - len(parts))]
+    return [
+        _row(
+            row,
+            f"reply:{index}",
+            TextDelivery(
+                channel=row.key.channel,
+                place=inbound.place,
+                markdown=part,
+                edits=card_key(row, index) if index < cards else "",
+            ),
+        )
+        for index, part in enumerate(shown)
+    ]
+
+
+def reply_rows(
+    row: InboxRow, inbound: Inbound, reply: Reply, parts: Sequence[str], *, cards: int
+) -> list[NewDelivery]:
+    """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn."""
+    texts = text_rows(row, inbound, parts, cards=cards)
+    files = [
+        _row(
+            row,
+            f"file:{index}",
+            FileDelivery(
+                channel=row.key.channel,
+                place=inbound.place,
+                thread_id=row.thread_id or "",
+                path=path,
+                name=path.rpartition("/")[2] or "file",
+            ),
+        )
+        for index, path in enumerate(reply.artifacts)
+    ]
+    *before, last = [*texts, *files]
+    ending = replace(decode_delivery(last.body), closes="failed" if reply.failed else "ok")
+    return [*before, replace(last, body=encode_delivery(ending))]
+
+
+def _row(row: InboxRow, name: str, body: Delivery) -> NewDelivery:
+    return NewDelivery(key=f"{row.id}:{name}", conversation=row.key, body=encode_delivery(body))

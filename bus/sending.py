@@ -1,0 +1,84 @@
+"""One attempt at one outbox row: a new message, a card, a card's last text, or a file."""
+
+import logging
+from typing import assert_never
+
+import anyio
+import httpx
+
+from bus.artifacts import Artifacts
+from bus.errors import DeliveryError
+from bus.messages import Delivery, FileDelivery, MessageId, TextDelivery
+from bus.ports import Adapter, Patches
+from store.outbox import DeliveryRow, Outbox
+
+log = logging.getLogger(__name__)
+
+APOLOGY_S = 10.0
+"""Bound of the patch that ends a card whose answer was refused."""
+
+APOLOGY = (
+    "⚠️ I have an answer, but this chat does not take it. Please tell the person who runs this bot."
+)
+
+
+class Sending:
+    """Puts rows in front of people.
+
+    Args:
+        outbox: Where the cards' ids are kept.
+        gateway: The gateway's REST API, for the files that the agent presents.
+    """
+
+    def __init__(self, outbox: Outbox, gateway: httpx.AsyncClient) -> None:
+        self._outbox = outbox
+        self._artifacts = Artifacts(gateway)
+
+    async def send(self, row: DeliveryRow, body: Delivery, adapter: Adapter) -> MessageId:
+        """Send one row; return the platform's id of what people see. Raises DeliveryError."""
+        match body:
+            case TextDelivery():
+                return await self._text(row, body, adapter)
+            case FileDelivery():
+                return await self._file(row, body, adapter)
+            case _:
+                assert_never(body)
+
+    async def apologise(self, body: Delivery, adapter: Adapter) -> None:
+        """Let no card say "working" for ever when its answer was refused for good."""
+        if not isinstance(body, TextDelivery) or not isinstance(adapter, Patches):
+            return
+        card = await self._card(body)
+        if card is None:
+            return
+        try:
+            with anyio.fail_after(APOLOGY_S):
+                await adapter.patch(body.place, card, APOLOGY, final=True)
+        except (DeliveryError, TimeoutError) as error:
+            log.warning("a card could not be ended: %s", error)
+
+    async def _text(self, row: DeliveryRow, body: TextDelivery, adapter: Adapter) -> MessageId:
+        if body.provisional and isinstance(adapter, Patches):
+            return await adapter.open_card(body.place, body.markdown, key=row.key)
+        card = await self._card(body) if isinstance(adapter, Patches) else None
+        if card is not None and isinstance(adapter, Patches):
+            try:
+                await adapter.patch(body.place, card, body.markdown, final=True)
+            except DeliveryError as error:
+                if not error.target_gone:
+                    raise
+            else:
+                return card
+        return await adapter.send(body.place, body.markdown, key=row.key)
+
+    async def _card(self, body: TextDelivery) -> MessageId | None:
+        """Return the message that a text replaces, if it was sent."""
+        card = await self._outbox.find(body.edits) if body.edits else None
+        return MessageId(card.platform_id) if card is not None and card.platform_id else None
+
+    async def _file(self, row: DeliveryRow, body: FileDelivery, adapter: Adapter) -> MessageId:
+        limit = adapter.capabilities.max_file_bytes
+        async with self._artifacts.fetched(body, max_bytes=limit) as file:
+            if isinstance(file, str):
+                return await adapter.send(body.place, file, key=row.key)
+            return await adapter.send_file(body.place, file, key=row.key)

@@ -1,0 +1,55 @@
+"""Which rows a reply becomes."""
+
+from bus.answers import LEFT_OVER, reply_rows, text_rows
+from bus.messages import (
+    Delivery,
+    FileDelivery,
+    Inbound,
+    Place,
+    Sender,
+    TextDelivery,
+    decode_delivery,
+)
+from bus.replies import Reply
+from store.conversations import ConversationKey
+from store.inbox import InboxRow
+from store.outbox import NewDelivery
+
+KEY = ConversationKey(channel="cards", workspace="w", chat="c")
+ROW = InboxRow(
+    id=7, conversation_id=1, seq=1, key=KEY, event_id="e", kind="chat", body="", state="running",
+    attempts=1, thread_id="T", run_id=None, received_at=1.0,
+)  # fmt: skip
+INBOUND = Inbound(
+    event_id="e", message_id="e", key=KEY, place=Place(chat="c", reply_to="e"),
+    sender=Sender(user_id="u"), text="hi", private=True, addressed=True,
+)  # fmt: skip
+
+
+def bodies(rows: list[NewDelivery]) -> list[Delivery]:
+    return [decode_delivery(row.body) for row in rows]
+
+
+def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
+    rows = text_rows(ROW, INBOUND, ["one", "two", "three"], cards=2)
+    assert [row.key for row in rows] == ["7:reply:0", "7:reply:1", "7:reply:2"]
+    edits = [body.edits for body in bodies(rows) if isinstance(body, TextDelivery)]
+    assert edits == ["7:card:0", "7:card:1", ""]
+
+
+def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
+    last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
+    assert isinstance(last, TextDelivery)
+    assert (last.markdown, last.edits) == (LEFT_OVER, "7:card:1")
+
+
+def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
+    reply = Reply(markdown="x", artifacts=("/mnt/user-data/outputs/a b.txt",))
+    text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], cards=0))
+    assert isinstance(file, FileDelivery)
+    assert (file.name, file.thread_id, file.closes, text.closes) == ("a b.txt", "T", "ok", "")
+
+
+def test_a_failed_turn_ends_as_failed() -> None:
+    [only] = bodies(reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], cards=0))
+    assert only.closes == "failed"
