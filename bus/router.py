@@ -9,7 +9,6 @@ from anyio.abc import TaskGroup
 from bus.commands import Commands
 from bus.conversation import Mailboxes
 from bus.messages import Inbound, decode_inbound
-from store.conversations import Conversations
 from store.errors import StoreError
 from store.inbox import Inbox, InboxRow
 
@@ -29,14 +28,12 @@ class Router:
         *,
         tasks: TaskGroup,
         inbox: Inbox,
-        conversations: Conversations,
         commands: Commands,
         mailboxes: Mailboxes,
         channels: Collection[str],
     ) -> None:
         self._tasks = tasks
         self._inbox = inbox
-        self._conversations = conversations
         self._commands = commands
         self._mailboxes = mailboxes
         self._channels = channels
@@ -68,22 +65,12 @@ class Router:
                 continue
             if older_than is not None and row.received_at > older_than:
                 continue
-            former = await self._former_thread(row)
-            if row.id not in self._held():
-                self._take_up(row, former)
-                taken += 1
+            self._take_up(row, _former_thread(row))
+            taken += 1
         return taken
 
     def _held(self) -> frozenset[int]:
         return self._mailboxes.held | self._running
-
-    async def _former_thread(self, row: InboxRow) -> str | None:
-        """Return the thread that a row was written for, if its conversation has another one now."""
-        if row.thread_id is None or row.kind == "command":
-            return None
-        found = await self._conversations.find(row.key)
-        present = found.thread_id if found is not None else None
-        return row.thread_id if row.thread_id != present else None
 
     def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
         try:
@@ -119,3 +106,10 @@ class Router:
             await self._commands.fail(row, inbound)
         except Exception:
             log.exception("the failure of command %s could not be told", row.id)
+
+
+def _former_thread(row: InboxRow) -> str | None:
+    """Return the thread that a chat row was written for, if its conversation has another one now."""
+    if row.kind == "command" or row.thread_id == row.present_thread:
+        return None
+    return row.thread_id

@@ -259,7 +259,6 @@ def _router(
     return Router(
         tasks=tasks,
         inbox=shelves.inbox,
-        conversations=shelves.conversations,
         commands=commands,
         mailboxes=mailboxes,
         channels=site.adapters.keys(),

@@ -165,6 +165,9 @@ class Turns:
 
     async def _thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread id; of two first messages one names it for both."""
+        if row.present_thread is not None:
+            # A thread that replaced it since comes with the plan: `/new` gives its mailbox one.
+            return row.present_thread, False
         found = await self._conversations.find(row.key)
         if found is not None and found.thread_id:
             return found.thread_id, False

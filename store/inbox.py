@@ -39,7 +39,12 @@ class NewInbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxRow:
-    """An accepted message. `(conversation_id, seq)` is its place in the conversation's order."""
+    """An accepted message. `(conversation_id, seq)` is its place in the conversation's order.
+
+    Attributes:
+        thread_id: The thread that it was tied to, by a turn that began or by `Inbox.pin`.
+        present_thread: The conversation's thread when the row was read, or accepted.
+    """
 
     id: int
     conversation_id: int
@@ -53,6 +58,7 @@ class InboxRow:
     thread_id: str | None
     run_id: str | None
     received_at: float
+    present_thread: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ WHERE conversation_id = :id AND state IN ('new', 'running') AND state = 'new' AN
 _NEXT = """
 UPDATE conversation SET last_seq = last_seq + 1, pending = pending + :chat, updated_at = :now
 WHERE id = :id
-RETURNING last_seq
+RETURNING last_seq, thread_id
 """
 _INSERT = """
 INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at)
@@ -104,7 +110,7 @@ VALUES (:conversation_id, :seq, :event_id, :kind, :body, :received_at)
 RETURNING id
 """
 _SELECT = """
-SELECT inbox.*, channel, workspace, chat, topic
+SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS present_thread
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 """
 _UNFINISHED = f"""{_SELECT}
@@ -244,7 +250,8 @@ def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | 
 
 def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_id: int) -> InboxRow:
     counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
-    seq = int(tx.run(_NEXT, counted)[0]["last_seq"])
+    conversation = tx.run(_NEXT, counted)[0]
+    seq = int(conversation["last_seq"])
     inserted = tx.run(
         _INSERT,
         {
@@ -269,6 +276,7 @@ def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_i
         thread_id=None,
         run_id=None,
         received_at=new.received_at,
+        present_thread=conversation["thread_id"],
     )
 
 
@@ -314,4 +322,5 @@ def _row(row: Row) -> InboxRow:
         thread_id=row["thread_id"],
         run_id=row["run_id"],
         received_at=row["received_at"],
+        present_thread=row["present_thread"],
     )
