@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.figures import Figure, head, line, verdict
+from tests.benchmarks.figures import Figure, head, line
 
 BENCHMARKS = ("start", "bus", "replies", "langgraph", "growth", "faults")
 ROWS = "--rows"
@@ -30,7 +30,7 @@ PEERS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named benchmarks, or all; return 1 if a bar is missed or a benchmark broke."""
+    """Run the named benchmarks, or all; return 1 if one of them broke. A missed bar is told, not punished."""
     if arguments[:1] == [ROWS]:
         for row in importlib.import_module(f"tests.benchmarks.{arguments[1]}").run():
             print(json.dumps(row), flush=True)
@@ -51,7 +51,6 @@ def main(arguments: list[str]) -> int:
             continue
         for figure in figures:
             print(line(figure))
-            bad += verdict(figure) == "MISSED"
         print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
     return 1 if bad else 0
 
