@@ -1,14 +1,16 @@
 """Where the threads' state lies: LangGraph's SQLite checkpointer on a file of its own, kept short.
 
 LangGraph's own saver makes five to seven trips to its connection's thread for one checkpoint and commits
-each by itself. Here a call is one trip, and calls that wait together share a commit (store/writer.py).
+each by itself. Here a call is one trip, and calls that wait together share a commit (store/writer.py). Long lists
+of messages are saved in pieces that checkpoints share (store/chunks.py).
 """
 
 import json
 import sqlite3
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,9 +29,12 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
     writes_sort_key,
 )
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from typing_extensions import override
 
+from store import checkpoint_sql as sql
+from store.chunks import Chunk, MessageChunks, Split
 from store.errors import Unavailable
 from store.writer import Row, Transaction, Value, Writer
 
@@ -38,6 +43,13 @@ KEEP = 20
 """Checkpoints of a thread that are kept: far more than a resume or an undo needs."""
 
 CLOSE_S = 5.0
+_PARTS = "message_chunks"
+"""Key of a saved checkpoint: the names of the pieces before the rest of each message list, by channel."""
+
+_PLAIN = "msgpack"
+_IN_PIECES = "msgpack+chunks"
+"""Type of a saved checkpoint with pieces: a reader who knows nothing of them fails instead of losing messages."""
+
 _KNOWN_THREADS = 10_000
 """Threads whose number of checkpoints is remembered, so that short ones need no look at the file."""
 
@@ -48,92 +60,91 @@ _PRAGMAS = (
     # from the journal, which is synchronous=FULL. NORMAL saves one fsync per checkpoint.
     "PRAGMA synchronous = NORMAL",
 )
-_PUT = """
-INSERT OR REPLACE INTO checkpoints
-    (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
-VALUES (:thread_id, :ns, :id, :parent, :type, :checkpoint, :metadata)
-"""
-_PUT_WRITE = """
-INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
-VALUES (:thread_id, :ns, :id, :task_id, :task_path, :idx, :channel, :type, :value)
-"""
-_GET = """
-SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
-WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND (:id IS NULL OR checkpoint_id = :id)
-ORDER BY checkpoint_id DESC LIMIT 1
-"""
-_GET_WRITES = """
-SELECT task_id, task_path, idx, channel, type, value FROM writes
-WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id
-"""
-_COUNT = """
-SELECT count(*) AS n FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
-"""
-_OLDEST_KEPT = """
-SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
-ORDER BY checkpoint_id DESC LIMIT 1 OFFSET :keep - 1
-"""
-# Ids grow with time over all namespaces. The namespace of a subgraph's run holds a task id after a colon
-# and is over when the checkpoint it belongs to is; one without is a subgraph with a memory of its own,
-# whose newest checkpoint stays however old it is.
-_PRUNE = """
-DELETE FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND (
-    checkpoint_ns = '' OR instr(checkpoint_ns, ':') > 0 OR checkpoint_id < (
-        SELECT max(newest.checkpoint_id) FROM checkpoints AS newest
-        WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = checkpoints.checkpoint_ns))
-"""
-_PRUNE_WRITES = """
-DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND NOT EXISTS (
-    SELECT 1 FROM checkpoints WHERE checkpoints.thread_id = writes.thread_id
-        AND checkpoints.checkpoint_ns = writes.checkpoint_ns
-        AND checkpoints.checkpoint_id = writes.checkpoint_id)
-"""
-_FORGET_RUN = """
-DELETE FROM checkpoints WHERE thread_id = :thread_id
-    AND json_extract(CAST(metadata AS TEXT), '$.run_id') = :run_id
-"""
-_ORPHANED_WRITES = """
-DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
-    SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id)
-"""
-# What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the
-# results of the tasks that had asked.
-_UNANSWER = """
-DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
-    SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (
-    channel = '__resume__' OR (idx >= 0 AND EXISTS (
-        SELECT 1 FROM writes AS asked WHERE asked.thread_id = writes.thread_id
-            AND asked.checkpoint_ns = writes.checkpoint_ns
-            AND asked.checkpoint_id = writes.checkpoint_id
-            AND asked.task_id = writes.task_id AND asked.channel = '__interrupt__')))
-"""
-_DELETE_THREAD = (
-    "DELETE FROM checkpoints WHERE thread_id = :thread_id",
-    "DELETE FROM writes WHERE thread_id = :thread_id",
-)
+
+
+class _Serde(JsonPlusSerializer):
+    """LangGraph's serialiser, which also reads checkpoints whose message lists are in pieces."""
+
+    @override
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        kind, blob = data
+        return super().loads_typed((_PLAIN if kind == _IN_PIECES else kind, blob))
 
 
 class Checkpoints(AsyncSqliteSaver):
-    """LangGraph's saver with grouped writes, single-trip reads, pruning and rollback."""
+    """LangGraph's saver with grouped writes, single-trip reads, shared messages, pruning and rollback."""
 
     def __init__(self, connection: aiosqlite.Connection, writer: Writer) -> None:
-        super().__init__(connection)
+        super().__init__(connection, serde=_Serde())
         self._writer = writer
         self._counts: OrderedDict[str, int] = OrderedDict()
+        self._chunks = MessageChunks(self.serde)
+
+    @override
+    async def setup(self) -> None:
+        """Make the tables, and bring a file from before there were pieces up to date."""
+        if self.is_setup:
+            return
+        await super().setup()
+
+        def work(tx: Transaction) -> None:
+            if not tx.run(sql.HAS_CHUNKS):
+                for statement in sql.ADD_CHUNKS:
+                    tx.run(statement)
+
+        await self._writer.submit(work)
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         key = _key(config)
         key["id"] = get_checkpoint_id(config)
+        where = str(key["thread_id"]), str(key["ns"])
+        held = self._chunks.held(*where)
 
-        def work(tx: Transaction) -> tuple[Row, Sequence[Row]] | None:
-            rows = tx.run(_GET, key)
+        def work(tx: Transaction) -> tuple[Row, Sequence[Row], Sequence[Row]] | None:
+            rows = tx.run(sql.GET, key)
             if not rows:
                 return None
-            return rows[0], tx.run(_GET_WRITES, key | {"id": rows[0]["checkpoint_id"]})
+            names = [n for n in json.loads(rows[0]["chunks"] or "[]") if n not in held]
+            return (
+                rows[0],
+                tx.run(sql.GET_WRITES, key | {"id": rows[0]["checkpoint_id"]}),
+                _read_chunks(tx, where[0], names),
+            )
 
         found = await self._writer.submit(work)
-        return self._tuple(key, *found) if found else None
+        if found is None:
+            return None
+        row, writes, saved = found
+        loaded = self._tuple(key, row, writes)
+        whole, chunks = self._joined(loaded, held, saved)
+        if key["id"] is None:
+            self._chunks.keep(*where, chunks)
+        return whole
+
+    @override
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints, newest first. One that is deleted meanwhile may be left out."""
+        held: dict[str, Chunk] = {}
+        async for found in super().alist(config, filter=filter, before=before, limit=limit):
+            names = {name for listed in _parts(found.checkpoint).values() for name in listed}
+            wanted = [name for name in names if name not in held]
+            thread_id = str(found.config["configurable"]["thread_id"])
+            saved: Sequence[Row] = ()
+            if wanted:
+                read = partial(_read_chunks, thread_id=thread_id, names=wanted)
+                saved = await self._writer.submit(read)
+            if len(saved) == len(wanted):
+                whole, chunks = self._joined(found, held, saved)
+                held = {chunk.name: chunk for chunk in chunks}
+                yield whole
 
     @override
     async def aput(
@@ -143,8 +154,11 @@ class Checkpoints(AsyncSqliteSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        kind, blob = self.serde.dumps_typed(checkpoint)
         key = _key(config)
+        thread_id = str(key["thread_id"])
+        split = self._chunks.split(thread_id, str(key["ns"]), checkpoint["channel_values"])
+        names = json.dumps(split.names) if split.parts else None
+        kind, blob = self._dumped(checkpoint, split)
         parent = get_checkpoint_id(config)
         details = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False)
         params = key | {
@@ -153,10 +167,17 @@ class Checkpoints(AsyncSqliteSaver):
             "type": kind,
             "checkpoint": blob,
             "metadata": details.encode("utf-8", "ignore"),
+            "chunks": names,
         }
-        await self._writer.submit(lambda tx: tx.run(_PUT, params))
+
+        def work(tx: Transaction) -> None:
+            if names is not None:
+                _write_chunks(tx, thread_id, names, split.chunks)
+            tx.run(sql.PUT, params)
+
+        await self._writer.submit(work)
         if not key["ns"]:
-            self._count(str(key["thread_id"]), first=parent is None)
+            self._count(thread_id, first=parent is None)
         return _config(key, checkpoint["id"])
 
     @override
@@ -168,7 +189,7 @@ class Checkpoints(AsyncSqliteSaver):
         task_path: str = "",
     ) -> None:
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
-        sql = ("INSERT OR REPLACE" if special else "INSERT OR IGNORE") + _PUT_WRITE
+        put = ("INSERT OR REPLACE" if special else "INSERT OR IGNORE") + sql.PUT_WRITE
         key = _key(config) | {
             "id": get_checkpoint_id(config),
             "task_id": task_id,
@@ -182,7 +203,7 @@ class Checkpoints(AsyncSqliteSaver):
 
         def work(tx: Transaction) -> None:
             for row in rows:
-                tx.run(sql, row)
+                tx.run(put, row)
 
         await self._writer.submit(work)
 
@@ -191,10 +212,11 @@ class Checkpoints(AsyncSqliteSaver):
         """Delete every checkpoint of a thread."""
 
         def work(tx: Transaction) -> None:
-            for sql in _DELETE_THREAD:
-                tx.run(sql, {"thread_id": thread_id})
+            for statement in sql.DELETE_THREAD:
+                tx.run(statement, {"thread_id": thread_id})
 
         await self._writer.submit(work)
+        self._chunks.forget(thread_id)
         self._counts.pop(thread_id, None)
 
     async def trim(self, thread_id: str, *, keep: int = KEEP) -> None:
@@ -204,12 +226,14 @@ class Checkpoints(AsyncSqliteSaver):
         params: dict[str, Value] = {"thread_id": thread_id, "keep": keep}
 
         def work(tx: Transaction) -> int:
-            oldest = tx.run(_OLDEST_KEPT, params)
+            oldest = tx.run(sql.OLDEST_KEPT, params)
             if oldest:
                 limits = params | {"oldest": oldest[0]["checkpoint_id"]}
-                tx.run(_PRUNE, limits)
-                tx.run(_PRUNE_WRITES, limits)
-            return int(tx.run(_COUNT, params)[0]["n"])
+                tx.run(sql.PRUNE, limits)
+                tx.run(sql.PRUNE_WRITES, limits)
+                if tx.run(sql.MAY_HAVE_ORPHANED_CHUNKS, params)[0]["may"]:
+                    tx.run(sql.ORPHANED_CHUNKS, params)
+            return int(tx.run(sql.COUNT, params)[0]["n"])
 
         self._counts[thread_id] = await self._writer.submit(work)
 
@@ -218,8 +242,8 @@ class Checkpoints(AsyncSqliteSaver):
         params: dict[str, Value] = {"thread_id": thread_id, "run_id": run_id}
 
         def work(tx: Transaction) -> None:
-            for sql in (_FORGET_RUN, _ORPHANED_WRITES, _UNANSWER):
-                tx.run(sql, params)
+            for statement in sql.ROLLBACK:
+                tx.run(statement, params)
 
         await self._writer.submit(work)
         self._counts.pop(thread_id, None)
@@ -231,6 +255,29 @@ class Checkpoints(AsyncSqliteSaver):
             self._counts[thread_id] += 1
         if len(self._counts) > _KNOWN_THREADS:
             self._counts.popitem(last=False)
+
+    def _dumped(self, checkpoint: Checkpoint, split: Split) -> tuple[str, bytes]:
+        if not split.parts:
+            return self.serde.dumps_typed(checkpoint)
+        lean = {**checkpoint, "channel_values": split.values, _PARTS: split.parts}
+        return _IN_PIECES, self.serde.dumps_typed(lean)[1]
+
+    def _joined(
+        self, found: CheckpointTuple, held: Mapping[str, Chunk], saved: Sequence[Row]
+    ) -> tuple[CheckpointTuple, list[Chunk]]:
+        """Return a checkpoint with its message lists whole, and the pieces they were made of."""
+        parts = _parts(found.checkpoint)
+        if not parts:
+            return found, []
+        values, chunks = self._chunks.join(
+            found.checkpoint["channel_values"],
+            parts,
+            held=held,
+            saved={row["name"]: (row["type"], row["value"]) for row in saved},
+        )
+        plain = {key: value for key, value in found.checkpoint.items() if key != _PARTS}
+        whole = cast("Checkpoint", plain | {"channel_values": values})
+        return found._replace(checkpoint=whole), chunks
 
     def _tuple(self, key: dict[str, Value], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
         ordered = sorted(
@@ -286,6 +333,33 @@ def _connect(file: Path) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         raise Unavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
     return connection
+
+
+def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """Return the names of the pieces that a saved checkpoint needs, by channel."""
+    parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
+    return parts
+
+
+def _read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> Sequence[Row]:
+    if not names:
+        return ()
+    return tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})
+
+
+def _write_chunks(tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, Chunk]) -> None:
+    """Write the pieces that the file does not have yet. `names` is the JSON list of all of them."""
+    for row in tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names}):
+        chunk = chunks[row["name"]]
+        tx.run(
+            sql.PUT_CHUNK,
+            {
+                "thread_id": thread_id,
+                "name": chunk.name,
+                "type": chunk.kind,
+                "value": chunk.blob,
+            },
+        )
 
 
 def _key(config: RunnableConfig) -> dict[str, Value]:

@@ -60,6 +60,8 @@ def repaired(messages: list[AnyMessage]) -> list[AnyMessage]:
     A result belongs to the nearest message before it that made a call with its id: ids may return in later turns.
     Results that belong to no call are left out. A history without faults is returned itself, not a copy.
     """
+    if _faultless(messages):
+        return messages
     results = _results_by_caller(messages)
     fixed: list[AnyMessage] = []
     for position, message in enumerate(messages):
@@ -70,6 +72,27 @@ def repaired(messages: list[AnyMessage]) -> list[AnyMessage]:
             fixed.extend(_answers(message, results[position]))
     same = len(fixed) == len(messages) and all(a is b for a, b in zip(fixed, messages, strict=True))
     return messages if same else fixed
+
+
+def _faultless(messages: Sequence[AnyMessage]) -> bool:
+    """Return whether the calls of each message are answered right behind it, in their order, and nothing else is.
+
+    Almost every history is, and looking costs a tenth of what repairing does: a thread may have thousands of messages.
+    """
+    open_calls: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if not open_calls or open_calls.pop() != message.tool_call_id:
+                return False
+        elif open_calls:
+            return False
+        elif isinstance(message, AIMessage) and _may_call(message):
+            open_calls = [call.id for call in reversed(_needed(message))]
+    return not open_calls
+
+
+def _may_call(message: AIMessage) -> bool:
+    return bool(message.tool_calls or message.invalid_tool_calls or message.additional_kwargs)
 
 
 def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:

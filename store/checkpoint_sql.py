@@ -1,0 +1,105 @@
+"""The statements on the threads' states: LangGraph's two tables, and ours for pieces of message lists."""
+
+# A piece is named by the hash of its bytes. `checkpoints.chunks` is a JSON list of the names that a
+# checkpoint needs; NULL for one that needs none, or was written before there were pieces.
+ADD_CHUNKS = (
+    """
+    CREATE TABLE IF NOT EXISTS message_chunks (
+        thread_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (thread_id, name)
+    )
+    """,
+    "ALTER TABLE checkpoints ADD COLUMN chunks TEXT",
+)
+HAS_CHUNKS = "SELECT 1 FROM pragma_table_info('checkpoints') WHERE name = 'chunks'"
+GET_CHUNKS = """
+SELECT name, type, value FROM message_chunks
+WHERE thread_id = :thread_id AND name IN (SELECT value FROM json_each(:names))
+"""
+MISSING_CHUNKS = """
+SELECT value AS name FROM json_each(:names)
+WHERE value NOT IN (SELECT name FROM message_chunks WHERE thread_id = :thread_id)
+"""
+PUT_CHUNK = """
+INSERT INTO message_chunks (thread_id, name, type, value) VALUES (:thread_id, :name, :type, :value)
+"""
+# A thread that only grows needs all of its pieces for its newest checkpoint: counting both is all the work then.
+MAY_HAVE_ORPHANED_CHUNKS = """
+SELECT (SELECT count(*) FROM message_chunks WHERE thread_id = :thread_id) > coalesce((
+    SELECT json_array_length(chunks) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
+    ORDER BY checkpoint_id DESC LIMIT 1), 0) AS may
+"""
+ORPHANED_CHUNKS = """
+DELETE FROM message_chunks WHERE thread_id = :thread_id AND name NOT IN (
+    SELECT needed.value FROM checkpoints, json_each(checkpoints.chunks) AS needed
+    WHERE checkpoints.thread_id = :thread_id AND checkpoints.chunks IS NOT NULL)
+"""
+PUT = """
+INSERT OR REPLACE INTO checkpoints
+    (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, chunks)
+VALUES (:thread_id, :ns, :id, :parent, :type, :checkpoint, :metadata, :chunks)
+"""
+PUT_WRITE = """
+INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+VALUES (:thread_id, :ns, :id, :task_id, :task_path, :idx, :channel, :type, :value)
+"""
+GET = """
+SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, chunks FROM checkpoints
+WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND (:id IS NULL OR checkpoint_id = :id)
+ORDER BY checkpoint_id DESC LIMIT 1
+"""
+GET_WRITES = """
+SELECT task_id, task_path, idx, channel, type, value FROM writes
+WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id
+"""
+COUNT = """
+SELECT count(*) AS n FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
+"""
+OLDEST_KEPT = """
+SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
+ORDER BY checkpoint_id DESC LIMIT 1 OFFSET :keep - 1
+"""
+# Ids grow with time over all namespaces. The namespace of a subgraph's run holds a task id after a colon
+# and is over when the checkpoint it belongs to is; one without is a subgraph with a memory of its own,
+# whose newest checkpoint stays however old it is.
+PRUNE = """
+DELETE FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND (
+    checkpoint_ns = '' OR instr(checkpoint_ns, ':') > 0 OR checkpoint_id < (
+        SELECT max(newest.checkpoint_id) FROM checkpoints AS newest
+        WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = checkpoints.checkpoint_ns))
+"""
+PRUNE_WRITES = """
+DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND NOT EXISTS (
+    SELECT 1 FROM checkpoints WHERE checkpoints.thread_id = writes.thread_id
+        AND checkpoints.checkpoint_ns = writes.checkpoint_ns
+        AND checkpoints.checkpoint_id = writes.checkpoint_id)
+"""
+FORGET_RUN = """
+DELETE FROM checkpoints WHERE thread_id = :thread_id
+    AND json_extract(CAST(metadata AS TEXT), '$.run_id') = :run_id
+"""
+ORPHANED_WRITES = """
+DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
+    SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id)
+"""
+# What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the
+# results of the tasks that had asked.
+UNANSWER = """
+DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
+    SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (
+    channel = '__resume__' OR (idx >= 0 AND EXISTS (
+        SELECT 1 FROM writes AS asked WHERE asked.thread_id = writes.thread_id
+            AND asked.checkpoint_ns = writes.checkpoint_ns
+            AND asked.checkpoint_id = writes.checkpoint_id
+            AND asked.task_id = writes.task_id AND asked.channel = '__interrupt__')))
+"""
+DELETE_THREAD = (
+    "DELETE FROM checkpoints WHERE thread_id = :thread_id",
+    "DELETE FROM writes WHERE thread_id = :thread_id",
+    "DELETE FROM message_chunks WHERE thread_id = :thread_id",
+)
+ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, UNANSWER, ORPHANED_CHUNKS)
+"""What takes a thread back to before a run, in this order."""

@@ -1,0 +1,183 @@
+"""Long lists of messages in pieces, so that a checkpoint saves and loads only what is new in its thread.
+
+A list is cut every `SIZE` messages. A full piece is named by the hash of its bytes: what stands under a name
+never changes, so pieces are shared by the checkpoints of a thread, and one that is kept in memory can never
+be out of date. The rest of the list stays in the checkpoint.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from store.imprint import Imprint
+
+SIZE = 16
+"""Messages of a piece. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Saved bytes of the pieces kept in memory: some 15,000 short messages, which cost about five times that there."""
+
+_NAME_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A piece: its name, its saved form, and the messages it was made of or made into.
+
+    `imprint` is None for messages that could change unseen: they are saved anew each time.
+    """
+
+    name: str
+    kind: str
+    blob: bytes
+    messages: tuple[Any, ...]
+    imprint: Imprint | None
+
+    def unchanged(self, messages: Sequence[object]) -> bool:
+        """Return whether `messages` would be saved as this piece."""
+        return self.imprint is not None and self.imprint.matches(messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Channel values, with the names of the pieces that stand before the rest of each list."""
+
+    values: dict[str, Any]
+    parts: dict[str, list[str]]
+    chunks: dict[str, Chunk]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all pieces."""
+        return list(self.chunks)
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """The pieces of one namespace's newest checkpoint."""
+
+    chunks: tuple[Chunk, ...] = ()
+    by_first: dict[int, Chunk] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(chunk.blob) for chunk in self.chunks)
+
+
+class MessageChunks:
+    """Cuts and joins the message lists of threads; keeps the pieces of the threads used last.
+
+    Args:
+        serde: How messages become bytes.
+        max_bytes: Saved bytes of the pieces that are kept.
+    """
+
+    def __init__(self, serde: SerializerProtocol, *, max_bytes: int = MAX_BYTES) -> None:
+        self._serde = serde
+        self._max_bytes = max_bytes
+        self._threads: OrderedDict[str, dict[str, _Held]] = OrderedDict()
+        self.bytes = 0
+
+    def held(self, thread_id: str, namespace: str) -> dict[str, Chunk]:
+        """Return the pieces in memory, by name."""
+        held = self._threads.get(thread_id, {}).get(namespace)
+        return {chunk.name: chunk for chunk in held.chunks} if held else {}
+
+    def split(self, thread_id: str, namespace: str, values: Mapping[str, Any]) -> Split:
+        """Cut the long message lists among `values`, and keep the pieces."""
+        held = self._threads.get(thread_id, {}).get(namespace)
+        known = held.by_first if held else {}
+        rest = dict(values)
+        parts: dict[str, list[str]] = {}
+        cut: list[Chunk] = []
+        for channel, value in values.items():
+            if type(value) is not list or len(value) < SIZE or not _messages(value):
+                continue
+            end = len(value) // SIZE * SIZE
+            found = [self._chunk(value[at : at + SIZE], known) for at in range(0, end, SIZE)]
+            parts[channel] = [chunk.name for chunk in found]
+            rest[channel] = value[end:]
+            cut += found
+        if held or cut:
+            self._keep(thread_id, namespace, cut)
+        return Split(values=rest, parts=parts, chunks={chunk.name: chunk for chunk in cut})
+
+    def join(
+        self,
+        values: Mapping[str, Any],
+        parts: Mapping[str, Sequence[str]],
+        *,
+        held: Mapping[str, Chunk],
+        saved: Mapping[str, tuple[str, bytes]],
+    ) -> tuple[dict[str, Any], list[Chunk]]:
+        """Put lists together again.
+
+        Messages in memory are used where they are still what was saved, and each of them only once.
+
+        Raises:
+            KeyError: a piece is neither held nor saved.
+        """
+        whole = dict(values)
+        used: dict[int, Chunk] = {}
+        for channel, names in parts.items():
+            joined: list[Any] = []
+            for name in names:
+                chunk = held.get(name)
+                if chunk is None or id(chunk) in used or not chunk.unchanged(chunk.messages):
+                    form = (chunk.kind, chunk.blob) if chunk else saved[name]
+                    chunk = self._loaded(name, *form)
+                used[id(chunk)] = chunk
+                joined += chunk.messages
+            whole[channel] = joined + whole[channel]
+        return whole, list(used.values())
+
+    def keep(self, thread_id: str, namespace: str, chunks: Sequence[Chunk]) -> None:
+        """Keep the pieces of a thread's newest checkpoint instead of what was kept of it before."""
+        if chunks or thread_id in self._threads:
+            self._keep(thread_id, namespace, chunks)
+
+    def forget(self, thread_id: str) -> None:
+        """Let go of a thread."""
+        for held in self._threads.pop(thread_id, {}).values():
+            self.bytes -= held.bytes
+
+    def _chunk(self, messages: list[Any], known: Mapping[int, Chunk]) -> Chunk:
+        chunk = known.get(id(messages[0]))
+        if chunk is not None and chunk.unchanged(messages):
+            return chunk
+        kind, blob = self._serde.dumps_typed(messages)
+        name = hashlib.blake2b(blob, digest_size=_NAME_BYTES).hexdigest()
+        return Chunk(
+            name=name,
+            kind=kind,
+            blob=blob,
+            messages=tuple(messages),
+            imprint=Imprint.of(messages),
+        )
+
+    def _loaded(self, name: str, kind: str, blob: bytes) -> Chunk:
+        messages = tuple(self._serde.loads_typed((kind, blob)))
+        return Chunk(
+            name=name, kind=kind, blob=blob, messages=messages, imprint=Imprint.of(messages)
+        )
+
+    def _keep(self, thread_id: str, namespace: str, chunks: Sequence[Chunk]) -> None:
+        places = self._threads.setdefault(thread_id, {})
+        before = places.get(namespace)
+        held = _Held(tuple(chunks), {id(chunk.messages[0]): chunk for chunk in chunks})
+        if held.bytes > self._max_bytes:
+            held = _Held()
+        self.bytes += held.bytes - (before.bytes if before else 0)
+        places[namespace] = held
+        self._threads.move_to_end(thread_id)
+        while self.bytes > self._max_bytes:
+            self.forget(next(iter(self._threads)))
+
+
+def _messages(values: Iterable[object]) -> bool:
+    return all(issubclass(kind, BaseMessage) for kind in set(map(type, values)))
