@@ -156,7 +156,13 @@ class Checkpoints(AsyncSqliteSaver):
     ) -> RunnableConfig:
         key = _key(config)
         thread_id = str(key["thread_id"])
-        split = self._chunks.split(thread_id, str(key["ns"]), checkpoint["channel_values"])
+        # A run's first checkpoint is what was just loaded and the input; the next one is looked at in full.
+        split = self._chunks.split(
+            thread_id,
+            str(key["ns"]),
+            checkpoint["channel_values"],
+            looked=metadata.get("source") == "input",
+        )
         names = json.dumps(split.names) if split.parts else None
         kind, blob = self._dumped(checkpoint, split)
         parent = get_checkpoint_id(config)

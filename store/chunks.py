@@ -9,6 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -88,8 +89,17 @@ class MessageChunks:
         held = self._threads.get(thread_id, {}).get(namespace)
         return {chunk.name: chunk for chunk in held.chunks} if held else {}
 
-    def split(self, thread_id: str, namespace: str, values: Mapping[str, Any]) -> Split:
-        """Cut the long message lists among `values`, and keep the pieces."""
+    def split(
+        self, thread_id: str, namespace: str, values: Mapping[str, Any], *, looked: bool = False
+    ) -> Split:
+        """Cut the long message lists among `values`, and keep the pieces.
+
+        Args:
+            thread_id: Whose lists they are.
+            namespace: Of which of its graphs.
+            values: The channels' values.
+            looked: No node ran since the pieces were joined: the same messages need no second look.
+        """
         held = self._threads.get(thread_id, {}).get(namespace)
         known = held.by_first if held else {}
         rest = dict(values)
@@ -99,7 +109,10 @@ class MessageChunks:
             if type(value) is not list or len(value) < SIZE or not _messages(value):
                 continue
             end = len(value) // SIZE * SIZE
-            found = [self._chunk(value[at : at + SIZE], known) for at in range(0, end, SIZE)]
+            found = [
+                self._chunk(value[at : at + SIZE], known, looked=looked)
+                for at in range(0, end, SIZE)
+            ]
             parts[channel] = [chunk.name for chunk in found]
             rest[channel] = value[end:]
             cut += found
@@ -146,10 +159,12 @@ class MessageChunks:
         for held in self._threads.pop(thread_id, {}).values():
             self.bytes -= held.bytes
 
-    def _chunk(self, messages: list[Any], known: Mapping[int, Chunk]) -> Chunk:
+    def _chunk(self, messages: list[Any], known: Mapping[int, Chunk], *, looked: bool) -> Chunk:
         chunk = known.get(id(messages[0]))
-        if chunk is not None and chunk.unchanged(messages):
-            return chunk
+        if chunk is not None:
+            same = looked and chunk.imprint and all(map(is_, messages, chunk.messages))
+            if same or chunk.unchanged(messages):
+                return chunk
         kind, blob = self._serde.dumps_typed(messages)
         name = hashlib.blake2b(blob, digest_size=_NAME_BYTES).hexdigest()
         return Chunk(

@@ -25,6 +25,7 @@ class LiveRun:
         temporary: Its thread exists for this run alone and has no rows.
         stop: How it is to be stopped, once somebody asked for it.
         values: The thread's values so far; None again after the end.
+        said: The same as JSON where they were sent, so that a long thread is not put into JSON twice.
         result: What `join` answers after the end: the values, `{}` for a stopped run, or `__error__`. JSON.
         done: Set when the end is on disk and told.
     """
@@ -35,6 +36,7 @@ class LiveRun:
     temporary: bool
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None
+    said: bytes | None = None
     result: bytes = _LOST
     stop: Action | None = None
     task: asyncio.Task[Any] | None = None
@@ -69,15 +71,18 @@ class LiveRun:
         Ended runs are kept by the thousand; as bytes they cost the garbage collector nothing.
         """
         failure = outcome.failure.as_dict() if outcome.failure else None
-        self.result = dumps({"__error__": failure} if failure else outcome.values or {})
+        if failure is None and outcome.values and outcome.values is self.values and self.said:
+            self.result = self.said
+        else:
+            self.result = dumps({"__error__": failure} if failure else outcome.values or {})
         self.become(outcome.status, now=now, failure=failure)
-        self.values = None
+        self.values = self.said = None
 
     def state(self) -> bytes | None:
         """Return the thread's values so far, as JSON."""
         if self.over:
             return self.result
-        return None if self.values is None else dumps(self.values)
+        return self.said or (None if self.values is None else dumps(self.values))
 
     def ask_to_stop(self, action: Action) -> None:
         """Stop the graph now: its task is cancelled, and with it the model's request. The first call counts."""

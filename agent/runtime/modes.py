@@ -53,10 +53,16 @@ def parse(names: str | Sequence[str] | None, *, subgraphs: bool = False) -> Mode
 
 
 class Translator:
-    """Turns the chunks of one run into events."""
+    """Turns the chunks of one run into events.
+
+    Attributes:
+        values: The state's values so far; None before the first.
+        said: The same as JSON, if they were sent.
+    """
 
     def __init__(self, modes: Modes, emit: Emit) -> None:
         self.values: Mapping[str, Any] | None = None
+        self.said: bytes | None = None
         self._asked = modes.asked
         self._emit = emit
         self._frames = MessageFrames()
@@ -70,9 +76,13 @@ class Translator:
             return
         if mode == "values" and not namespace:
             self.values = cast("Mapping[str, Any]", chunk)
+            self.said = None
         if mode in self._asked:
             cleaned = _clean(chunk) if mode in {"checkpoints", "debug"} else chunk
-            self._emit(event_name(mode, namespace), dumps(cleaned))
+            data = dumps(cleaned)
+            if mode == "values" and not namespace:
+                self.said = data
+            self._emit(event_name(mode, namespace), data)
 
     def _message(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]

@@ -78,7 +78,7 @@ async def _stream(live: LiveRun, prepared: Prepared) -> None:
     async with aclosing(_chunks(prepared)) as chunks:
         async for namespace, mode, chunk in chunks:
             translator.feed(namespace, mode, chunk)
-            live.values = translator.values
+            live.values, live.said = translator.values, translator.said
 
 
 async def _chunks(prepared: Prepared) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:

@@ -351,3 +351,16 @@ async def test_two_threads_do_not_share(tmp_path: Path) -> None:
         assert await _count(graph) == LONG + 1
     async with open_checkpointer(tmp_path) as saver:
         assert await _count(_graph(saver)) == LONG + 1
+
+
+async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
+    """As for a run's first checkpoint; a later one sees what was changed meanwhile, and so does another list."""
+    chunks = MessageChunks(JsonPlusSerializer())
+    values = _said(SIZE)
+    first = chunks.split("t", "", values)
+    values["messages"][0].content = "changed"
+    assert chunks.split("t", "", values, looked=True).names == first.names
+    changed = chunks.split("t", "", values)
+    assert changed.names != first.names
+    values["messages"][1] = HumanMessage("replaced", id="m1")
+    assert chunks.split("t", "", values, looked=True).names not in (first.names, changed.names)
