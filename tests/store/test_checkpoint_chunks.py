@@ -16,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from store.checkpoints import open_checkpointer
 from store.chunks import SIZE, MessageChunks
+from store.imprint import Imprint
 
 LONG = 5 * SIZE
 Messages = list[AnyMessage]
@@ -364,3 +365,20 @@ async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
     assert changed.names != first.names
     values["messages"][1] = HumanMessage("replaced", id="m1")
     assert chunks.split("t", "", values, looked=True).names not in (first.names, changed.names)
+
+
+def test_an_imprint_sees_every_change() -> None:
+    message = HumanMessage("hello", id="1", color="blue")
+    imprint = Imprint.of([message])
+    assert imprint is not None
+    assert imprint.matches([HumanMessage("hello", id="1", color="blue")])
+    assert not imprint.matches([message, message])
+    assert not imprint.matches([AIMessage("hello", id="1", color="blue")])
+    assert not imprint.matches([HumanMessage("hello", id="1")])
+    assert message.model_extra is not None
+    message.model_extra["color"] = "red"
+    assert not imprint.matches([message])
+    message.additional_kwargs["odd"] = {1}
+    assert not imprint.matches([message])
+    assert Imprint.of([message]) is None
+    assert Imprint.of(["text"]) is None
