@@ -17,8 +17,15 @@ from tests.journeys.house import ROOT, STOP_WITHIN_S, free_port, serving, with_m
 
 PROMPT, CTRL_C, CTRL_D = "you> ", "\x03", "\x04"
 FILE = "/mnt/user-data/outputs/notes.txt"
-# The program gets the terminal as its controlling one: only then Ctrl-C is a signal.
-AS_A_SHELL_DOES = "import os, sys; os.login_tty(0); os.execv(sys.executable, sys.argv[1:])"
+# The program gets the terminal as its controlling one: only then Ctrl-C is a signal. And it hears signals, also
+# when the tests themselves run where they are ignored (in the background of a script).
+AS_A_SHELL_DOES = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.login_tty(0)
+os.execv(sys.executable, sys.argv[1:])
+"""
 
 
 class Terminal:
