@@ -213,11 +213,7 @@ class Delivery:
             return True
         if isinstance(adapter, Finds):
             return await self._look_up(row, body, adapter)
-        if row.error == REPEATED:
-            await self._record(row, None, uncertain=True)
-            await self._close(row, body)
-        else:
-            await self._repeat_once(row)
+        await self._repeat_once(row, body)
         return False
 
     async def _look_up(self, row: DeliveryRow, body: Body, adapter: Finds) -> bool:
@@ -231,7 +227,7 @@ class Delivery:
             if error.retryable:  # the row stays in doubt
                 await anyio.sleep(error.retry_after_s or self._patience.backoff.cap_s)
             else:
-                await self._repeat_once(row)
+                await self._repeat_once(row, body)
             return False
         except TimeoutError:
             return False
@@ -240,7 +236,12 @@ class Delivery:
             await self._close(row, body)
         return found is None
 
-    async def _repeat_once(self, row: DeliveryRow) -> None:
+    async def _repeat_once(self, row: DeliveryRow, body: Body) -> None:
+        """Have a row sent a second time; one that was already is closed as uncertain."""
+        if row.error == REPEATED:
+            await self._record(row, None, uncertain=True)
+            await self._close(row, body)
+            return
         moment = row.updated_at + self._patience.repeat_after_s
         await self.outbox.postpone(row.id, not_before=moment, error=REPEATED, now=self._now())
 

@@ -42,6 +42,7 @@ async def pump(
     home: Path,
     clock: Clock | None = None,
     gateway_url: str = "http://127.0.0.1:9",
+    patience: Patience | None = None,
 ) -> AsyncIterator[Delivery]:
     async with (
         Database.open(StoreConfig(), home) as database,
@@ -53,7 +54,7 @@ async def pump(
             origins=Origins(database),
             gateway=gateway,
             now=clock or Clock(),
-            patience=Patience(backoff=QUICK, lookup_after_s=0.05),
+            patience=patience or Patience(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
@@ -289,3 +290,14 @@ async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
         await delivery.owe(KEY, [text("final", "phone numbers", edits="card")])
         row = await settle(delivery, "final")
     assert (row.state, row.error, platform.texts) == ("failed", "audited", [APOLOGY])
+
+
+async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: Path) -> None:
+    platform = FindingPlatform()
+    platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True), times=9)
+    platform.fail("find", DeliveryError("this place cannot be read"), times=9)
+    patience = Patience(backoff=QUICK, lookup_after_s=0.01, repeat_after_s=0.05)
+    async with pump(platform, tmp_path, patience=patience) as delivery:
+        await delivery.owe(KEY, [text("a")])
+        row = await settle(delivery, "a")
+    assert (row.state, platform.calls.count("send")) == ("uncertain", 2)
