@@ -63,7 +63,7 @@ UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generat
 lock: $(V)/.run
 	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
 	$(UV_LOCK) pyproject.toml -o requirements.lock
-	$(UV_LOCK) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(UV_LOCK) --extra dev --extra anthropic --extra langfuse -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 clean:
 	rm -rf $(V) .mypy_cache .pytest_cache .ruff_cache .hypothesis

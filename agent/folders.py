@@ -1,4 +1,4 @@
-"""Every thread's folders on disk: `{home}/threads/{thread_id}/user-data/{workspace,uploads,outputs}`."""
+"""Every thread's folders on disk, below `{home}/threads/{thread_id}`: `user-data`, and `acp-workspace`."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ThreadIdInvalid
-from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping
+from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE, Mapping
 
 _THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -37,17 +37,23 @@ class ThreadFolders:
         """Return where files for users are put."""
         return self.user_data / "outputs"
 
+    @property
+    def acp_workspace(self) -> Path:
+        """Return where agents of other makers work; ours only reads there."""
+        return self.root / "acp-workspace"
+
     def make(self) -> None:
-        """Create the three folders, for this user alone. Blocking: call it in a worker thread."""
-        for folder in (self.workspace, self.uploads, self.outputs):
+        """Create the folders, for this user alone. Blocking: call it in a worker thread."""
+        for folder in (self.workspace, self.uploads, self.outputs, self.acp_workspace):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def mappings(self) -> tuple[Mapping, ...]:
-        """Return the three folders as the agent sees them."""
+        """Return the folders as the agent sees them."""
         return (
             Mapping(virtual=WORKSPACE, host=self.workspace),
             Mapping(virtual=UPLOADS, host=self.uploads),
             Mapping(virtual=OUTPUTS, host=self.outputs),
+            Mapping(virtual=ACP_WORKSPACE, host=self.acp_workspace, read_only=True),
         )
 
 

@@ -6,30 +6,33 @@ before and one after the model it would be 25).
 """
 
 import logging
-import threading
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+import anyio
 import anyio.to_thread
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.config import AgentConfig, ModelConfig
-from agent.folders import Folders
-from agent.middleware import middleware_chain
-from agent.models.connections import Connections
+from agent.middleware import Middleware, chain
+from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.title import TitleMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import system_prompt
-from agent.sandbox.choice import build_sandboxes
-from agent.sandbox.protocol import Sandboxes
 from agent.state import ThreadState
+from agent.systems import Site, Systems, open_systems
 from agent.tools.answers import Limits
 from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
 
@@ -42,93 +45,98 @@ LeadGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentDeps:
-    """What the agent is made of.
+class _Wanted:
+    """Everything that makes one graph differ from another; equal ones share it.
 
     Attributes:
-        config: The agent's configuration.
-        home: The data folder.
-        checkpointer: Keeps threads; None = the caller's own (LangGraph Server brings one).
-        sandboxes: Where the agent's files are; None = as configured.
+        options: The run's options, reduced to what changes the graph.
     """
 
+    options: RunOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edition:
+    """One state of the configuration, with the tools that it names."""
+
     config: AgentConfig
-    home: Path
-    checkpointer: BaseCheckpointSaver[Any] | None = None
-    sandboxes: Sandboxes | None = None
+    tools: tuple[BaseTool, ...]
 
 
 class LeadAgents:
     """Gives the graph for a run's options; equal options share one.
 
-    An async context manager: leaving it closes the models' connections.
+    Args:
+        systems: What all runs share.
+        checkpointer: Keeps threads; None = the caller's own (LangGraph Server brings one).
+
+    Raises:
+        Unresolvable: The configuration names a tool that cannot be used.
     """
 
-    def __init__(self, deps: AgentDeps) -> None:
-        """Resolve the configured tools and the sandbox. Blocking: it imports and looks at folders.
-
-        Raises:
-            Unresolvable: The configuration names something that cannot be used.
-        """
-        self._deps = deps
-        self._folders = Folders(deps.home)
-        config = deps.config
-        sandboxes = deps.sandboxes or build_sandboxes(config.sandbox, self._folders)
-        limits = Limits(
-            listing=config.sandbox.ls_output_max_chars,
-            reading=config.sandbox.read_file_output_max_chars,
-            write_bytes=config.sandbox.write_file_max_bytes,
-        )
-        self._tools = without_repeats(
-            (*configured_tools(config.tools), *built_in_tools(sandboxes, limits))
-        )
-        self._graphs: OrderedDict[RunOptions, LeadGraph] = OrderedDict()
-        self._connections = Connections()
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+    def __init__(
+        self, systems: Systems, checkpointer: BaseCheckpointSaver[Any] | None = None
     ) -> None:
-        await self.aclose()
+        self.systems = systems
+        self._checkpointer = checkpointer
+        self._edition = _edition_of(systems.settings.now())
+        self._graphs: OrderedDict[_Wanted, LeadGraph] = OrderedDict()
+        self._building = anyio.Lock()
 
-    async def aclose(self) -> None:
-        """Close the models' connections; the graphs given out must not be run any more."""
-        with self._lock:
-            self._graphs.clear()
-        await self._connections.aclose()
-
-    def graph(self, config: RunnableConfig) -> LeadGraph:
+    async def graph(self, config: RunnableConfig) -> LeadGraph:
         """Return the graph for a run.
 
-        The first time a provider's class is asked for, its package is imported, which blocks for a second or more:
-        see `prepare`. Later graphs take milliseconds, known ones microseconds.
+        The first time a provider's class is asked for, its package is imported, in a worker thread; that takes a
+        second or more: see `prepare`. Later graphs take milliseconds, known ones microseconds.
 
         Raises:
             ModelUnusable: The model's entry cannot be used.
         """
-        options = self._effective(RunOptions.of(config))
-        with self._lock:
-            graph = self._graphs.get(options)
-            if graph is None:
-                graph = self._graphs[options] = self._build(options)
-                if len(self._graphs) > MAX_GRAPHS:
-                    self._graphs.popitem(last=False)
-            self._graphs.move_to_end(options)
-            return graph
+        wanted = _Wanted(options=self._effective(RunOptions.of(config)))
+        found = self._graphs.get(wanted)
+        if found is None:
+            async with self._building:
+                found = self._graphs.get(wanted)
+                if found is None:
+                    found = await self._add(wanted)
+        self._graphs.move_to_end(wanted)
+        return found
 
     async def prepare(self) -> None:
-        """Build the graph of the default options in a worker thread, so that no run has to wait for imports.
+        """Build the graph of the default options, so that no run has to wait for imports.
 
         Raises:
             ModelUnusable: The default model's entry cannot be used.
         """
-        await anyio.to_thread.run_sync(self.graph, RunnableConfig())
+        await self.graph(RunnableConfig())
+
+    async def replace(self, config: AgentConfig) -> None:
+        """Let runs that start from now on have another configuration; those under way keep theirs.
+
+        Raises:
+            Unresolvable: It names a tool that cannot be used; nothing is changed.
+        """
+        edition = await anyio.to_thread.run_sync(_edition_of, config)
+        async with self._building:
+            self.systems.settings.replace(config)
+            self._edition = edition
+            self._graphs.clear()
+
+    async def _add(self, wanted: _Wanted) -> LeadGraph:
+        edition = self._edition
+        model = await anyio.to_thread.run_sync(self._model, edition.config, wanted.options)
+        graph = create_agent(
+            model,
+            without_repeats(self._tools(edition)),
+            system_prompt=system_prompt(wanted.options),
+            middleware=chain(*await self._middleware(edition.config)),
+            state_schema=ThreadState,
+            checkpointer=self._checkpointer,
+        )
+        self._graphs[wanted] = graph
+        if len(self._graphs) > MAX_GRAPHS:
+            self._graphs.popitem(last=False)
+        return graph
 
     def _effective(self, options: RunOptions) -> RunOptions:
         """Reduce options to those that change the graph: what the model cannot do is left out."""
@@ -143,45 +151,55 @@ class LeadAgents:
         )
 
     def _entry(self, name: str | None) -> ModelConfig:
-        config = self._deps.config
+        config = self._edition.config
         found = config.model_named(name) if name is not None else None
         if name is not None and found is None:
             logger.warning("there is no model named %.80r: the default is used", name)
         return found or config.chat_models[0]
 
-    def _build(self, options: RunOptions) -> LeadGraph:
-        config = self._deps.config
-        model = create_chat_model(
+    def _model(self, config: AgentConfig, options: RunOptions) -> BaseChatModel:
+        return create_chat_model(
             config,
             options.model_name,
             thinking_enabled=options.thinking_enabled,
             reasoning_effort=options.reasoning_effort,
-            connections=self._connections,
-        )
-        return create_agent(
-            model,
-            self._tools,
-            system_prompt=system_prompt(options),
-            middleware=middleware_chain(
-                folders=self._folders,
-                title=config.title,
-                title_model=self._title_model(),
-            ),
-            state_schema=ThreadState,
-            checkpointer=self._deps.checkpointer,
+            connections=self.systems.connections,
         )
 
-    def _title_model(self) -> BaseChatModel | None:
-        name = self._deps.config.title.model_name
-        if name is None:
-            return None
-        return create_chat_model(self._deps.config, name, connections=self._connections)
+    def _tools(self, edition: _Edition) -> list[BaseTool]:
+        """Return all tools of one graph; where a name stands twice, the first holds."""
+        sandbox = edition.config.sandbox
+        limits = Limits(
+            listing=sandbox.ls_output_max_chars,
+            reading=sandbox.read_file_output_max_chars,
+            write_bytes=sandbox.write_file_max_bytes,
+        )
+        return [*edition.tools, *built_in_tools(self.systems.sandboxes, limits)]
+
+    async def _middleware(self, config: AgentConfig) -> list[Middleware | None]:
+        title = config.title
+        title_model = await self.systems.models.get(title.model_name) if title.model_name else None
+        return [
+            ThreadDataMiddleware(self.systems.folders),
+            DanglingToolCallMiddleware(),
+            ToolErrorMiddleware(),
+            TitleMiddleware(title, model=title_model) if title.enabled else None,
+            ClarificationMiddleware(),
+        ]
 
 
-def make_lead_agent(config: RunnableConfig, deps: AgentDeps) -> LeadGraph:
-    """Build the lead agent for one run's options. Whoever runs many keeps a `LeadAgents` instead.
+def _edition_of(config: AgentConfig) -> _Edition:
+    return _Edition(config=config, tools=tuple(configured_tools(config.tools)))
+
+
+@asynccontextmanager
+async def open_agents(
+    site: Site, checkpointer: BaseCheckpointSaver[Any] | None = None
+) -> AsyncIterator[LeadAgents]:
+    """Open the agent with all its systems; leaving closes them. No graph may be run after that.
 
     Raises:
-        Unresolvable, ModelUnusable: The configuration cannot be used.
+        AgentError: The configuration names something that cannot be used.
     """
-    return LeadAgents(deps).graph(config)
+    async with open_systems(site) as systems:
+        yield await anyio.to_thread.run_sync(LeadAgents, systems, checkpointer)

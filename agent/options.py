@@ -57,6 +57,47 @@ class RunOptions:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """For whom a run works; None where nobody said.
+
+    Attributes:
+        thread_id: The thread.
+        run_id: The run.
+        user_id: Who speaks: `{channel}:{workspace}:{platform user id}` from chats.
+        memory_scope: Whose memory the run uses: a person's, or a room's.
+        agent_name: The custom agent that was asked for.
+    """
+
+    thread_id: str
+    run_id: str | None = None
+    user_id: str | None = None
+    memory_scope: str | None = None
+    agent_name: str | None = None
+
+    @classmethod
+    def of(cls, context: object, config: Mapping[str, Any] | None) -> "Caller":
+        """Read it from the runtime context, else from `config.configurable`.
+
+        Args:
+            context: `runtime.context`: a mapping, an object with these attributes, or None.
+            config: The runnable config, or None.
+
+        Raises:
+            ThreadIdMissing: Neither has a thread id.
+
+        >>> Caller.of({"thread_id": "t1", "user_id": "slack:T:U"}, None).user_id
+        'slack:T:U'
+        """
+        return cls(
+            thread_id=thread_id_of(context, config),
+            run_id=_named(context, config, "run_id"),
+            user_id=_named(context, config, "user_id"),
+            memory_scope=_named(context, config, "memory_scope"),
+            agent_name=_named(context, config, "agent_name"),
+        )
+
+
 def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
     """Return the run's thread id: from the runtime context, else from `config.configurable`.
 
@@ -72,13 +113,20 @@ def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
     >>> thread_id_of(None, {"configurable": {"thread_id": "t1"}})
     't1'
     """
+    found = _named(context, config, "thread_id")
+    if found is None:
+        raise ThreadIdMissing
+    return found
+
+
+def _named(context: object, config: Mapping[str, Any] | None, key: str) -> str | None:
     configurable = (config or {}).get("configurable") or {}
     for source in (context, configurable):
         named = source if isinstance(source, Mapping) else {}
-        value = named.get("thread_id") or getattr(source, "thread_id", None)
+        value = named.get(key) or getattr(source, key, None)
         if value:
             return str(value)
-    raise ThreadIdMissing
+    return None
 
 
 def _given(config: RunnableConfig) -> dict[str, Any]:

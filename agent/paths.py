@@ -12,7 +12,8 @@ WORKSPACE = f"{USER_DATA}/workspace"
 UPLOADS = f"{USER_DATA}/uploads"
 OUTPUTS = f"{USER_DATA}/outputs"
 SKILLS = "/mnt/skills"
-RESERVED = (USER_DATA, SKILLS, "/mnt/acp-workspace")
+ACP_WORKSPACE = "/mnt/acp-workspace"
+RESERVED = (USER_DATA, SKILLS, ACP_WORKSPACE)
 """Prefixes that configured mounts must not overlap."""
 
 _MAX_CHARS = 4096  # Linux: PATH_MAX

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import anyio
 import httpx
-from anyio import to_thread
 from fastapi import FastAPI
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from agent.errors import AgentError
-from agent.folders import Folders
-from agent.lead import AgentDeps, LeadAgents
+from agent.lead import LeadAgents, open_agents
 from agent.runtime.runs import RunManager
+from agent.systems import Site
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
@@ -79,14 +78,14 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
-    deps = AgentDeps(config=config.agent, home=config.home, checkpointer=checkpointer)
-    agents = await to_thread.run_sync(LeadAgents, deps)
+    site = Site(config=config.agent, home=config.home, extensions=config.extensions)
+    agents = await stack.enter_async_context(open_agents(site, checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)
     graphs = {ASSISTANT: agents.graph}
     runs = await stack.enter_async_context(RunManager(database, graphs, checkpointer))
-    services = Services(config=config, database=database, runs=runs, folders=Folders(config.home))
+    services = Services(config=config, database=database, runs=runs, agents=agents)
     app = build_app(services, langgraph_routers())
     app.state.langgraph = LangGraphServices(
         runs=runs, threads=Threads(database), checkpointer=checkpointer, graphs=graphs

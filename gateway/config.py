@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 CONFIG_VERSION = 1
 DEFAULT_HOME = ".parley"
 TOKEN_FILE = "admin_token"  # noqa: S105 - the name of a file
+EXTENSIONS_FILE = "extensions_config.json"
+EXTENSIONS_VARIABLE = "PARLEY_EXTENSIONS_CONFIG_PATH"
 TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 MIN_TOKEN_CHARS = 8
 
@@ -97,12 +99,14 @@ class Config:
     Attributes:
         source: The file it came from; None = built-in defaults.
         home: The data folder, absolute.
+        extensions: Where MCP servers and switched-off skills are written down, absolute.
         warnings: Unknown keys and the like, one line each.
         secrets: Values that no log line may hold.
     """
 
     source: Path | None
     home: Path
+    extensions: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     agent: AgentConfig
@@ -187,6 +191,14 @@ def _find(path: str | None, environ: Mapping[str, str]) -> Path | None:
             return Path(value).absolute()
     candidates = (Path("config.yaml"), Path("..") / "config.yaml")
     return next((file.resolve() for file in candidates if file.is_file()), None)
+
+
+def _extensions(source: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file named by the environment, or the one beside the configuration; None = in the data folder."""
+    if named := environ.get(EXTENSIONS_VARIABLE):
+        return Path(named).expanduser().absolute()
+    beside = (source.parent if source else Path()) / EXTENSIONS_FILE
+    return beside.absolute() if beside.is_file() else None
 
 
 def _dotenv(file: Path) -> dict[str, str]:
@@ -277,6 +289,7 @@ class _Sections:
         return Config(
             source=source,
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
+            extensions=_extensions(source, environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,

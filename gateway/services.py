@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from agent.folders import Folders
+from agent.lead import LeadAgents
 from agent.runtime.runs import RunManager
+from agent.systems import Systems
 from bots.loopback import Loopback
 from bus.service import Bus
 from gateway.config import Config
@@ -16,7 +18,7 @@ class Services:
 
     Attributes:
         runs: The embedded runtime.
-        folders: The threads' files.
+        agents: The agent, with the systems behind it.
         terminal: The adapter behind `parley chat`; None where it is disabled.
         bus: The channels; None before they started and after they stopped.
         channel_faults: Channels that are enabled and cannot be built: name -> what to do.
@@ -25,7 +27,17 @@ class Services:
     config: Config
     database: Database
     runs: RunManager
-    folders: Folders
+    agents: LeadAgents
     terminal: Loopback | None = None
     bus: Bus | None = None
     channel_faults: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def systems(self) -> Systems:
+        """The agent's systems: memory, skills, uploads and the like."""
+        return self.agents.systems
+
+    @property
+    def folders(self) -> Folders:
+        """The threads' files."""
+        return self.agents.systems.folders

@@ -7,35 +7,34 @@ which counts against the recursion limit and writes a checkpoint for every model
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.language_models import BaseChatModel
 
-from agent.config import TitleConfig
-from agent.folders import Folders
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 
+Middleware = AgentMiddleware[Any, Any]
 
-def middleware_chain(
-    *,
-    folders: Folders,
-    title: TitleConfig,
-    title_model: BaseChatModel | None = None,
-) -> tuple[AgentMiddleware[Any, Any], ...]:
-    """Build the chain of the lead agent.
+ORDER: tuple[type[Middleware], ...] = (
+    ThreadDataMiddleware,
+    DanglingToolCallMiddleware,
+    ToolErrorMiddleware,
+    TitleMiddleware,
+    ClarificationMiddleware,
+)
+"""The places in the chain, outermost first. Each holds one middleware or none."""
 
-    Args:
-        folders: Where threads have their files.
-        title: The `title` section.
-        title_model: The model that writes titles; None = no model is asked.
+
+def chain(*links: Middleware | None) -> tuple[Middleware, ...]:
+    """Return the middleware given, in the order of the chain; None is left out.
+
+    Raises:
+        ValueError: One has no place in the chain, or two have the same.
     """
-    chain: tuple[AgentMiddleware[Any, Any] | None, ...] = (
-        ThreadDataMiddleware(folders),
-        DanglingToolCallMiddleware(),
-        ToolErrorMiddleware(),
-        TitleMiddleware(title, model=title_model) if title.enabled else None,
-        ClarificationMiddleware(),
-    )
-    return tuple(middleware for middleware in chain if middleware is not None)
+    given = [link for link in links if link is not None]
+    kinds = [type(link) for link in given]
+    strangers = [kind.__name__ for kind in kinds if kind not in ORDER]
+    if strangers or len(set(kinds)) != len(kinds):
+        raise ValueError(f"not a chain: {', '.join(strangers) or 'a place is taken twice'}")
+    return tuple(sorted(given, key=lambda link: ORDER.index(type(link))))

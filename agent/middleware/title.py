@@ -14,6 +14,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import TitleConfig
+from agent.models.side import aside
 from agent.state import ThreadState
 
 logger = logging.getLogger(__name__)
@@ -82,11 +83,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         try:
             with anyio.fail_after(self._deadline_s):
-                # `nostream` keeps its tokens out of the answer's stream.
-                answer = await self._model.ainvoke(
-                    [HumanMessage(prompt)],
-                    {"run_name": "title_agent", "tags": ["nostream", "middleware:title"]},
-                )
+                answer = await self._model.ainvoke([HumanMessage(prompt)], aside("title"))
         except Exception as error:  # noqa: BLE001 - providers raise their own kinds; a title is never worth a run
             logger.warning("no title was written: %s", type(error).__name__)
             return ""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -28,8 +28,8 @@ from store.errors import NotFound, StoreError
 from store.runs import Run, RunEnd, Runs
 from store.threads import Threads
 
-GraphSource = Callable[[RunnableConfig], Graph]
-"""Builds, or finds, the graph for one run's options. Called on the event loop: it must be quick."""
+GraphSource = Callable[[RunnableConfig], Awaitable[Graph]]
+"""Builds, or finds, the graph for one run's options."""
 
 _ASSISTANTS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace from which LangGraph's server derives the ids of assistants that exist for every graph."""
@@ -220,9 +220,9 @@ class RunManager:
             by_name=not _is_uuid(assistant_id),
         )
 
-    def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
+    async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
         """Return a graph, with a checkpointer."""
-        graph = self.graphs[graph_id](config)
+        graph = await self.graphs[graph_id](config)
         if graph.checkpointer is None:
             graph.checkpointer = self.checkpointer
         return graph
@@ -301,7 +301,7 @@ class RunManager:
         live.become("running", now=self.now())
         return await execute(live, lambda: self._prepare(live, request))
 
-    def _prepare(self, live: LiveRun, request: RunRequest) -> Prepared:
+    async def _prepare(self, live: LiveRun, request: RunRequest) -> Prepared:
         config = runnable_config(
             request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
@@ -309,7 +309,7 @@ class RunManager:
             request = replace(request, durability="exit")
         return Prepared(
             request=request,
-            graph=self.graph(live.graph_id, config),
+            graph=await self.graph(live.graph_id, config),
             input=graph_input(request),
             config=config,
         )

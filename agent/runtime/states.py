@@ -51,7 +51,7 @@ class ThreadStates:
         self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
     ) -> StateSnapshot | None:
         """Return the state at a checkpoint (empty = the newest); None for a thread without any graph."""
-        graph = self._graph(thread)
+        graph = await self._graph(thread)
         if graph is None:
             return None
         return await graph.aget_state(_config(thread.thread_id, checkpoint), subgraphs=subgraphs)
@@ -66,7 +66,7 @@ class ThreadStates:
         checkpoint: Mapping[str, Any],
     ) -> list[StateSnapshot]:
         """Return past states, newest first."""
-        graph = self._graph(thread)
+        graph = await self._graph(thread)
         if graph is None:
             return []
         config = _config(thread.thread_id, checkpoint)
@@ -83,7 +83,7 @@ class ThreadStates:
             ThreadBusy: a run holds the thread.
             InvalidRequest: the graph does not take this change.
         """
-        graph = self._graph(thread)
+        graph = await self._graph(thread)
         if graph is None:
             raise InvalidRequest("The thread has no graph yet: start a run on it first.")
         config = _config(thread.thread_id, change.checkpoint)
@@ -105,7 +105,7 @@ class ThreadStates:
             )
         return written
 
-    def _graph(self, thread: Thread) -> Graph | None:
+    async def _graph(self, thread: Thread) -> Graph | None:
         """Return the graph of the thread's last run, or the first there is."""
         graphs = self._runs.graphs
         graph_id = thread.metadata.get("graph_id")
@@ -113,7 +113,7 @@ class ThreadStates:
             graph_id = next(iter(graphs), None)
         if graph_id is None:
             return None
-        return self._runs.graph(graph_id, _config(thread.thread_id, {}))
+        return await self._runs.graph(graph_id, _config(thread.thread_id, {}))
 
 
 def _config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -44,11 +44,12 @@ class Prepared:
         return {"configurable": {"thread_id": self.config["configurable"]["thread_id"]}}
 
 
-async def execute(live: LiveRun, prepare: Callable[[], Prepared]) -> Outcome:
+async def execute(live: LiveRun, prepare: Callable[[], Awaitable[Prepared]]) -> Outcome:
     """Run a graph to its end, or until it is stopped. Events go to the run's log."""
     prepared: Prepared | None = None
+    live.task = asyncio.current_task()
     try:
-        prepared = prepare()
+        prepared = await prepare()
         return await _run(live, prepared)
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -74,7 +75,6 @@ async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
 
 async def _stream(live: LiveRun, prepared: Prepared) -> None:
     translator = Translator(prepared.request.modes, live.log.append)
-    live.task = asyncio.current_task()
     async with aclosing(_chunks(prepared)) as chunks:
         async for namespace, mode, chunk in chunks:
             translator.feed(namespace, mode, chunk)

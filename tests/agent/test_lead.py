@@ -19,10 +19,11 @@ from langgraph.types import StreamMode
 from agent.config import AgentConfig
 from agent.errors import ModelUnusable, ThreadIdInvalid, ThreadIdMissing, Unresolvable
 from agent.folders import Folders
-from agent.lead import MAX_GRAPHS, AgentDeps, LeadAgents, LeadGraph, make_lead_agent
+from agent.lead import MAX_GRAPHS, LeadGraph, open_agents
 from agent.options import RunOptions, thread_id_of
 from agent.paths import OUTPUTS
 from agent.prompt import system_prompt
+from agent.systems import Site
 from tests.agent.turns import CONFIG, THREAD
 from tests.fakes.model import Call, FakeModelServer, Reply
 
@@ -45,9 +46,9 @@ def configured(server: FakeModelServer, **keys: object) -> AgentConfig:
 @asynccontextmanager
 async def lead(home: Path, config: AgentConfig) -> AsyncIterator[LeadGraph]:
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
-        deps = AgentDeps(config=config, home=home, checkpointer=checkpointer)
-        async with LeadAgents(deps) as agents:
-            yield agents.graph({})
+        site = Site(config=config, home=home)
+        async with open_agents(site, checkpointer) as agents:
+            yield await agents.graph({})
 
 
 def question(text: str) -> dict[str, list[HumanMessage]]:
@@ -180,54 +181,75 @@ def asked(**options: object) -> RunnableConfig:
     return {"configurable": {"thread_id": "t", **options}}
 
 
-def test_equal_options_share_a_graph(tmp_path: Path) -> None:
-    agents = LeadAgents(AgentDeps(config=TWO, home=tmp_path))
-    plain = agents.graph(asked())
-    assert agents.graph(asked(model_name="plain", thread_id="other")) is plain
-    assert agents.graph(asked(thinking_enabled=False)) is plain  # it cannot think anyway
-    assert agents.graph(asked(reasoning_effort="high")) is plain
-    deep = agents.graph(asked(model_name="deep"))
-    assert deep is not plain
-    assert agents.graph(asked(model_name="deep", thinking_enabled=False)) is not deep
-    assert agents.graph(asked(model_name="deep", reasoning_effort="high")) is not deep
-    assert agents.graph(asked(is_bootstrap=True)) is not plain
-    assert agents.graph(asked()) is plain
+async def test_equal_options_share_a_graph(tmp_path: Path) -> None:
+    async with open_agents(Site(config=TWO, home=tmp_path)) as agents:
+        plain = await agents.graph(asked())
+        assert await agents.graph(asked(model_name="plain", thread_id="other")) is plain
+        assert await agents.graph(asked(thinking_enabled=False)) is plain  # it cannot think anyway
+        assert await agents.graph(asked(reasoning_effort="high")) is plain
+        deep = await agents.graph(asked(model_name="deep"))
+        assert deep is not plain
+        assert await agents.graph(asked(model_name="deep", thinking_enabled=False)) is not deep
+        assert await agents.graph(asked(model_name="deep", reasoning_effort="high")) is not deep
+        assert await agents.graph(asked(is_bootstrap=True)) is not plain
+        assert await agents.graph(asked()) is plain
 
 
-def test_the_number_of_graphs_is_bounded(tmp_path: Path) -> None:
-    agents = LeadAgents(AgentDeps(config=TWO, home=tmp_path))
-    first = agents.graph(asked(model_name="deep", reasoning_effort="0"))
-    for n in range(1, MAX_GRAPHS + 1):
-        agents.graph(asked(model_name="deep", reasoning_effort=str(n)))
-    assert len(agents._graphs) == MAX_GRAPHS
-    assert agents.graph(asked(model_name="deep", reasoning_effort="0")) is not first
+async def test_the_number_of_graphs_is_bounded(tmp_path: Path) -> None:
+    async with open_agents(Site(config=TWO, home=tmp_path)) as agents:
+        first = await agents.graph(asked(model_name="deep", reasoning_effort="0"))
+        for n in range(1, MAX_GRAPHS + 1):
+            await agents.graph(asked(model_name="deep", reasoning_effort=str(n)))
+        assert len(agents._graphs) == MAX_GRAPHS
+        assert await agents.graph(asked(model_name="deep", reasoning_effort="0")) is not first
 
 
-def test_an_unknown_model_falls_back_with_a_warning(
+async def test_an_unknown_model_falls_back_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agents = LeadAgents(AgentDeps(config=TWO, home=tmp_path))
-    assert agents.graph(asked(model_name="none")) is agents.graph(asked())
+    async with open_agents(Site(config=TWO, home=tmp_path)) as agents:
+        assert await agents.graph(asked(model_name="none")) is await agents.graph(asked())
     assert "no model named 'none'" in caplog.text
 
 
-async def test_preparing_builds_the_default_graph_off_the_loop(tmp_path: Path) -> None:
-    agents = LeadAgents(AgentDeps(config=TWO, home=tmp_path))
-    await agents.prepare()
-    assert len(agents._graphs) == 1
-    agents.graph({})
-    assert len(agents._graphs) == 1
+async def test_runs_that_ask_at_once_share_a_graph(tmp_path: Path) -> None:
+    found: list[LeadGraph] = []
+    async with open_agents(Site(config=TWO, home=tmp_path)) as agents:
+
+        async def ask() -> None:
+            found.append(await agents.graph({}))
+
+        await agents.prepare()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask)
+        assert len(agents._graphs) == 1
+    assert len(set(map(id, found))) == 1
 
 
-def test_mistakes_in_the_configuration_show_when_they_can_be_mended(tmp_path: Path) -> None:
+async def test_another_configuration_holds_for_later_runs(tmp_path: Path) -> None:
+    async with open_agents(Site(config=TWO, home=tmp_path)) as agents:
+        before = await agents.graph({})
+        bad = AgentConfig.model_validate({"tools": [{"name": "x", "group": "g", "use": "no_x:x"}]})
+        with pytest.raises(Unresolvable):
+            await agents.replace(bad)
+        assert await agents.graph({}) is before
+        await agents.replace(AgentConfig())
+        assert await agents.graph({}) is not before
+        assert agents.systems.settings.now() == AgentConfig()
+
+
+async def test_mistakes_in_the_configuration_show_when_they_can_be_mended(tmp_path: Path) -> None:
     tools = {"tools": [{"name": "x", "group": "g", "use": "no_such_module:x"}]}
     sandbox = {"sandbox": {"use": "no_such_module:X"}}
     for data in (tools, sandbox):
         with pytest.raises(Unresolvable):
-            LeadAgents(AgentDeps(config=AgentConfig.model_validate(data), home=tmp_path))
+            async with open_agents(Site(config=AgentConfig.model_validate(data), home=tmp_path)):
+                raise AssertionError("it opened")
     model = {"models": [{"name": "m", "use": "no_such_module:X", "model": "m"}]}
-    with pytest.raises(ModelUnusable):
-        make_lead_agent({}, AgentDeps(config=AgentConfig.model_validate(model), home=tmp_path))
+    async with open_agents(Site(config=AgentConfig.model_validate(model), home=tmp_path)) as agents:
+        with pytest.raises(ModelUnusable):
+            await agents.graph({})
 
 
 def test_options_are_read_from_configurable_and_context() -> None:

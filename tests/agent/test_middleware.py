@@ -12,7 +12,7 @@ from langgraph.types import interrupt
 from agent.config import TitleConfig
 from agent.errors import ThreadIdInvalid
 from agent.folders import Folders
-from agent.middleware import middleware_chain
+from agent.middleware import ORDER, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import (
     INTERRUPTED,
@@ -24,7 +24,7 @@ from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.paths import OUTPUTS
 from agent.tools.clarify import question_text
-from tests.agent.turns import CONFIG, room
+from tests.agent.turns import CONFIG, plain_links, room
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
 
@@ -47,16 +47,20 @@ def result(call_id: str, text: str = "ok") -> ToolMessage:
 
 
 def test_the_order_is_pinned(tmp_path: Path) -> None:
-    chain = middleware_chain(folders=Folders(tmp_path), title=TitleConfig())
-    assert [type(middleware) for middleware in chain] == [
+    links = plain_links(Folders(tmp_path))
+    kinds = [type(link) for link in chain(*reversed(links))]
+    assert kinds == [
         ThreadDataMiddleware,
         DanglingToolCallMiddleware,
         ToolErrorMiddleware,
         TitleMiddleware,
         ClarificationMiddleware,
     ]
-    without = middleware_chain(folders=Folders(tmp_path), title=TitleConfig(enabled=False))
-    assert TitleMiddleware not in [type(middleware) for middleware in without]
+    assert [kind for kind in ORDER if kind in kinds] == kinds
+    assert ORDER[-1] is ClarificationMiddleware
+    assert chain(None) == ()
+    with pytest.raises(ValueError, match="a place is taken twice"):
+        chain(*links, ClarificationMiddleware())
 
 
 async def test_the_chain_adds_no_step_and_no_checkpoint(tmp_path: Path) -> None:
@@ -437,8 +441,8 @@ def test_the_text_of_a_question(arguments: dict[str, str], text: str) -> None:
 # ---- synchronous callers -----------------------------------------------------------------------
 
 
-def test_every_wrap_has_both_forms(tmp_path: Path) -> None:
-    for middleware in middleware_chain(folders=Folders(tmp_path), title=TitleConfig()):
-        hooks = vars(type(middleware))
+def test_every_wrap_has_both_forms() -> None:
+    for kind in ORDER:
+        hooks = vars(kind)
         for name in ("wrap_model_call", "wrap_tool_call"):
             assert (name in hooks) == (f"a{name}" in hooks)

@@ -151,7 +151,7 @@ def test_the_default_and_the_unknown() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"use": "langchain_anthropic:ChatAnthropic"}, "pip install langchain-anthropic"),
+        ({"use": "langchain_mistralai:ChatMistralAI"}, "pip install langchain-mistralai"),
         ({"use": "langchain_openai.ChatOpenAI"}, "not of the form module:name"),
         ({"use": "langchain_openai:ChatNothing"}, "has no attribute 'ChatNothing'"),
         ({"use": "pathlib:Path"}, "not a class derived from BaseChatModel"),

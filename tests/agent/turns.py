@@ -15,7 +15,12 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from agent.config import TitleConfig
 from agent.folders import Folders, ThreadFolders
 from agent.lead import LeadGraph
-from agent.middleware import middleware_chain
+from agent.middleware import Middleware, chain
+from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.title import TitleMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.sandbox.local import LocalSandboxes
 from agent.state import ThreadState
 from agent.tools.answers import Limits
@@ -45,6 +50,20 @@ class Room:
         return dict((await self.graph.aget_state(CONFIG)).values)
 
 
+def plain_links(
+    folders: Folders, title: TitleConfig | None = None, title_model: BaseChatModel | None = None
+) -> list[Middleware | None]:
+    """Return the middleware that every agent has."""
+    title = title or TitleConfig()
+    return [
+        ThreadDataMiddleware(folders),
+        DanglingToolCallMiddleware(),
+        ToolErrorMiddleware(),
+        TitleMiddleware(title, model=title_model) if title.enabled else None,
+        ClarificationMiddleware(),
+    ]
+
+
 @asynccontextmanager
 async def room(
     home: Path,
@@ -55,16 +74,14 @@ async def room(
     title_model: BaseChatModel | None = None,
     limits: Limits | None = None,
 ) -> AsyncIterator[Room]:
-    """Open a thread whose agent has the real chain, the built-in tools and the tools given."""
+    """Open a thread whose agent has the plain links, the built-in tools and the tools given."""
     folders = Folders(home)
     built_in = built_in_tools(LocalSandboxes(folders), limits or Limits())
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
         graph = create_agent(
             model,
             [*built_in, *tools],
-            middleware=middleware_chain(
-                folders=folders, title=title or TitleConfig(), title_model=title_model
-            ),
+            middleware=chain(*plain_links(folders, title, title_model)),
             state_schema=ThreadState,
             checkpointer=checkpointer,
         )

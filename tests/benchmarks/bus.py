@@ -10,11 +10,13 @@ from tempfile import TemporaryDirectory
 import anyio
 import httpx
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph_sdk.client import LangGraphClient
 from starlette.types import ASGIApp
 
 from agent.runtime.runs import RunManager
+from agent.runtime.worker import Graph
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Inbound, Place, Sender
 from bus.ports import Adapter
@@ -252,12 +254,16 @@ async def _runtime(started: dict[str, float]) -> AsyncIterator[ASGIApp]:
     builder.add_node("note", note)
     builder.add_edge(START, "note")
     graph = builder.compile()
+
+    async def source(_config: RunnableConfig) -> Graph:
+        return graph
+
     with TemporaryDirectory() as folder:
         home = Path(folder)
         async with (
             Database.open(StoreConfig(), home) as database,
             open_checkpointer(home) as checkpointer,
-            RunManager(database, {"lead_agent": lambda _config: graph}, checkpointer) as runs,
+            RunManager(database, {"lead_agent": source}, checkpointer) as runs,
         ):
             services = LangGraphServices(
                 runs=runs, threads=runs.threads, checkpointer=checkpointer, graphs=runs.graphs

@@ -50,7 +50,7 @@ async def bare(folder: Path) -> AsyncIterator[FastAPI]:
     async with AsyncSqliteSaver.from_conn_string(str(folder / "bare.db")) as saver:
         await saver.setup()
         await saver.conn.execute("PRAGMA synchronous=NORMAL")
-        graphs = {name: source({}) for name, source in Graphs().sources.items()}
+        graphs = {name: await source({}) for name, source in Graphs().sources.items()}
         for graph in graphs.values():
             graph.checkpointer = saver
         yield _bare_app(graphs)

@@ -148,7 +148,10 @@ class Graphs:
 
     @staticmethod
     def _source(graph: Graph) -> GraphSource:
-        return lambda _config: graph
+        async def source(_config: RunnableConfig) -> Graph:
+            return graph
+
+        return source
 
     @staticmethod
     def _line(**nodes: Node | Graph) -> Graph:

@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import anyio
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -13,12 +15,12 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
 from agent.models.playback import Call, Turn, chunks_of
 
-__all__ = ["Call", "ScriptedChatModel", "Turn"]
+__all__ = ["Call", "RegisteredModel", "ScriptedChatModel", "Turn", "registered"]
 
 Script = Turn | Exception
 
@@ -130,3 +132,35 @@ class ScriptedChatModel(BaseChatModel):
         if isinstance(entry, Exception):
             raise entry
         return entry
+
+
+_REGISTERED: dict[str, ScriptedChatModel] = {}
+
+
+class RegisteredModel(ScriptedChatModel):
+    """Plays the script of a model that a test registered: by its name a configuration can ask for it.
+
+    All that are built under one name share one script, and one list of prompts.
+    """
+
+    model_name: str = Field(alias="model")
+
+    @override
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        original = _REGISTERED[self.model_name]
+        self.delay_s, self.hang = original.delay_s, original.hang
+        self._script = original._script
+        self._prompts = original._prompts
+        self._called = original._called
+
+
+@contextmanager
+def registered(model: ScriptedChatModel) -> Iterator[dict[str, str]]:
+    """Yield the keys of a `models` entry that is this model; it is named `scripted` unless that is changed."""
+    name = f"scripted-{uuid4()}"
+    _REGISTERED[name] = model
+    try:
+        yield {"name": "scripted", "use": f"{__name__}:{RegisteredModel.__name__}", "model": name}
+    finally:
+        del _REGISTERED[name]

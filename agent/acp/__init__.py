@@ -1,0 +1,1 @@
+"""Agents of other makers, called over the Agent Client Protocol."""

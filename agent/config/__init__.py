@@ -1,0 +1,71 @@
+"""The agent's sections of the configuration. Secrets are strings here; the gateway resolves `$NAME` before."""
+
+from pydantic import Field, model_validator
+
+from agent.config.chain import SummarizationConfig
+from agent.config.guardrails import GuardrailsConfig
+from agent.config.memory import MemoryConfig
+from agent.config.models import DEMO_MODEL, DEMO_MODEL_CLASS, DEMO_MODEL_NAME, ModelConfig
+from agent.config.sandbox import MountConfig, SandboxConfig
+from agent.config.section import Section
+from agent.config.skills import SkillsConfig
+from agent.config.subagents import SubagentsConfig
+from agent.config.title import TitleConfig
+from agent.config.tools import ToolConfig, ToolGroupConfig
+from agent.config.uploads import UploadsConfig
+
+__all__ = [
+    "DEMO_MODEL",
+    "DEMO_MODEL_CLASS",
+    "DEMO_MODEL_NAME",
+    "AgentConfig",
+    "GuardrailsConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "MountConfig",
+    "SandboxConfig",
+    "Section",
+    "SkillsConfig",
+    "SubagentsConfig",
+    "SummarizationConfig",
+    "TitleConfig",
+    "ToolConfig",
+    "ToolGroupConfig",
+    "UploadsConfig",
+]
+
+
+class AgentConfig(Section):
+    """The agent's part of config.yaml: flat sections at its top level."""
+
+    models: list[ModelConfig] = Field(default_factory=list)
+    tool_groups: list[ToolGroupConfig] = Field(default_factory=list)
+    tools: list[ToolConfig] = Field(default_factory=list)
+    sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    title: TitleConfig = Field(default_factory=TitleConfig)
+    summarization: SummarizationConfig = Field(default_factory=SummarizationConfig)
+    subagents: SubagentsConfig = Field(default_factory=SubagentsConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    guardrails: GuardrailsConfig = Field(default_factory=GuardrailsConfig)
+    uploads: UploadsConfig = Field(default_factory=UploadsConfig)
+
+    @model_validator(mode="after")
+    def _names_make_sense(self) -> "AgentConfig":
+        names = [model.name for model in self.models]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"models: the name {twice[0]!r} is given twice")
+        wanted = self.title.model_name
+        if wanted is not None and self.model_named(wanted) is None:
+            raise ValueError(f"title.model_name: there is no model named {wanted!r}")
+        return self
+
+    @property
+    def chat_models(self) -> tuple[ModelConfig, ...]:
+        """The configured models, the default first; the demo model when none is configured. Never empty."""
+        return tuple(self.models) or (ModelConfig.model_validate(DEMO_MODEL),)
+
+    def model_named(self, name: str) -> ModelConfig | None:
+        """Return the entry of `chat_models` with this name, or None."""
+        return next((model for model in self.chat_models if model.name == name), None)

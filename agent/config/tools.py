@@ -1,0 +1,23 @@
+"""The `tool_groups` and `tools` sections."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from agent.config.section import Section
+
+
+class ToolGroupConfig(Section):
+    """One entry of `tool_groups`: a name under which custom agents may be given tools."""
+
+    name: str = Field(min_length=1)
+
+
+class ToolConfig(Section):
+    """One entry of `tools`. `use` is `module:attribute`, a LangChain tool; unknown keys are for that tool."""
+
+    passes_extra_keys: ClassVar[bool] = True
+
+    name: str = Field(min_length=1)
+    group: str = Field(min_length=1)
+    use: str = Field(min_length=1)

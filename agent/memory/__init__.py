@@ -1,0 +1,1 @@
+"""What the agent remembers of people and rooms: documents, their updates, and their place in the prompt."""

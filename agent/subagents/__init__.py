@@ -1,0 +1,1 @@
+"""Work that the agent hands to agents of its own."""

@@ -1,0 +1,102 @@
+"""What all runs of the agent share: folders, sandboxes, connections, and the systems around them.
+
+Opened once and closed after the last run. What the configuration says may change while they are open; they ask
+for it when they need it.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from agent.config import AgentConfig
+from agent.folders import Folders
+from agent.models.connections import Connections
+from agent.models.side import SideModels
+from agent.sandbox.choice import build_sandboxes
+from agent.sandbox.protocol import Sandboxes
+
+
+class Settings:
+    """The configuration that holds now."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+
+    def now(self) -> AgentConfig:
+        """Return it."""
+        return self._config
+
+    def replace(self, config: AgentConfig) -> None:
+        """Put another in its place; runs that are under way keep what they were built with."""
+        self._config = config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where the agent lives.
+
+    Attributes:
+        config: The configuration to begin with.
+        home: The data folder.
+        extensions: The file with MCP servers and switched-off skills; None = `extensions_config.json` in `home`.
+        sandboxes: Where the agent's files are; None = as configured.
+    """
+
+    config: AgentConfig
+    home: Path
+    extensions: Path | None = None
+    sandboxes: Sandboxes | None = None
+
+    @property
+    def extensions_file(self) -> Path:
+        """Where MCP servers and switched-off skills are written down."""
+        return self.extensions or self.home / "extensions_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Systems:
+    """The open parts.
+
+    Attributes:
+        settings: The configuration that holds now.
+        folders: The threads' files.
+        sandboxes: Where tools work on them.
+        connections: The models' connections.
+        models: Models for work beside the conversation.
+    """
+
+    settings: Settings
+    home: Path
+    folders: Folders
+    sandboxes: Sandboxes
+    connections: Connections
+    models: SideModels
+
+
+@asynccontextmanager
+async def open_systems(site: Site) -> AsyncIterator[Systems]:
+    """Open everything that runs share, and close it on exit.
+
+    Raises:
+        AgentError: The configuration names something that cannot be used.
+    """
+    settings = Settings(site.config)
+    folders = Folders(site.home)
+    sandboxes = site.sandboxes
+    if sandboxes is None:
+        sandboxes = await anyio.to_thread.run_sync(build_sandboxes, site.config.sandbox, folders)
+    connections = Connections()
+    try:
+        yield Systems(
+            settings=settings,
+            home=site.home,
+            folders=folders,
+            sandboxes=sandboxes,
+            connections=connections,
+            models=SideModels(settings.now, connections),
+        )
+    finally:
+        await connections.aclose()

@@ -1,0 +1,1 @@
+"""Files that people send: accepted safely, converted to Markdown, listed for the agent."""
