@@ -3,6 +3,9 @@
 AgentError
 ├── ModelNotFound      no entry of `models` has this name
 ├── ModelUnusable      the entry exists, but its class cannot be built or asked like this
+├── ExtensionsError    the extensions file cannot be changed
+│   ├── ExtensionsBroken      it holds something else than the JSON object that it should
+│   └── ExtensionsNotWritten  the disk refused
 ├── Unresolvable       a `module:attribute` of the configuration names nothing usable
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
@@ -42,6 +45,20 @@ class ModelNotFound(AgentError):
 
 class ModelUnusable(AgentError):
     """The model's entry in the configuration cannot be used."""
+
+
+class ExtensionsError(AgentError):
+    """The extensions file cannot be changed."""
+
+
+class ExtensionsBroken(ExtensionsError):
+    """The extensions file is not the JSON object that it should be; nothing was changed."""
+
+
+class ExtensionsNotWritten(ExtensionsError):
+    """The extensions file could not be written; nothing was changed."""
+
+    retryable = True
 
 
 class Unresolvable(AgentError):

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from agent.config import AgentConfig
+from agent.extensions import ExtensionsFile
 from agent.folders import Folders
 from agent.models.connections import Connections
 from agent.models.side import SideModels
@@ -66,6 +67,7 @@ class Systems:
         sandboxes: Where tools work on them.
         connections: The models' connections.
         models: Models for work beside the conversation.
+        extensions: The file with MCP servers and switched-off skills.
     """
 
     settings: Settings
@@ -74,6 +76,7 @@ class Systems:
     sandboxes: Sandboxes
     connections: Connections
     models: SideModels
+    extensions: ExtensionsFile
 
 
 @asynccontextmanager
@@ -97,6 +100,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
             sandboxes=sandboxes,
             connections=connections,
             models=SideModels(settings.now, connections),
+            extensions=ExtensionsFile(site.extensions_file),
         )
     finally:
         await connections.aclose()

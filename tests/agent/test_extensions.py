@@ -1,0 +1,142 @@
+"""The extensions file: read by its content, changed in one step, never lost."""
+
+import json
+import logging
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from agent.errors import ExtensionsBroken, ExtensionsNotWritten
+from agent.extensions import SERVERS, SKILLS, Document, ExtensionsFile, section
+
+
+def written(path: Path, content: object) -> ExtensionsFile:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return ExtensionsFile(path)
+
+
+def switch_off(name: str) -> Callable[[Document], None]:
+    def change(document: Document) -> None:
+        section(document, SKILLS)[name] = {"enabled": False}
+
+    return change
+
+
+def names_in(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()]
+
+
+async def test_a_missing_or_empty_file_says_nothing(tmp_path: Path) -> None:
+    missing = await ExtensionsFile(tmp_path / "none.json").now()
+    assert (dict(missing.mcp_servers), dict(missing.skills), missing.interceptors) == ({}, {}, ())
+    assert missing.error is None
+    empty = await written(tmp_path / "empty.json", " \n").now()
+    assert dict(empty.skills) == {}
+
+
+async def test_both_spellings_are_read_and_entries_that_are_none_left_out(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "e.json",
+        {
+            "mcp_servers": {"a": {"command": "x", "env": {"K": "$KEY"}}, "broken": 3},
+            "skills": {"on": {}, "off": {"enabled": False}, "text": {"enabled": "false"}},
+            "mcpInterceptors": ["m:a", 4],
+        },
+    )
+    said = await file.now()
+    assert dict(said.mcp_servers) == {"a": {"command": "x", "env": {"K": "$KEY"}}}
+    assert dict(said.skills) == {"on": True, "off": False, "text": False}
+    assert said.interceptors == ("m:a",)
+
+
+async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    file = written(path, {"skills": {"aaa": False}})
+    before = await file.now()
+    path.write_text(json.dumps({"skills": {"bbb": False}}))
+    after = await file.now()
+    assert list(after.skills) == ["bbb"]
+    assert after.signature != before.signature
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["{", "[]", '"text"', '{"skills": []}', '{"mcpServers": 3}', "[" * 200_000, "\udcff"],
+    ids=["cut", "list", "text", "skills", "servers", "deep", "bytes"],
+)
+async def test_a_broken_file_changes_nothing_and_is_told_once(
+    tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "e.json"
+    file = written(path, {"skills": {"a": False}, "mcpServers": {"s": {}}})
+    good = await file.now()
+    path.write_bytes(broken.encode(errors="surrogateescape"))
+    with caplog.at_level(logging.ERROR):
+        held = [await file.now() for _ in range(3)][-1]
+    assert (held.skills, held.mcp_servers, held.signature) == (
+        good.skills,
+        good.mcp_servers,
+        good.signature,
+    )
+    assert held.error is not None
+    assert str(tmp_path) not in held.error
+    assert len(caplog.records) == 1
+    with pytest.raises(ExtensionsBroken):
+        await file.update(switch_off("b"))
+    assert path.read_bytes() == broken.encode(errors="surrogateescape")
+    path.write_text('{"skills": {"a": true}}')
+    mended = await file.now()
+    assert (mended.error, dict(mended.skills)) == (None, {"a": True})
+
+
+async def test_an_update_keeps_what_else_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    said = {"x-ours": [1], "mcp_servers": {"s": {"url": "u"}}, "skills": {"a": {"note": "n"}}}
+    file = written(path, said)
+    after = await file.update(switch_off("b"))
+    assert dict(after.skills) == {"a": True, "b": False}
+    assert json.loads(path.read_text()) == {
+        **said,
+        "skills": {"a": {"note": "n"}, "b": {"enabled": False}},
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert names_in(tmp_path) == ["e.json"]
+
+
+async def test_an_update_makes_the_file_and_follows_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "deep" / "real.json", tmp_path / "e.json"
+    link.symlink_to(real)
+    await ExtensionsFile(link).update(switch_off("a"))
+    assert link.is_symlink()
+    assert json.loads(real.read_text()) == {"skills": {"a": {"enabled": False}}}
+
+
+async def test_updates_at_once_lose_none(tmp_path: Path) -> None:
+    file = ExtensionsFile(tmp_path / "e.json")
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(file.update, switch_off(f"s{number}"))
+    assert len((await file.now()).skills) == 10
+
+
+async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    file = written(path, {"skills": {"a": False}})
+
+    def wrong(document: Document) -> None:
+        document[SERVERS] = ["not", "an", "object"]
+
+    with pytest.raises(ExtensionsBroken):
+        await file.update(wrong)
+    assert json.loads(path.read_text()) == {"skills": {"a": False}}
+
+
+async def test_a_disk_that_refuses_is_an_error_for_people(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    file = ExtensionsFile(tmp_path / "file" / "e.json")
+    with pytest.raises(ExtensionsNotWritten) as caught:
+        await file.update(switch_off("a"))
+    assert str(tmp_path) not in caught.value.user_message
