@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.choices import Choices, context_of
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.messages import ConversationKey, Inbound
+from bus.scopes import memory_scope_of, user_of
 from bus.sessions import SessionInvalid, embedded, merged
 from bus.turn import TurnControl, TurnPlan, Turns
 from store.conversations import Conversations
@@ -266,18 +268,27 @@ class Mailboxes:
 
 
 class Sessions:
-    """The sessions of the people on every channel, merged from the configuration."""
+    """The sessions of the people on every channel: the configuration's, and over it what they chose."""
 
-    def __init__(self, config: BusConfig, policies: Mapping[str, ChannelPolicy]) -> None:
+    def __init__(
+        self, config: BusConfig, policies: Mapping[str, ChannelPolicy], choices: Choices
+    ) -> None:
         self._config = config
         self._policies = policies
+        self._choices = choices
 
     def of(self, inbound: Inbound) -> SessionConfig:
         """Return the session for a message. Raises SessionInvalid."""
         session = self._merged(inbound)
         if self._config.langgraph_url is None:
             session = embedded(session)
-        context = {**session.context, "channel_user_id": inbound.sender.user_id}
+        context = {
+            **session.context,
+            **context_of(self._choices.of(inbound.key)),
+            "channel_user_id": inbound.sender.user_id,
+            "user_id": user_of(inbound),
+            "memory_scope": memory_scope_of(inbound),
+        }
         return session.model_copy(update={"context": context})
 
     def interrupts(self, inbound: Inbound) -> bool:

@@ -11,7 +11,9 @@ import httpx
 from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
+from bus.choices import Choices
 from bus.commands import Commands
+from bus.commands.choosing import Choosing
 from bus.commands.lookup import Lookups
 from bus.commands.threads import Levers, ThreadCommands
 from bus.config import BusConfig, ChannelPolicy
@@ -24,6 +26,7 @@ from bus.router import Router
 from bus.runs import Runs
 from bus.supervision import Supervised
 from bus.turn import Turns
+from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database
 from store.errors import NotFound, StoreError
@@ -117,6 +120,7 @@ class _Parts:
     router: Router
     intake: BusIntake
     supervised: Mapping[str, Supervised]
+    choices: Choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +179,7 @@ async def running(site: Site) -> AsyncIterator[Bus]:
     async with anyio.create_task_group() as tasks:
         parts = _build(site, tasks)
         bus = Bus(parts, site.config, site.now)
+        await parts.choices.load()
         await tasks.start(parts.delivery.run)
         if resumed := await parts.router.resume():
             log.info("%s unfinished messages of an earlier process are taken up", resumed)
@@ -205,8 +210,10 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         gateway=site.gateway,
         now=now,
     )
-    mailboxes = _mailboxes(site, tasks, shelves, delivery)
-    router = _router(site, tasks, shelves, delivery, mailboxes)
+    choices = Choices(ChoiceTable(database, now=now))
+    mailboxes = _mailboxes(site, tasks, shelves, delivery, choices)
+    commands = _commands(site, shelves, delivery, mailboxes, choices)
+    router = _router(site, tasks, shelves.inbox, mailboxes, commands)
     intake = BusIntake(
         config=site.config,
         policies=site.policies,
@@ -226,10 +233,13 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         router=router,
         intake=intake,
         supervised=supervised,
+        choices=choices,
     )
 
 
-def _mailboxes(site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery) -> Mailboxes:
+def _mailboxes(
+    site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery, choices: Choices
+) -> Mailboxes:
     turns = Turns(
         inbox=shelves.inbox,
         conversations=shelves.conversations,
@@ -240,25 +250,32 @@ def _mailboxes(site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Deliver
     return Mailboxes(
         tasks=tasks,
         turns=turns,
-        sessions=Sessions(site.config, site.policies),
+        sessions=Sessions(site.config, site.policies, choices),
         inbox=shelves.inbox,
         conversations=shelves.conversations,
     )
 
 
-def _router(
-    site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery, mailboxes: Mailboxes
-) -> Router:
+def _commands(
+    site: Site, shelves: Shelves, delivery: Delivery, mailboxes: Mailboxes, choices: Choices
+) -> Commands:
+    lookups = Lookups(site.gateway)
     levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
-    commands = Commands(
+    return Commands(
         inbox=shelves.inbox,
         delivery=delivery,
         threads=ThreadCommands(shelves.conversations, levers),
-        lookups=Lookups(site.gateway),
+        lookups=lookups,
+        choosing=Choosing(choices=choices, conversations=shelves.conversations, lookups=lookups),
     )
+
+
+def _router(
+    site: Site, tasks: TaskGroup, inbox: Inbox, mailboxes: Mailboxes, commands: Commands
+) -> Router:
     return Router(
         tasks=tasks,
-        inbox=shelves.inbox,
+        inbox=inbox,
         commands=commands,
         mailboxes=mailboxes,
         channels=site.adapters.keys(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bus.answers import text_rows
 from bus.commands.call import Call, Handler
+from bus.commands.choosing import Choosing
 from bus.commands.lookup import Lookups
 from bus.commands.threads import ThreadCommands
 from bus.delivery import Delivery
@@ -20,7 +21,11 @@ COMMANDS = (
     CommandInfo(name="new", help="Start a new conversation"),
     CommandInfo(name="status", help="Show current thread info"),
     CommandInfo(name="models", help="List available models"),
+    CommandInfo(name="model", help="Show or choose this conversation's model"),
+    CommandInfo(name="agent", help="Show or choose this conversation's agent"),
+    CommandInfo(name="skills", help="List enabled skills"),
     CommandInfo(name="memory", help="Show memory status"),
+    CommandInfo(name="forget", help="Delete what is remembered here"),
     CommandInfo(name="stop", help="Stop the running answer"),
     CommandInfo(name="help", help="Show this help"),
 )
@@ -66,7 +71,13 @@ class Commands:
     """Runs commands; each answers with one message."""
 
     def __init__(
-        self, *, inbox: Inbox, delivery: Delivery, threads: ThreadCommands, lookups: Lookups
+        self,
+        *,
+        inbox: Inbox,
+        delivery: Delivery,
+        threads: ThreadCommands,
+        lookups: Lookups,
+        choosing: Choosing,
     ) -> None:
         self._inbox = inbox
         self._delivery = delivery
@@ -75,7 +86,11 @@ class Commands:
             "new": threads.new,
             "status": threads.status,
             "models": lookups.models,
+            "model": choosing.model,
+            "agent": choosing.agent,
+            "skills": choosing.skills,
             "memory": lookups.memory,
+            "forget": lookups.forget,
             "stop": threads.stop,
             "help": _help,
         }

@@ -1,17 +1,22 @@
-"""/models and /memory: questions to the gateway's REST API."""
+"""/models, /memory and /forget: questions to the gateway's REST API."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import httpx
 
 from bus.commands.call import Call
+from bus.scopes import memory_scope_of
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 """How long the gateway may take to answer a question."""
+
+FORGET_WORD = "yes"
+"""What confirms /forget."""
 
 
 class Lookups:
@@ -22,36 +27,61 @@ class Lookups:
 
     async def models(self, call: Call) -> str:  # noqa: ARG002 - every handler gets its call
         """List the models that are configured."""
-        found = _names(await self._ask("models"))
+        found = await self.names("models", "models")
         if found is None:
             return "Failed to fetch models information."
         if not found:
             return "No models configured."
         return "Available models:\n" + "\n".join(f"• {name}" for name in found)
 
-    async def memory(self, call: Call) -> str:  # noqa: ARG002 - every handler gets its call
-        """Say how much is remembered."""
-        document = await self._ask("memory")
-        facts = document.get("facts") if isinstance(document, dict) else None
-        if not isinstance(facts, list):
+    async def memory(self, call: Call) -> str:
+        """Say how much is remembered of the person, or of the room."""
+        facts = await self._facts(call)
+        if facts is None:
             return "Failed to fetch memory information."
-        return f"Memory contains {len(facts)} fact(s)."
+        return f"Memory contains {facts} fact(s)."
 
-    async def _ask(self, path: str) -> Any:  # noqa: ANN401 - this is the wire
-        """Return the JSON of a GET, or None if there is none."""
+    async def forget(self, call: Call) -> str:
+        """Delete what is remembered of the person, or of the room, once that is confirmed."""
+        whose = "you" if call.inbound.private else "this chat"
+        if call.argument.strip().lower() != FORGET_WORD:
+            facts = await self._facts(call)
+            if facts is None:
+                return "Failed to fetch memory information."
+            return (
+                f"I remember {facts} fact(s) about {whose}. "
+                f"Send /forget {FORGET_WORD} to delete everything I remember about {whose}."
+            )
+        done = await self._request("DELETE", "memory", {"scope": memory_scope_of(call.inbound)})
+        return f"Forgotten: everything about {whose}." if done is not None else "Failed to forget."
+
+    async def names(self, path: str, key: str) -> list[str] | None:
+        """Return the names of the things under `key` of a document, or None if it cannot be had."""
+        found = await self.entries(path, key)
+        if found is None:
+            return None
+        return [str(entry["name"]) for entry in found if entry.get("name")]
+
+    async def entries(self, path: str, key: str) -> list[dict[str, Any]] | None:
+        """Return the objects under `key` of a document, or None if it cannot be had."""
+        document = await self._request("GET", path)
+        listed = document.get(key) if isinstance(document, dict) else None
+        if not isinstance(listed, list):
+            return None
+        return [entry for entry in listed if isinstance(entry, dict)]
+
+    async def _facts(self, call: Call) -> int | None:
+        document = await self._request("GET", "memory", {"scope": memory_scope_of(call.inbound)})
+        facts = document.get("facts") if isinstance(document, dict) else None
+        return len(facts) if isinstance(facts, list) else None
+
+    async def _request(self, method: str, path: str, query: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - this is the wire
+        """Return the JSON of an answer, or None if there is none."""
         try:
             with anyio.fail_after(TIMEOUT_S):
-                answer = await self._gateway.get(path, timeout=TIMEOUT_S)
+                answer = await self._gateway.request(method, path, params=query, timeout=TIMEOUT_S)
                 answer.raise_for_status()
                 return answer.json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             log.warning("the gateway's %s could not be read: %s", path, type(error).__name__)
             return None
-
-
-def _names(document: Any) -> list[str] | None:  # noqa: ANN401 - this is the wire
-    """Return the models' names, or None if this is not a list of models."""
-    models = document.get("models") if isinstance(document, dict) else None
-    if not isinstance(models, list):
-        return None
-    return [str(model["name"]) for model in models if isinstance(model, dict) and model.get("name")]

@@ -38,17 +38,30 @@ class Clock:
 
 @dataclass
 class FakeGateway:
-    """The two REST answers that commands ask for; a number is a status instead of a document."""
+    """The REST answers that commands ask for; a number is a status instead of a document.
+
+    Attributes:
+        asked: Method, path and query of every request.
+    """
 
     documents: dict[str, object] = field(
         default_factory=lambda: {
             "models": {"models": [{"name": "gpt"}, {"name": "qwen"}]},
             "memory": {"facts": [{}, {}]},
+            "agents": {"agents": [{"name": "reviewer"}]},
+            "skills": {
+                "skills": [
+                    {"name": "notes", "description": "Writes\nnotes", "enabled": True},
+                    {"name": "old", "enabled": False},
+                ]
+            },
         }
     )
     url: str = ""
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append((request.method, request.match_info["what"], dict(request.query)))
         document = self.documents[request.match_info["what"]]
         if isinstance(document, int):
             return web.json_response({}, status=document)
@@ -167,7 +180,7 @@ async def _served(server: FakeLangGraph | None) -> AsyncIterator[FakeLangGraph]:
 @asynccontextmanager
 async def _gateway(rest: FakeGateway) -> AsyncIterator[None]:
     app = web.Application()
-    app.add_routes([web.get("/api/{what}", rest.answer)])
+    app.add_routes([web.route("*", "/api/{what}", rest.answer)])
     runner = web.AppRunner(app)
     await runner.setup()
     try:

@@ -99,11 +99,11 @@ async def test_words_beyond_a_card_open_the_next_and_the_first_is_left_alone(
 ) -> None:
     platform = CardPlatform(patch_interval_s=0.01)
     async with showing(platform, tmp_path) as shown:
-        shown.show(lambda: "a" * 300)
+        shown.show(lambda: "a" * 700)
         await frames(platform, 1)
-        shown.show(lambda: "a" * 400 + "b" * 100)
+        shown.show(lambda: "a" * 800 + "b" * 100)
         await frames(platform, 3)
-        shown.show(lambda: "a" * 400 + "b" * 200)
+        shown.show(lambda: "a" * 800 + "b" * 200)
         texts = await frames(platform, 4)
-    assert texts == ["a" * 300, "a" * 400, "b" * 100, "b" * 200]
-    assert [message.text for message in platform.shown] == ["a" * 400, "b" * 200]
+    assert texts == ["a" * 700, "a" * 800, "b" * 100, "b" * 200]
+    assert [message.text for message in platform.shown] == ["a" * 800, "b" * 200]

@@ -216,7 +216,8 @@ def test_help_is_made_from_the_table() -> None:
     assert lines[0] == "Available commands:"
     assert lines[1:] == [f"/{command.name} — {command.help}" for command in COMMANDS]
     assert {command.name for command in COMMANDS} == {
-        "help", "new", "status", "models", "memory", "stop", "bootstrap",
+        "help", "new", "status", "models", "model", "agent", "skills", "memory", "forget", "stop",
+        "bootstrap",
     }  # fmt: skip
 
 

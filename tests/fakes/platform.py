@@ -12,7 +12,7 @@ from bus.errors import DeliveryError
 from bus.messages import MessageId, Place
 from bus.ports import Capabilities, Health, Intake, Link, OutgoingFile
 
-PART_CHARS = 400
+PART_CHARS = 800
 
 
 @dataclass

@@ -1,0 +1,124 @@
+"""/model, /agent, /skills and /forget, and what they change for the runs that follow."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.scopes import memory_scope_of, user_of
+from store.choices import Choice, Choices
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from tests.bus.rig import house, said
+
+MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("/model", f"Current model: default\n{MODELS}"),
+        ("/model nothing", f"There is no model “nothing”.\n{MODELS}"),
+        ("/model QWEN", "The model of this chat is now qwen."),
+        ("/model default", "The model of this chat is now the default."),
+        ("/agent", "Current agent: default\nAvailable agents:\n• reviewer\nChoose with /agent NAME."),
+        ("/agent reviewer", "The agent of this chat is now reviewer."),
+        ("/skills", "Enabled skills:\n• notes — Writes notes"),
+        ("/forget", "I remember 2 fact(s) about you. Send /forget yes to delete everything I remember about you."),
+        ("/forget yes", "Forgotten: everything about you."),
+    ],
+)  # fmt: skip
+async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> None:
+    async with house(tmp_path) as home:
+        await home.say(command)
+        await home.reads(answer)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("/model gpt", "Failed to fetch models information."),
+        ("/agent", "Failed to fetch agents information."),
+        ("/skills", "Failed to fetch skills information."),
+        ("/forget", "Failed to fetch memory information."),
+        ("/forget yes", "Failed to forget."),
+    ],
+)
+async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -> None:
+    async with house(tmp_path) as home:
+        home.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory"), 500)
+        await home.say(command)
+        await home.reads(answer)
+
+
+async def test_a_chosen_model_and_agent_answer_the_next_message(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/model qwen")
+        await home.say("/agent reviewer")
+        await home.runs(0)
+        await home.reads(
+            "The model of this chat is now qwen.", "The agent of this chat is now reviewer."
+        )
+        await home.say("hello")
+        await home.runs(1)
+        context = home.server.runs[0].body["context"]
+        assert (context["model_name"], context["agent_name"]) == ("qwen", "reviewer")
+
+
+async def test_a_topic_has_its_own_choice_once_it_has_begun(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("hello", topic="t1")
+        await home.runs(1)
+        await home.reads("Hello you")
+        await home.say("/model qwen", topic="t1")
+        await home.say("/model gpt", topic="t2")  # a topic that it opens itself: meant for the chat
+        await home.reads(
+            "Hello you",
+            "The model of this conversation is now qwen.",
+            "The model of this chat is now gpt.",
+        )
+        for topic in ("t1", "t3"):
+            await home.say("again", topic=topic)
+        await home.runs(3)
+        chosen = {run.body["context"]["model_name"] for run in home.server.runs[1:]}
+        assert chosen == {"qwen", "gpt"}
+
+
+async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        key = ConversationKey(channel="fake", workspace="w", chat="c")
+        await Choices(database).set(key, Choice(model="qwen"))
+    async with house(tmp_path) as home:
+        await home.say("hello")
+        await home.runs(1)
+        assert home.server.runs[0].body["context"]["model_name"] == "qwen"
+
+
+async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/memory", user="ann")
+        await home.say("/memory", user="ann", chat="g", private=False)
+        await home.say("hi", user="ann", chat="g", private=False)
+        await home.runs(1)
+        await home.reads("Memory contains 2 fact(s).", "Memory contains 2 fact(s).", "Hello you")
+        scopes = {query["scope"] for _, what, query in home.gateway.asked if what == "memory"}
+        assert scopes == {"person:fake:w:ann", "room:fake:w:g"}
+        context = home.server.runs[0].body["context"]
+        assert context["memory_scope"] == "room:fake:w:g"
+        assert context["user_id"] == "fake:w:ann"
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))
+def test_no_two_people_or_rooms_share_a_scope(seats: list[tuple[str, str, bool]]) -> None:
+    inbounds = [
+        said("x", "e", user=name, chat=name, private=private, key=ConversationKey(
+            channel="fake", workspace=workspace, chat=name))
+        for workspace, name, private in seats
+    ]  # fmt: skip
+    scopes = {memory_scope_of(inbound) for inbound in inbounds}
+    assert len(scopes) == len(seats)
+    assert len({user_of(inbound) for inbound in inbounds if inbound.private}) == len(
+        [seat for seat in seats if seat[2]]
+    )
