@@ -7,9 +7,25 @@ AgentError
 │   ├── ExtensionsBroken      it holds something else than the JSON object that it should
 │   └── ExtensionsNotWritten  the disk refused
 ├── Unresolvable       a `module:attribute` of the configuration names nothing usable
+├── SkillError         something about skills cannot be done
+│   ├── SkillNotFound     there is no skill of this name, or no such entry in its history
+│   ├── SkillExists       there is one already
+│   ├── SkillInvalid      a SKILL.md or an archive breaks a rule
+│   ├── SkillBlocked      the scan did not allow it
+│   └── SkillNotWritten   the disk refused
+├── CustomAgentError   something about custom agents cannot be done
+│   ├── AgentNotFound     there is no agent of this name
+│   ├── AgentExists       there is one already
+│   ├── AgentInvalid      its name or its files break a rule
+│   └── AgentNotWritten   the disk refused
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
-└── SandboxError       a file operation that cannot be done
+├── WebError           a page or a web service that cannot be used now
+│   └── UrlRefused     an address that may not be reached
+│       └── HostUnknown  one whose name cannot be resolved
+├── ForeignAgentError  an agent of another maker that cannot be asked, or did not answer
+└── SandboxError       something that the sandbox cannot do
+    ├── CommandsOff    commands are not run here
     ├── PathRefused    the path is not one that the agent may use like this
     └── SearchTooSlow  a search was stopped at its deadline
 """
@@ -73,8 +89,28 @@ class ThreadIdInvalid(AgentError):
     """A thread id has 1 to 64 letters, digits, `_` or `-`."""
 
 
+class WebError(AgentError):
+    """The web page or service cannot be used now."""
+
+
+class UrlRefused(WebError):
+    """This address cannot be reached from here."""
+
+
+class HostUnknown(UrlRefused):
+    """The host name cannot be resolved."""
+
+
+class ForeignAgentError(AgentError):
+    """The other agent cannot be asked."""
+
+
 class SandboxError(AgentError):
     """The file operation cannot be done."""
+
+
+class CommandsOff(SandboxError):
+    """Commands cannot be run here: set sandbox.use to bubblewrap or docker, or sandbox.allow_host_bash to true."""
 
 
 class PathRefused(SandboxError):
@@ -83,3 +119,51 @@ class PathRefused(SandboxError):
 
 class SearchTooSlow(SandboxError):
     """The search took too long and was stopped; narrow the path or simplify the pattern."""
+
+
+class SkillError(AgentError):
+    """Something about skills cannot be done."""
+
+
+class SkillNotFound(SkillError):
+    """There is no skill of this name."""
+
+
+class SkillExists(SkillError):
+    """There is a skill of this name already."""
+
+
+class SkillInvalid(SkillError):
+    """The skill breaks a rule."""
+
+
+class SkillBlocked(SkillError):
+    """The security scan did not allow the skill."""
+
+
+class SkillNotWritten(SkillError):
+    """The skills' folder cannot be written; nothing was changed."""
+
+    retryable = True
+
+
+class CustomAgentError(AgentError):
+    """Something about custom agents cannot be done."""
+
+
+class AgentNotFound(CustomAgentError):
+    """There is no agent of this name."""
+
+
+class AgentExists(CustomAgentError):
+    """There is an agent of this name already."""
+
+
+class AgentInvalid(CustomAgentError):
+    """The agent breaks a rule."""
+
+
+class AgentNotWritten(CustomAgentError):
+    """The agents' folder cannot be written; nothing was changed."""
+
+    retryable = True

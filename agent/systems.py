@@ -104,3 +104,4 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
         )
     finally:
         await connections.aclose()
+        await sandboxes.aclose()

@@ -1,30 +1,28 @@
-"""The folders of this machine, fenced by paths. It runs no commands, so there is no `bash` here."""
+"""The folders of this machine, fenced by paths. Commands run here only where the operator allowed it."""
 
 import json
-import logging
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping as StrMapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from agent.config import MountConfig
-from agent.errors import SandboxError, SearchTooSlow
+from agent.errors import CommandsOff, SandboxError, SearchTooSlow
 from agent.folders import Folders
-from agent.paths import RESERVED, Mapping, PathTable, below
+from agent.paths import Mapping, PathTable
 from agent.sandbox import files, search
+from agent.sandbox.hostshell import HostShell
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.protocol import Listing, Query, Sandbox, Sandboxes
-
-logger = logging.getLogger(__name__)
+from agent.sandbox.tables import Shared, Tables, nothing_shared
 
 SEARCH_DEADLINE_S = 10.0
 """How long one grep may take."""
@@ -32,8 +30,20 @@ SEARCH_DEADLINE_S = 10.0
 T = TypeVar("T")
 
 
+Shell = Callable[[str, float], Awaitable[str]]
+"""Runs a command within some seconds, as `Sandbox.execute` says."""
+
+
 class LocalSandbox(Sandbox):
-    """The files of one thread, straight on this machine's disk."""
+    """The files of one thread, straight on this machine's disk, with whatever shell goes with them.
+
+    Args:
+        sandbox_id: `{kind}:{thread id}`.
+        table: What is seen.
+        locks: Those of all sandboxes over the same files.
+        shell: Runs the commands; None = commands are off.
+        search_deadline_s: How long one grep may take.
+    """
 
     def __init__(
         self,
@@ -41,11 +51,13 @@ class LocalSandbox(Sandbox):
         sandbox_id: str,
         table: PathTable,
         locks: PathLocks,
+        shell: Shell | None = None,
         search_deadline_s: float = SEARCH_DEADLINE_S,
     ) -> None:
         self._id = sandbox_id
         self._table = table
         self._locks = locks
+        self._shell = shell
         self._search_deadline_s = search_deadline_s
 
     @property
@@ -96,6 +108,12 @@ class LocalSandbox(Sandbox):
     @override
     async def check_file(self, path: str) -> str:
         return await _in_thread(partial(self._check_file, path))
+
+    @override
+    async def execute(self, command: str, *, timeout_s: float) -> str:
+        if self._shell is None:
+            raise CommandsOff
+        return await self._shell(command, timeout_s)
 
     def _list_dir(self, path: str, max_depth: int) -> Listing:
         way = files.fence(self._table, path)
@@ -161,52 +179,65 @@ class LocalSandbox(Sandbox):
 
 
 class LocalSandboxes(Sandboxes):
-    """Gives each thread its folders, and all threads the configured mounts."""
+    """Gives each thread its folders, and all threads the configured mounts and what they share.
 
-    def __init__(self, folders: Folders, *, mounts: Sequence[Mapping] = ()) -> None:
-        self._folders = folders
-        self._mounts = tuple(mounts)
+    Args:
+        folders: The threads' folders.
+        mounts: Further folders that the agent sees.
+        shared: What all threads see besides.
+        host_bash: Whether commands may run on this machine, unconfined.
+        environment: Variables of those commands.
+    """
+
+    def __init__(
+        self,
+        folders: Folders,
+        *,
+        mounts: Sequence[Mapping] = (),
+        shared: Shared = nothing_shared,
+        host_bash: bool = False,
+        environment: StrMapping[str, str] | None = None,
+    ) -> None:
+        self._tables = Tables(folders, mounts=mounts, shared=shared)
+        self._host_bash = host_bash
+        self._environment = dict(environment or {})
         self._locks = PathLocks()
+
+    @property
+    @override
+    def uses_thread_folders(self) -> bool:
+        return True
+
+    @property
+    @override
+    def can_execute(self) -> bool:
+        return self._host_bash
+
+    @override
+    def sandbox_id(self, thread_id: str) -> str:
+        self._tables.folders(thread_id)
+        return f"local:{thread_id}"
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        folders = self._folders.of(thread_id)
-        with files.explained("the thread's folders"):
-            await _in_thread(folders.make)
+        table = await self._tables.of(thread_id)
+        shell = HostShell(
+            folders=self._tables.folders(thread_id), table=table, environment=self._environment
+        )
         return LocalSandbox(
-            sandbox_id=f"local:{thread_id}",
-            table=PathTable((*folders.mappings(), *self._mounts)),
+            sandbox_id=self.sandbox_id(thread_id),
+            table=table,
             locks=self._locks,
+            shell=shell.run if self._host_bash else None,
         )
 
     @override
     async def release(self, sandbox_id: str) -> None:
         """Do nothing: folders need no rest."""
 
-
-def usable_mounts(configured: Sequence[MountConfig]) -> tuple[Mapping, ...]:
-    """Turn the configured mounts into mappings; those that cannot be used are logged and left out. Blocking."""
-    usable = []
-    for mount in configured:
-        host = Path(mount.host_path)
-        problem = _problem_of(mount, host)
-        if problem:
-            logger.warning("sandbox.mounts: %s is left out: %s", mount.container_path, problem)
-            continue
-        virtual = mount.container_path.rstrip("/")
-        usable.append(Mapping(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
-    return tuple(usable)
-
-
-def _problem_of(mount: MountConfig, host: Path) -> str | None:
-    virtual = mount.container_path.rstrip("/")
-    if not host.is_absolute() or not virtual.startswith("/") or ".." in virtual.split("/"):
-        return "both paths must be absolute, without `..`"
-    if not host.is_dir():
-        return "host_path is not a folder"
-    if any(below(virtual, taken) is not None or below(taken, virtual) for taken in RESERVED):
-        return "container_path overlaps a folder of Parley's own"
-    return None
+    @override
+    async def aclose(self) -> None:
+        """Do nothing: every command has ended with its call."""
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -32,7 +32,7 @@ class Query:
 
 
 class Sandbox(Protocol):
-    """The files of one thread. Every method raises SandboxError with a text that names virtual paths only."""
+    """The files of one thread, and its shell. Every method raises SandboxError with a text without host paths."""
 
     @property
     def id(self) -> str:
@@ -69,9 +69,44 @@ class Sandbox(Protocol):
         """Return the normalised path of an existing regular file."""
         ...
 
+    async def execute(self, command: str, *, timeout_s: float) -> str:
+        """Run a command by a shell in the workspace; return what it wrote, as `Outcome.text` puts it together.
+
+        The shell reads nothing from its caller. When the deadline passes or the call is cancelled, everything the
+        command started is killed; nothing that it started in the background outlives the call where that can
+        be helped.
+
+        Args:
+            command: Shell text.
+            timeout_s: Seconds it may take; the answer says so when they were not enough.
+
+        Raises:
+            CommandsOff: This sandbox runs no commands.
+            SandboxError: The shell cannot be started, or the thread has used up its space.
+        """
+        ...
+
 
 class Sandboxes(Protocol):
     """Where sandboxes come from: one for each thread."""
+
+    @property
+    def uses_thread_folders(self) -> bool:
+        """Whether the sandbox sees the thread's folders of this machine, so that nothing has to be copied."""
+        ...
+
+    @property
+    def can_execute(self) -> bool:
+        """Whether commands can be run, so that the agent has `bash`."""
+        ...
+
+    def sandbox_id(self, thread_id: str) -> str:
+        """Return the id that the thread's sandbox has, made or not. Pure.
+
+        Raises:
+            ThreadIdInvalid: It can have none.
+        """
+        ...
 
     async def acquire(self, thread_id: str) -> Sandbox:
         """Return the thread's sandbox, made ready. Asking again gives the same files.
@@ -83,4 +118,8 @@ class Sandboxes(Protocol):
 
     async def release(self, sandbox_id: str) -> None:
         """Say that a turn is over and the sandbox may rest; its files stay."""
+        ...
+
+    async def aclose(self) -> None:
+        """End whatever still runs. Nothing may be acquired after that."""
         ...

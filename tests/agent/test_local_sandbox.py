@@ -13,9 +13,10 @@ from agent.config import MountConfig
 from agent.errors import SandboxError, SearchTooSlow
 from agent.folders import Folders
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping, PathTable
-from agent.sandbox.local import LocalSandbox, LocalSandboxes, usable_mounts
+from agent.sandbox.local import LocalSandbox, LocalSandboxes
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.protocol import Query
+from agent.sandbox.tables import usable_mounts
 
 THREAD = "t-1"
 SECRET = "the secret outside"

@@ -1,0 +1,58 @@
+"""The shell of this machine, for commands that nothing confines."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.folders import ThreadFolders
+from agent.paths import USER_DATA, PathTable
+from agent.sandbox.command import Start, run
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where commands are looked for, unless `sandbox.environment` says otherwise."""
+
+_SHELL = shutil.which("bash", path=PATH) or "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostShell:
+    """Runs commands in one thread's workspace, as the service's own user.
+
+    Attributes:
+        folders: The thread's folders.
+        table: What the agent sees of this machine.
+        environment: Variables of the commands; nothing of the service's own environment reaches them.
+    """
+
+    folders: ThreadFolders
+    table: PathTable
+    environment: Mapping[str, str]
+
+    async def run(self, command: str, timeout_s: float) -> str:
+        """Run a command, with virtual paths turned into those of this machine, and back in what it writes.
+
+        Raises:
+            SandboxError: There is no shell.
+        """
+        start = Start(
+            argv=[_SHELL, "-c", translated(command, self.table)],
+            environment={
+                "PATH": PATH,
+                "HOME": str(self.folders.workspace),
+                "LANG": "C.UTF-8",
+                "TERM": "dumb",
+                **self.environment,
+            },
+            folder=self.folders.workspace,
+        )
+        text = (await run(start, timeout_s=timeout_s)).text()
+        return self.table.mask(text).replace(str(self.folders.user_data), USER_DATA)
+
+
+def translated(command: str, table: PathTable) -> str:
+    """Replace virtual paths in a command by host paths, at path boundaries only."""
+    hosts = {mapping.virtual: str(mapping.host) for mapping in table.mappings}
+    names = "|".join(re.escape(virtual) for virtual in hosts)  # the longest first
+    path = re.compile(rf"(?<![\w./-])(?:{names})(?![\w-]|\.\w)")
+    return path.sub(lambda found: hosts[found.group()], command)

@@ -1,0 +1,81 @@
+"""What each thread's sandbox sees: the thread's folders, the configured mounts, and what all threads share."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio.to_thread
+
+from agent.config import MountConfig
+from agent.folders import Folders, ThreadFolders
+from agent.paths import RESERVED, Mapping, PathTable, below
+from agent.sandbox import files
+
+logger = logging.getLogger(__name__)
+
+Shared = Callable[[], Sequence[Mapping]]
+"""Gives the folders that all threads share now, read-only ones; asked at every acquire, in a worker thread."""
+
+
+def nothing_shared() -> Sequence[Mapping]:
+    """Return no folders."""
+    return ()
+
+
+class Tables:
+    """Makes threads' folders and says what their sandboxes see."""
+
+    def __init__(
+        self, folders: Folders, *, mounts: Sequence[Mapping] = (), shared: Shared = nothing_shared
+    ) -> None:
+        self._folders = folders
+        self._mounts = tuple(mounts)
+        self._shared = shared
+
+    def folders(self, thread_id: str) -> ThreadFolders:
+        """Return a thread's folders without creating them.
+
+        Raises:
+            ThreadIdInvalid: It can have none.
+        """
+        return self._folders.of(thread_id)
+
+    async def of(self, thread_id: str) -> PathTable:
+        """Make the thread's folders and return its table.
+
+        Raises:
+            ThreadIdInvalid, SandboxError: It can have none.
+        """
+        folders = self._folders.of(thread_id)
+
+        def made() -> PathTable:
+            with files.explained("the thread's folders"):
+                folders.make()
+            return PathTable((*folders.mappings(), *self._mounts, *self._shared()))
+
+        return await anyio.to_thread.run_sync(made)
+
+
+def usable_mounts(configured: Sequence[MountConfig]) -> tuple[Mapping, ...]:
+    """Turn the configured mounts into mappings; those that cannot be used are logged and left out. Blocking."""
+    usable = []
+    for mount in configured:
+        host = Path(mount.host_path)
+        problem = _problem_of(mount, host)
+        if problem:
+            logger.warning("sandbox.mounts: %s is left out: %s", mount.container_path, problem)
+            continue
+        virtual = mount.container_path.rstrip("/")
+        usable.append(Mapping(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
+    return tuple(usable)
+
+
+def _problem_of(mount: MountConfig, host: Path) -> str | None:
+    virtual = mount.container_path.rstrip("/")
+    if not host.is_absolute() or not virtual.startswith("/") or ".." in virtual.split("/"):
+        return "both paths must be absolute, without `..`"
+    if not host.is_dir():
+        return "host_path is not a folder"
+    if any(below(virtual, taken) is not None or below(taken, virtual) for taken in RESERVED):
+        return "container_path overlaps a folder of Parley's own"
+    return None

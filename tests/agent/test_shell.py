@@ -1,0 +1,118 @@
+"""Commands on this machine: what the model reads of them, what ends them, and that they are off unless allowed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from agent.errors import CommandsOff
+from agent.folders import Folders
+from agent.paths import OUTPUTS, WORKSPACE
+from agent.sandbox.local import LocalSandboxes
+from agent.sandbox.outcome import Tape
+from agent.sandbox.protocol import Sandbox
+
+THREAD = "t-1"
+LONG_S = 60.0
+ZOMBIE = psutil.STATUS_ZOMBIE
+
+
+async def on_host(home: Path, **environment: str) -> Sandbox:
+    sandboxes = LocalSandboxes(Folders(home), host_bash=True, environment=environment)
+    return await sandboxes.acquire(THREAD)
+
+
+async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
+    sandboxes = LocalSandboxes(Folders(tmp_path))
+    assert not sandboxes.can_execute
+    with pytest.raises(CommandsOff, match=r"sandbox\.allow_host_bash"):
+        await (await sandboxes.acquire(THREAD)).execute("echo hello", timeout_s=LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("echo hello", "hello\n"),
+        ("true", "(no output)"),
+        ("exit 3", "Exit Code: 3"),
+        ("echo a; echo b >&2; exit 4", "a\n\nStd Error:\nb\n\nExit Code: 4"),
+        ("echo b >&2", "Std Error:\nb\n"),
+        ("cat", "(no output)"),
+        ("kill -TERM $$", "Exit Code: 143"),
+        ("printf 'caf\\351'", "caf\ufffd"),
+    ],
+)
+async def test_what_the_model_reads_of_a_command(tmp_path: Path, command: str, answer: str) -> None:
+    assert await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S) == answer
+
+
+async def test_paths_are_the_same_for_commands_and_for_file_tools(tmp_path: Path) -> None:
+    box = await on_host(tmp_path)
+    answer = await box.execute(f"pwd; echo hi > {OUTPUTS}/a.txt; ls {OUTPUTS}", timeout_s=LONG_S)
+    assert answer == f"{WORKSPACE}\na.txt\n"
+    assert await box.read_file(f"{OUTPUTS}/a.txt") == "hi\n"
+    assert str(tmp_path) not in await box.execute("ls /nowhere; pwd -P; cd ..; pwd", timeout_s=9)
+
+
+async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: Path) -> None:
+    box = await on_host(tmp_path, GREETING="good morning")
+    names = {
+        line.partition("=")[0] for line in (await box.execute("env", timeout_s=9)).splitlines()
+    }
+    assert names <= {"PATH", "HOME", "LANG", "TERM", "GREETING", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert await box.execute("echo $GREETING", timeout_s=9) == "good morning\n"
+
+
+async def test_the_deadline_ends_a_command_and_its_children(tmp_path: Path) -> None:
+    box = await on_host(tmp_path)
+    answer = await box.execute("echo first; sleep 300 & echo $!; sleep 300", timeout_s=0.5)
+    assert answer.startswith("first\n")
+    assert "Exit Code: 124" in answer
+    assert "longer than 0.5 s" in answer
+    await gone(int(answer.splitlines()[1]))
+
+
+async def test_a_background_child_neither_holds_the_call_nor_outlives_it(tmp_path: Path) -> None:
+    box = await on_host(tmp_path)
+    with anyio.fail_after(LONG_S):
+        answer = await box.execute("sleep 300 & echo $!", timeout_s=LONG_S * 2)
+    await gone(int(answer))
+
+
+async def test_cancelling_the_call_ends_the_command(tmp_path: Path) -> None:
+    box = await on_host(tmp_path)
+    workspace = Folders(tmp_path).of(THREAD).workspace
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: box.execute("echo $$ > pid; sleep 300", timeout_s=LONG_S))
+        await until(lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
+        group.cancel_scope.cancel()
+    await gone(int((workspace / "pid").read_text()))
+
+
+async def test_endless_output_is_bounded(tmp_path: Path) -> None:
+    answer = await (await on_host(tmp_path)).execute("yes | head -c 9000000", timeout_s=LONG_S)
+    assert len(answer) < 1_100_000
+    assert "bytes left out" in answer
+
+
+def test_a_tape_keeps_both_ends_however_the_pieces_fall() -> None:
+    whole = bytes(range(65, 91)) * 10
+    for size in (1, 3, 7, 100, 260):
+        tape = Tape(kept_bytes=20)
+        for start in range(0, len(whole), size):
+            tape.add(whole[start : start + size])
+        head, _, tail = tape.text().partition("\n... [240 bytes left out]\n")
+        assert (head, tail) == (whole[:10].decode(), whole[-10:].decode())
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == ZOMBIE)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(LONG_S):
+        while not condition():  # noqa: ASYNC110 - a process tells only its parent
+            await anyio.sleep(0.01)
