@@ -1,0 +1,143 @@
+"""SKILL.md: YAML between two lines of dashes, then instructions. Pure."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from agent.errors import SkillInvalid
+
+FILE: Final = "SKILL.md"
+
+MAX_NAME_CHARS: Final = 64
+MAX_DESCRIPTION_CHARS: Final = 1024
+MAX_FRONTMATTER_CHARS: Final = 16_384
+MAX_BYTES: Final = 256 * 1024
+"""Largest SKILL.md: the agent reads it whole, and people write such files by hand."""
+
+KEYS: Final = frozenset(
+    {
+        *("name", "description", "license", "allowed-tools"),
+        *("metadata", "compatibility", "version", "author"),
+    }
+)
+"""What frontmatter may hold when a skill is installed or edited; what lies on disk may hold more."""
+
+RESERVED: Final = frozenset({"custom", "install"})
+"""Words that stand where a skill's name would in the addresses of the API."""
+
+_FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&*!].*: .*)$", re.M)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a skill says of itself.
+
+    Attributes:
+        allowed_tools: Tools that the skill is made for; None = it says nothing of them.
+    """
+
+    name: str
+    description: str
+    license: str | None = None
+    allowed_tools: tuple[str, ...] | None = None
+
+
+def parsed(text: str, *, strict: bool = False) -> Manifest:
+    r"""Read the text of a SKILL.md.
+
+    Args:
+        text: The whole file.
+        strict: Whether unknown keys are refused.
+
+    Raises:
+        SkillInvalid: It is none; the text says what to change.
+
+    >>> parsed("---\nname: a-b\ndescription: Does it.\n---\nHow to.").name
+    'a-b'
+    """
+    fields = _fields(text)
+    unknown = sorted(str(key) for key in fields.keys() - KEYS)
+    if strict and unknown:
+        raise SkillInvalid(f"unknown keys in the frontmatter: {_shown(', '.join(unknown))}")
+    return Manifest(
+        name=_name(fields.get("name")),
+        description=_description(fields.get("description")),
+        license=_license(fields.get("license")),
+        allowed_tools=_tools(fields["allowed-tools"]) if "allowed-tools" in fields else None,
+    )
+
+
+def _fields(text: str) -> Mapping[Any, Any]:
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    found = _FRONTMATTER.match(text)
+    if found is None:
+        raise SkillInvalid("SKILL.md must begin with YAML between two lines `---`")
+    source = found[1]
+    if len(source) > MAX_FRONTMATTER_CHARS:
+        raise SkillInvalid(f"the frontmatter has more than {MAX_FRONTMATTER_CHARS} characters")
+    fields = _loaded(source)
+    if not isinstance(fields, dict):
+        raise SkillInvalid("the frontmatter must hold `key: value` lines")
+    return fields
+
+
+def _loaded(source: str) -> object:
+    try:
+        return yaml.safe_load(source)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # A colon inside a description is the usual mistake, and its meaning is clear.
+        quoted = _COLON_INSIDE.sub(lambda m: f"{m[1]}: {json.dumps(m[2].strip())}", source)
+        if quoted != source:
+            return _loaded(quoted)
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 2}: " if mark else ""
+        what = getattr(error, "problem", None) or "it cannot be read"
+        raise SkillInvalid(f"the frontmatter is not YAML: {where}{_shown(str(what))}") from error
+
+
+def _name(given: object) -> str:
+    if given is None:
+        raise SkillInvalid("the frontmatter has no `name`")
+    if not isinstance(given, str) or len(given) > MAX_NAME_CHARS or not _NAME.fullmatch(given):
+        raise SkillInvalid(
+            f"`name` must be lower-case letters and digits with single hyphens between, "
+            f"at most {MAX_NAME_CHARS} characters: {_shown(str(given))}"
+        )
+    if given in RESERVED:
+        raise SkillInvalid(f"`name` must not be {given!r}: the API needs the word")
+    return given
+
+
+def _description(given: object) -> str:
+    if given is None:
+        raise SkillInvalid("the frontmatter has no `description`")
+    text = " ".join(given.split()) if isinstance(given, str) else ""
+    if not text:
+        raise SkillInvalid("`description` must be a text")
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        raise SkillInvalid(f"`description` has more than {MAX_DESCRIPTION_CHARS} characters")
+    if "<" in text or ">" in text:
+        raise SkillInvalid("`description` must not hold `<` or `>`")
+    return text
+
+
+def _license(given: object) -> str | None:
+    return " ".join(given.split())[:MAX_DESCRIPTION_CHARS] if isinstance(given, str) else None
+
+
+def _tools(given: object) -> tuple[str, ...]:
+    if not isinstance(given, list):
+        raise SkillInvalid("`allowed-tools` must be a list of tool names")
+    if not all(isinstance(name, str) and name.strip() for name in given):
+        raise SkillInvalid("`allowed-tools` holds something that is no tool name")
+    return tuple(dict.fromkeys(name.strip() for name in given))
+
+
+def _shown(text: str) -> str:
+    return "".join(char for char in text[:120] if char.isprintable())
