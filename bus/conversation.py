@@ -97,7 +97,7 @@ class Mailboxes:
 
         `former_thread`: it was written for that thread, which the conversation has left since.
         """
-        letter = Letter(row=row, inbound=inbound, text=prompt(inbound))
+        letter = Letter(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
             self._deliver(self._present_box(row.key), letter)
             return
@@ -299,15 +299,6 @@ class Sessions:
         policy = self._policies.get(inbound.key.channel)
         own = policy.session if policy is not None else SessionConfig()
         return merged(self._config.session, own, inbound.sender.user_id)
-
-
-def prompt(inbound: Inbound) -> str:
-    """Return what the agent is told of a message. Pure.
-
-    Files are named on lines of their own; their contents are not at hand here.
-    """
-    lines = [f"[Attachment that could not be read: {file.name}]" for file in inbound.attachments]
-    return "\n".join([inbound.text, *lines] if inbound.text else lines)
 
 
 def _is_near(box: Mailbox, key: ConversationKey, inbound: Inbound) -> bool:

@@ -4,7 +4,7 @@ The one place that knows langgraph_sdk's stream parts and errors. The same code 
 runtime, a LangGraph Server, and gateways that refuse the newer options.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ class RunRequest:
 
     Attributes:
         text: What the person said; None = go on from the thread's last checkpoint.
+        files: The files that came with it, as the thread's uploads name them.
         message_id: The id that the human message gets, so that a restart finds it in the state.
     """
 
@@ -42,6 +43,7 @@ class RunRequest:
     assistant_id: str
     message_id: str
     text: str | None
+    files: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
 
@@ -169,7 +171,13 @@ class Runs:
             raise _wrapped(error) from error
 
     async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
-        said = {"role": "human", "content": request.text, "id": request.message_id}
+        said: dict[str, Any] = {
+            "role": "human",
+            "content": request.text,
+            "id": request.message_id,
+        }
+        if request.files:
+            said["additional_kwargs"] = {"files": [dict(file) for file in request.files]}
         options: dict[str, Any] = dict(self._options)
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
             request.thread_id,

@@ -26,6 +26,7 @@ from bus.router import Router
 from bus.runs import Runs
 from bus.supervision import Supervised
 from bus.turn import Turns
+from bus.uploads import Uploads
 from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database
@@ -244,6 +245,7 @@ def _mailboxes(
         inbox=shelves.inbox,
         conversations=shelves.conversations,
         runs=Runs(site.langgraph),
+        uploads=Uploads(site.gateway),
         delivery=delivery,
         limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )

@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from bus.config import SessionConfig
 from bus.delivery import Delivery
 from bus.errors import RunError, ThreadBusy, ThreadGone
 from bus.live import Live, live
-from bus.messages import Inbound
+from bus.messages import Attachment, Inbound
 from bus.replies import Fold, Reply, turn_messages
 from bus.retry import Backoff
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
+from bus.uploads import Brought, Uploads
 from store.conversations import Conversations
 from store.inbox import Inbox, InboxRow
 from store.outbox import NewDelivery
@@ -120,12 +121,14 @@ class Turns:
         inbox: Inbox,
         conversations: Conversations,
         runs: Runs,
+        uploads: Uploads,
         delivery: Delivery,
         limiter: anyio.CapacityLimiter,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
+        self._uploads = uploads
         self._delivery = delivery
         self._limiter = limiter
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
@@ -142,7 +145,8 @@ class Turns:
             await self.fail(row, inbound, text=POISONED_TEXT)
             return
         async with live(self._delivery, row, inbound) as shown:
-            reply = await self._answer(_Attempt(row, plan, is_new=is_new), control, shown)
+            attempt = _Attempt(row, plan, inbound.attachments, is_new=is_new)
+            reply = await self._answer(attempt, control, shown)
         await self._settle(row, inbound, reply, cards=shown.cards)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = FAILED_TEXT) -> None:
@@ -204,6 +208,7 @@ class Turns:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(stopper)
+            await self._bring_files(attempt)
             async with self._limiter:
                 await self._persist(attempt, shown)
             tasks.cancel_scope.cancel()
@@ -211,6 +216,13 @@ class Turns:
             said = attempt.fold.text
             return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip()) if shown.cards else None
         return attempt.reply
+
+    async def _bring_files(self, attempt: "_Attempt") -> None:
+        if attempt.attachments:
+            adapter = self._delivery.adapters[attempt.row.key.channel]
+            attempt.brought = await self._uploads.bring(
+                adapter, attempt.thread_id, attempt.attachments
+            )
 
     async def _cancel_run(self, attempt: "_Attempt") -> None:
         if attempt.run_id is None:
@@ -254,7 +266,7 @@ class Turns:
 
     async def _parts(self, attempt: "_Attempt", fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""
-        text: str | None = attempt.plan.text
+        text: str | None = attempt.brought.said_with(attempt.plan.text)
         if attempt.check:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
             if found is not None and found[1] in ("pending", "running"):
@@ -273,6 +285,7 @@ class Turns:
             assistant_id=attempt.plan.session.assistant_id or "lead_agent",
             message_id=attempt.message_id,
             text=text,
+            files=attempt.brought.files,
             config=attempt.plan.session.config,
             context=attempt.context(),
         )
@@ -313,9 +326,13 @@ class Turns:
 class _Attempt:
     """What a turn in progress knows: which run answers which message."""
 
-    def __init__(self, row: InboxRow, plan: TurnPlan, *, is_new: bool) -> None:
+    def __init__(
+        self, row: InboxRow, plan: TurnPlan, attachments: Sequence[Attachment], *, is_new: bool
+    ) -> None:
         self.row = row
         self.plan = plan
+        self.attachments = attachments
+        self.brought = Brought()
         self.thread_id = row.thread_id or ""
         self.message_id = f"{row.key.channel}:{row.event_id}"
         self.run_id = row.run_id

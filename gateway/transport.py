@@ -7,7 +7,7 @@ at its end. Here every chunk is handed over as it is sent, and the application w
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import httpx
@@ -76,8 +76,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._tasks is None:
             raise RuntimeError("Enter the client with `async with`: its requests need an owner.")
-        body = await request.aread()
-        exchange = _Exchange(_scope(request, self._client), body, _read_timeout(request))
+        exchange = _Exchange(_scope(request, self._client), _sent(request), _read_timeout(request))
         self._open.add(exchange)
         self._tasks.start_soon(self._serve, exchange)
         with ExitStack() as unless_answered:
@@ -96,10 +95,10 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 class _Exchange:
     """One request and its answer. Also the answer's body, as httpx reads it."""
 
-    def __init__(self, scope: Scope, body: bytes, timeout: float | None) -> None:
+    def __init__(self, scope: Scope, body: AsyncIterator[Message], timeout: float | None) -> None:
         self.over = anyio.Event()
         self._scope = scope
-        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._request = body
         self._timeout = timeout
         self._gone = anyio.Event()
         self._started = anyio.Event()
@@ -153,8 +152,7 @@ class _Exchange:
         self._receive.close()
 
     async def _next_message(self) -> Message:
-        message, self._request = self._request, None
-        if message is not None:
+        async for message in self._request:
             return message
         await self._gone.wait()
         return {"type": "http.disconnect"}
@@ -184,6 +182,16 @@ class _Body(httpx.AsyncByteStream):
     @override
     async def aclose(self) -> None:
         self._exchange.hang_up()
+
+
+async def _sent(request: httpx.Request) -> AsyncIterator[Message]:
+    """Yield a request's body: one that is at hand in one piece, another as it is read."""
+    if isinstance(request.stream, httpx.ByteStream):
+        yield {"type": "http.request", "body": request.read(), "more_body": False}
+        return
+    async for chunk in cast("AsyncIterator[bytes]", request.stream):
+        yield {"type": "http.request", "body": chunk, "more_body": True}
+    yield {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _scope(request: httpx.Request, client: tuple[str, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import httpx
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 from langgraph_sdk.client import LangGraphClient
 
 from bus.config import BusConfig, ChannelPolicy
@@ -42,6 +42,8 @@ class FakeGateway:
 
     Attributes:
         asked: Method, path and query of every request.
+        uploads: (thread id, name, type, bytes) of every file that was handed over.
+        refusals: Answers to the next uploads instead: (status, detail).
     """
 
     documents: dict[str, object] = field(
@@ -59,6 +61,8 @@ class FakeGateway:
     )
     url: str = ""
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    uploads: list[tuple[str, str, str, bytes]] = field(default_factory=list)
+    refusals: list[tuple[int, str]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append((request.method, request.match_info["what"], dict(request.query)))
@@ -66,6 +70,21 @@ class FakeGateway:
         if isinstance(document, int):
             return web.json_response({}, status=document)
         return web.json_response(document)
+
+    async def upload(self, request: web.Request) -> web.Response:
+        if self.refusals:
+            status, detail = self.refusals.pop(0)
+            await request.read()
+            return web.json_response({"detail": detail}, status=status)
+        part = await (await request.multipart()).next()
+        assert isinstance(part, BodyPartReader)
+        assert part.name == "files"
+        name, kind = part.filename or "", part.headers["Content-Type"]
+        content = bytes(await part.read())
+        self.uploads.append((request.match_info["thread"], name, kind, content))
+        path = f"/mnt/user-data/uploads/{name}"
+        kept = {"filename": name, "size": len(content), "path": path, "virtual_path": path}
+        return web.json_response({"success": True, "files": [kept], "skipped_files": []})
 
 
 def said(text: str, event: str, **changes: object) -> Inbound:
@@ -180,7 +199,12 @@ async def _served(server: FakeLangGraph | None) -> AsyncIterator[FakeLangGraph]:
 @asynccontextmanager
 async def _gateway(rest: FakeGateway) -> AsyncIterator[None]:
     app = web.Application()
-    app.add_routes([web.route("*", "/api/{what}", rest.answer)])
+    app.add_routes(
+        [
+            web.route("*", "/api/{what}", rest.answer),
+            web.post("/api/threads/{thread}/uploads", rest.upload),
+        ]
+    )
     runner = web.AppRunner(app)
     await runner.setup()
     try:

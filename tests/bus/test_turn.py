@@ -23,6 +23,7 @@ from bus.turn import (
     TurnPlan,
     Turns,
 )
+from bus.uploads import Uploads
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
@@ -109,6 +110,7 @@ async def house(
         )
         inbox, conversations = Inbox(database), Conversations(database)
         turns = Turns(
+            uploads=Uploads(gateway),
             inbox=inbox,
             conversations=conversations,
             runs=Runs(client),

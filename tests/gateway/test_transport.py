@@ -162,3 +162,26 @@ async def test_it_must_be_entered() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await client.get("http://inside/")
     await client.aclose()
+
+
+async def test_a_request_body_is_handed_over_as_it_is_read() -> None:
+    taken: list[tuple[bytes, bool]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        more = True
+        while more:
+            message = await receive()
+            more = message["more_body"]
+            taken.append((message["body"], more))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"one"
+        assert taken == [(b"one", True)] or not taken
+        yield b"two"
+
+    async with calling(app) as client:
+        await client.post("/x", content=body())
+        await client.post("/x", content=b"whole")
+    assert taken == [(b"one", True), (b"two", True), (b"", False), (b"whole", False)]

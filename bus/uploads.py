@@ -1,0 +1,219 @@
+"""Files that people sent: fetched from their platform, handed to the thread's uploads at the gateway."""
+
+import hashlib
+import logging
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import anyio
+import httpx
+from anyio import to_thread
+
+from bus.errors import DeliveryError
+from bus.messages import Attachment
+from bus.ports import Adapter, Downloads
+from bus.retry import Backoff
+
+log = logging.getLogger(__name__)
+
+MAX_FILES = 10
+"""Files of one message that are taken; the gateway takes no more in one request either."""
+
+MAX_FILE_BYTES = 50_000_000
+"""Largest file that is taken; the gateway's own limit."""
+
+FILE_S = 120.0
+"""Bound of bringing one file, repetitions included, seconds."""
+
+GATEWAY_TIMEOUT_S = 90.0
+"""Silence from the gateway that ends an upload: it may be converting a document."""
+
+ATTEMPTS = 3
+
+CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What became of a message's files.
+
+    Attributes:
+        files: Those that the thread has now, as `additional_kwargs.files` of the human message names them.
+        problems: One line each for those that it has not.
+    """
+
+    files: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def said_with(self, text: str) -> str:
+        """Return what the agent is told: the text, with what concerns the files on lines of their own."""
+        lines = list(self.problems)
+        if not text and self.files:
+            names = ", ".join(str(file["filename"]) for file in self.files)
+            lines.insert(0, f"[Attached: {names}]")
+        return "\n".join([text, *lines] if text else lines)
+
+
+class Uploads:
+    """Brings attachments to the agent.
+
+    Args:
+        gateway: The gateway's REST API.
+    """
+
+    def __init__(self, gateway: httpx.AsyncClient) -> None:
+        self._gateway = gateway
+        self._backoff = Backoff(first_s=0.5, cap_s=4.0)
+
+    async def bring(
+        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment]
+    ) -> Brought:
+        """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
+        files: list[Mapping[str, Any]] = []
+        problems: list[str] = []
+        for file in attachments[:MAX_FILES]:
+            found = await self._one(adapter, thread_id, file)
+            if isinstance(found, str):
+                problems.append(_problem(file, found))
+            else:
+                files.append(found)
+        problems += [
+            _problem(file, f"only {MAX_FILES} files of a message are taken")
+            for file in attachments[MAX_FILES:]
+        ]
+        return Brought(files=tuple(files), problems=tuple(problems))
+
+    async def _one(
+        self, adapter: Adapter, thread_id: str, file: Attachment
+    ) -> Mapping[str, Any] | str:
+        """Return the file as it is now known, or why it is not there."""
+        if not isinstance(adapter, Downloads):
+            return ""
+        if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
+            return f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+        folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
+        try:
+            with anyio.fail_after(FILE_S):
+                return await self._tried(adapter, thread_id, file, Path(folder.name) / "file")
+        except TimeoutError:
+            return "it took too long"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(folder.cleanup)
+
+    async def _tried(
+        self, adapter: Downloads, thread_id: str, file: Attachment, copy: Path
+    ) -> Mapping[str, Any] | str:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await _fetch(adapter, file, copy)
+                return await self._hand_over(thread_id, file, copy)
+            except DeliveryError as error:
+                log.warning("the file %s could not be brought: %s", file.name, error)
+                if not error.retryable or attempt == ATTEMPTS:
+                    return str(error)
+                await anyio.sleep(error.retry_after_s or self._backoff.wait_s(attempt))
+        return "it took too many attempts"
+
+    async def _hand_over(
+        self, thread_id: str, file: Attachment, copy: Path
+    ) -> Mapping[str, Any] | str:
+        form = _Form(name_for(file), file.mime, copy)
+        try:
+            answer = await self._gateway.post(
+                f"threads/{thread_id}/uploads",
+                content=form.chunks(),
+                headers=form.headers,
+                timeout=GATEWAY_TIMEOUT_S,
+            )
+        except httpx.HTTPError as error:
+            reason = f"the gateway cannot be reached ({type(error).__name__})"
+            raise DeliveryError(reason, retryable=True) from error
+        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            raise DeliveryError("the gateway could not keep it", retryable=True)
+        return _kept(answer)
+
+
+class _Form:
+    """A multipart form with one file, read from disk while it is sent."""
+
+    def __init__(self, name: str, mime: str, copy: Path) -> None:
+        self._boundary = secrets.token_hex(16)
+        self._name = name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
+        self._mime = mime if mime.isascii() and mime.isprintable() else "application/octet-stream"
+        self._copy = copy
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": f"multipart/form-data; boundary={self._boundary}"}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        disposition = f'form-data; name="files"; filename="{self._name}"'
+        head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {self._mime}\r\n\r\n"
+        yield head.encode()
+        async with await anyio.open_file(self._copy, "rb") as file:
+            while chunk := await file.read(CHUNK_BYTES):
+                yield chunk
+        yield f"\r\n--{self._boundary}--\r\n".encode()
+
+
+def name_for(file: Attachment) -> str:
+    """Return the name under which a file is kept.
+
+    A document sent again replaces the former one. Pictures and recordings come with the same few names again
+    and again: each keeps its own, made of what the platform calls it, so that a repeated upload changes nothing.
+
+    >>> name_for(Attachment(name="report.pdf", ref="r"))
+    'report.pdf'
+    >>> name_for(Attachment(name="image.png", kind="image", ref="r"))
+    'image-cff111b5.png'
+    """
+    flat = PurePath(file.name.replace("\\", "_").replace("/", "_") or "file")
+    if file.kind == "file":
+        return str(flat)
+    mark = hashlib.sha256(f"parley:{file.ref}".encode()).hexdigest()[:8]
+    return f"{flat.stem}-{mark}{flat.suffix}"
+
+
+async def _fetch(adapter: Downloads, file: Attachment, copy: Path) -> None:
+    """Save a file's bytes. Raises DeliveryError."""
+    size = 0
+    async with (
+        adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks,
+        await anyio.open_file(copy, "wb") as out,
+    ):
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MAX_FILE_BYTES:
+                raise DeliveryError(f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB")
+            await out.write(chunk)
+
+
+def _kept(answer: httpx.Response) -> Mapping[str, Any] | str:
+    """Return the file that the gateway kept, or why it did not."""
+    try:
+        document = answer.json()
+    except ValueError:
+        document = {}
+    if not isinstance(document, dict):
+        document = {}
+    if answer.is_error:
+        detail = document.get("detail")
+        return detail if isinstance(detail, str) else "the gateway refused it"
+    kept = [file for file in document.get("files") or [] if isinstance(file, dict)]
+    if not kept or not kept[0].get("filename"):
+        return "the gateway refused its name"
+    return {
+        "filename": str(kept[0]["filename"]),
+        "size": kept[0].get("size") or 0,
+        "path": str(kept[0].get("virtual_path") or kept[0].get("path") or ""),
+        "status": "uploaded",
+    }
+
+
+def _problem(file: Attachment, reason: str) -> str:
+    return f"[Attachment that could not be read: {file.name}{f' ({reason})' if reason else ''}]"

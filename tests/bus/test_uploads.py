@@ -1,0 +1,168 @@
+"""Files that people sent reach the thread, and what could not be brought is told."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus.errors import DeliveryError
+from bus.messages import Attachment
+from bus.uploads import MAX_FILE_BYTES, MAX_FILES, name_for
+from tests.bus.rig import House, house, until
+from tests.fakes.platform import FakePlatform
+
+
+class DownloadingPlatform(FakePlatform):
+    """A platform whose files can be fetched: `content` by reference; `troubles` come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content: dict[str, list[bytes]] = {}
+        self.troubles: deque[DeliveryError] = deque()
+        self.fetched: list[str] = []
+        self.hangs = False
+
+    @asynccontextmanager
+    async def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        assert max_bytes == MAX_FILE_BYTES
+        self.fetched.append(attachment.ref)
+        if self.hangs:
+            await anyio.sleep_forever()
+        if self.troubles:
+            raise self.troubles.popleft()
+        yield self._chunks(attachment.ref)
+
+    async def _chunks(self, ref: str) -> AsyncIterator[bytes]:
+        for chunk in self.content[ref]:
+            yield chunk
+
+
+def message(home: House) -> dict[str, object]:
+    [run] = home.server.runs
+    said: dict[str, object] = run.body["input"]["messages"][0]
+    return said
+
+
+async def test_a_file_becomes_an_upload_of_the_thread(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r1": [b"one ", b"two"], "r2": [b"png"]}
+    files = (
+        Attachment(name="Bericht „Q3“.pdf", mime="application/pdf", ref="r1", size_bytes=7),
+        Attachment(name="image.png", mime="image/png", kind="image", ref="r2"),
+    )
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("look at these", attachments=files)
+        await home.reads("Hello you")
+        [thread_id] = home.server.threads
+        picture = name_for(files[1])
+        assert home.gateway.uploads == [
+            (thread_id, "Bericht „Q3“.pdf", "application/pdf", b"one two"),
+            (thread_id, picture, "image/png", b"png"),
+        ]
+        assert message(home)["content"] == "look at these"
+        assert message(home)["additional_kwargs"] == {
+            "files": [
+                {
+                    "filename": "Bericht „Q3“.pdf",
+                    "size": 7,
+                    "path": "/mnt/user-data/uploads/Bericht „Q3“.pdf",
+                    "status": "uploaded",
+                },
+                {
+                    "filename": picture,
+                    "size": 3,
+                    "path": f"/mnt/user-data/uploads/{picture}",
+                    "status": "uploaded",
+                },
+            ]
+        }
+
+
+async def test_a_file_without_words_is_a_message(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r": [b"x"]}
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("", attachments=(Attachment(name="a.csv", ref="r"),))
+        await home.reads("Hello you")
+        assert message(home)["content"] == "[Attached: a.csv]"
+
+
+async def test_what_may_pass_is_tried_again(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r": [b"x"]}
+    platform.troubles.append(DeliveryError("busy", retryable=True, retry_after_s=0.01))
+    async with house(tmp_path, platform=platform) as home:
+        home.gateway.refusals = [(503, "")]
+        await home.say("take it", attachments=(Attachment(name="a.csv", ref="r"),))
+        await home.reads("Hello you")
+        assert [name for _, name, _, _ in home.gateway.uploads] == ["a.csv"]
+        assert platform.fetched == ["r"] * 3
+        assert message(home)["content"] == "take it"
+
+
+@pytest.mark.parametrize(
+    ("file", "trouble", "refusal", "reason"),
+    [
+        (Attachment(name="a", ref="r", size_bytes=MAX_FILE_BYTES + 1), None, None, "it is larger than 50 MB"),
+        (Attachment(name="a", ref="r"), "the platform deleted it", None, "the platform deleted it"),
+        (Attachment(name="a", ref="r"), None, (413, "File too large."), "File too large."),
+        (Attachment(name="a", ref="r"), None, (400, ""), ""),
+    ],
+)  # fmt: skip
+async def test_what_could_not_be_brought_is_told_with_its_reason(
+    tmp_path: Path,
+    file: Attachment,
+    trouble: str | None,
+    refusal: tuple[int, str] | None,
+    reason: str,
+) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r": [b"x"]}
+    if trouble:
+        platform.troubles.append(DeliveryError(trouble))
+    async with house(tmp_path, platform=platform) as home:
+        home.gateway.refusals = [refusal] if refusal else []
+        await home.say("this", attachments=(file,))
+        await home.reads("Hello you")
+        why = f" ({reason})" if reason else ""
+        assert message(home)["content"] == f"this\n[Attachment that could not be read: a{why}]"
+        assert "additional_kwargs" not in message(home)
+
+
+async def test_a_platform_that_sends_more_than_it_said_is_cut_off(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r": [bytes(MAX_FILE_BYTES), b"x"]}
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("big", attachments=(Attachment(name="a", ref="r", size_bytes=1),))
+        await home.reads("Hello you")
+        assert "larger than 50 MB" in str(message(home)["content"])
+        assert home.gateway.uploads == []
+
+
+async def test_of_too_many_files_the_first_are_taken(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r": [b"x"]}
+    files = tuple(Attachment(name=f"f{n}", ref="r") for n in range(MAX_FILES + 1))
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("many", attachments=files)
+        await home.reads("Hello you")
+        assert len(home.gateway.uploads) == MAX_FILES
+        assert "f10 (only 10 files of a message are taken)" in str(message(home)["content"])
+
+
+async def test_stop_ends_a_download(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.hangs = True
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("slow", attachments=(Attachment(name="a", ref="r"),))
+        await until(lambda: platform.fetched)
+        await home.say("/stop")
+        await home.reads("Stopped.")
+        await home.say("next")
+        await home.reads("Stopped.", "Hello you")
+        assert home.prompts() == ["next"]
