@@ -18,6 +18,15 @@ AgentError
 │   ├── AgentExists       there is one already
 │   ├── AgentInvalid      its name or its files break a rule
 │   └── AgentNotWritten   the disk refused
+├── GuardrailUnusable  the `guardrails` section names nobody who could decide
+├── McpError           something with an MCP server
+│   ├── McpServerUnusable   its entry cannot be used, or it cannot be reached
+│   ├── McpCallFailed       a call of one of its tools came to nothing
+│   └── McpSettingsRefused  a change of the entries that is not taken
+├── MemoryFault        something about what is remembered cannot be done
+│   ├── MemoryRefused     a scope, a fact or a document that breaks a rule
+│   ├── FactNotFound      there is no fact with this id
+│   └── MemoryUnavailable  the disk refused
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
 ├── WebError           a page or a web service that cannot be used now
@@ -79,6 +88,44 @@ class ExtensionsNotWritten(ExtensionsError):
 
 class Unresolvable(AgentError):
     """A `module:attribute` of the configuration names nothing usable."""
+
+
+class GuardrailUnusable(AgentError):
+    """The guardrail that is configured cannot be used."""
+
+
+class McpError(AgentError):
+    """Something is wrong with an MCP server."""
+
+
+class McpServerUnusable(McpError):
+    """The MCP server cannot be used."""
+
+
+class McpCallFailed(McpError):
+    """The call of the MCP server's tool failed."""
+
+
+class McpSettingsRefused(McpError):
+    """This change of the MCP servers is not allowed."""
+
+
+class MemoryFault(AgentError):
+    """Something about what is remembered cannot be done."""
+
+
+class MemoryRefused(MemoryFault):
+    """This cannot be remembered like this."""
+
+
+class FactNotFound(MemoryFault):
+    """There is no fact with this id."""
+
+
+class MemoryUnavailable(MemoryFault):
+    """What is remembered cannot be read or written at the moment; see the log."""
+
+    retryable = True
 
 
 class ThreadIdMissing(AgentError):
