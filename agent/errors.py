@@ -33,6 +33,11 @@ AgentError
 │   └── UrlRefused     an address that may not be reached
 │       └── HostUnknown  one whose name cannot be resolved
 ├── ForeignAgentError  an agent of another maker that cannot be asked, or did not answer
+├── UploadError        files that were sent could not be taken in
+│   ├── UploadTooLarge    too many, or too large; nothing of the request is kept
+│   ├── UploadRefused     the name, or what stands in its place, cannot be written to
+│   ├── UploadNotFound    there is no uploaded file of this name
+│   └── ConversionFailed  a document has no text version; the text says why
 └── SandboxError       something that the sandbox cannot do
     ├── CommandsOff    commands are not run here
     ├── PathRefused    the path is not one that the agent may use like this
@@ -214,3 +219,23 @@ class AgentNotWritten(CustomAgentError):
     """The agents' folder cannot be written; nothing was changed."""
 
     retryable = True
+
+
+class UploadError(AgentError):
+    """Files that were sent could not be taken in."""
+
+
+class UploadTooLarge(UploadError):
+    """Too many files were sent at once, or too large ones."""
+
+
+class UploadRefused(UploadError):
+    """A file of this name cannot be written here."""
+
+
+class UploadNotFound(UploadError):
+    """There is no uploaded file of this name."""
+
+
+class ConversionFailed(UploadError):
+    """The document could not be turned into text."""
