@@ -2,8 +2,16 @@
 
 from pydantic import Field, model_validator
 
-from agent.config.chain import SummarizationConfig
-from agent.config.guardrails import GuardrailsConfig
+from agent.config.chain import (
+    CircuitBreakerConfig,
+    LlmRetryConfig,
+    LoopDetectionConfig,
+    SafetyFinishReasonConfig,
+    SummarizationConfig,
+    ThreadSize,
+    ToolOutputConfig,
+)
+from agent.config.guardrails import GuardrailProviderConfig, GuardrailsConfig
 from agent.config.memory import MemoryConfig
 from agent.config.models import DEMO_MODEL, DEMO_MODEL_CLASS, DEMO_MODEL_NAME, ModelConfig
 from agent.config.sandbox import MountConfig, SandboxConfig
@@ -19,18 +27,25 @@ __all__ = [
     "DEMO_MODEL_CLASS",
     "DEMO_MODEL_NAME",
     "AgentConfig",
+    "CircuitBreakerConfig",
+    "GuardrailProviderConfig",
     "GuardrailsConfig",
+    "LlmRetryConfig",
+    "LoopDetectionConfig",
     "MemoryConfig",
     "ModelConfig",
     "MountConfig",
+    "SafetyFinishReasonConfig",
     "SandboxConfig",
     "Section",
     "SkillsConfig",
     "SubagentsConfig",
     "SummarizationConfig",
+    "ThreadSize",
     "TitleConfig",
     "ToolConfig",
     "ToolGroupConfig",
+    "ToolOutputConfig",
     "UploadsConfig",
 ]
 
@@ -45,6 +60,11 @@ class AgentConfig(Section):
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     title: TitleConfig = Field(default_factory=TitleConfig)
     summarization: SummarizationConfig = Field(default_factory=SummarizationConfig)
+    llm_retry: LlmRetryConfig = Field(default_factory=LlmRetryConfig)
+    circuit_breaker: CircuitBreakerConfig = Field(default_factory=CircuitBreakerConfig)
+    loop_detection: LoopDetectionConfig = Field(default_factory=LoopDetectionConfig)
+    tool_output: ToolOutputConfig = Field(default_factory=ToolOutputConfig)
+    safety_finish_reason: SafetyFinishReasonConfig = Field(default_factory=SafetyFinishReasonConfig)
     subagents: SubagentsConfig = Field(default_factory=SubagentsConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     guardrails: GuardrailsConfig = Field(default_factory=GuardrailsConfig)

@@ -1,9 +1,168 @@
-"""Sections that steer the calls of models and tools: `summarization` and the guards of a run."""
+"""Sections that steer the calls of models and tools: retries, loops, sizes of results, and long threads."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
 
 from agent.config.section import Section
 
 
+class ThreadSize(Section):
+    """How long a thread is: so many messages, tokens, or such a part of what the model takes in."""
+
+    type: Literal["messages", "tokens", "fraction"] = "messages"
+    value: float = Field(default=20, gt=0)
+
+    @model_validator(mode="after")
+    def _value_fits_type(self) -> "ThreadSize":
+        if self.type == "fraction" and self.value > 1:
+            raise ValueError("a fraction is at most 1")
+        if self.type != "fraction" and self.value != int(self.value):
+            raise ValueError(f"{self.type} are counted in whole numbers")
+        return self
+
+
 class SummarizationConfig(Section):
-    """Whether long threads are summarised."""
+    """How long threads are summarised for the model. The thread itself keeps all its messages.
+
+    Attributes:
+        enabled: Whether they are.
+        model_name: An entry of `models` that writes summaries; None = the default one.
+        trigger: Any of these sizes starts a summary; none given = `DEFAULT_TRIGGER_TOKENS` tokens.
+        keep: How much of the end stays as it is.
+        max_input_tokens: What the model takes in, for fractions; None = as its class knows.
+        trim_tokens_to_summarize: The most that is shown to the summarising model; 0 = everything.
+        summary_prompt: Its prompt, with `{messages}`; None = the built-in one.
+        preserve_recent_skill_count: Skill files read lately that stay readable for the model; 0 = none.
+        preserve_recent_skill_tokens: Their size together, tokens.
+        preserve_recent_skill_tokens_per_skill: The size of one; larger ones are not kept.
+        skill_file_read_tool_names: Tools with which skills are read.
+    """
 
     enabled: bool = False
+    model_name: str | None = None
+    trigger: list[ThreadSize] = Field(default_factory=list)
+    keep: ThreadSize = Field(default_factory=ThreadSize)
+    max_input_tokens: int | None = Field(default=None, gt=0)
+    trim_tokens_to_summarize: int = Field(default=4000, ge=0)
+    summary_prompt: str | None = None
+    preserve_recent_skill_count: int = Field(default=5, ge=0)
+    preserve_recent_skill_tokens: int = Field(default=25_000, ge=0)
+    preserve_recent_skill_tokens_per_skill: int = Field(default=5_000, ge=0)
+    skill_file_read_tool_names: list[str] = Field(
+        default_factory=lambda: ["read_file", "read", "view", "cat"]
+    )
+
+    @field_validator("trigger", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: object) -> object:
+        return [value] if isinstance(value, dict) else value
+
+    @field_validator("summary_prompt")
+    @classmethod
+    def _prompt_has_a_place_for_messages(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            filled = value.format(messages="\0")
+        except (LookupError, ValueError) as error:
+            raise ValueError("only {messages} may stand in braces; write others twice") from error
+        if "\0" not in filled:
+            raise ValueError("{messages} is missing")
+        return value
+
+
+class LlmRetryConfig(Section):
+    """What happens when a model's server fails.
+
+    Attributes:
+        max_attempts: Calls of one model before the next one is tried.
+        first_wait_s: Pause before the second attempt; doubled for each further one.
+        max_wait_s: Longest such pause.
+        max_retry_after_s: Longest pause that a server may ask for; beyond it the call fails at once.
+        fallback: Whether the entries that follow in `models` are tried.
+    """
+
+    max_attempts: int = Field(default=3, ge=1, le=10)
+    first_wait_s: float = Field(default=1.0, ge=0)
+    max_wait_s: float = Field(default=8.0, ge=0)
+    max_retry_after_s: float = Field(default=30.0, ge=0)
+    fallback: bool = True
+
+
+class CircuitBreakerConfig(Section):
+    """When a model that keeps failing is left alone for a while.
+
+    Attributes:
+        failure_threshold: Failed calls in a row; 0 = never.
+        recovery_timeout_sec: For how long; then one call tries it.
+    """
+
+    failure_threshold: int = Field(default=5, ge=0)
+    recovery_timeout_sec: float = Field(default=60.0, gt=0)
+
+
+class LoopDetectionConfig(Section):
+    """When a turn that goes in circles is ended. Counted from the user's message on.
+
+    Attributes:
+        enabled: Whether it is.
+        warn_threshold: The same calls so often: the model is told.
+        hard_limit: The same calls so often: it has to answer with what it has.
+        window_size: How many of the last calling messages are compared.
+        tool_freq_warn: Calls of one tool, whatever the arguments: the model is told.
+        tool_freq_hard_limit: It has to answer.
+    """
+
+    enabled: bool = True
+    warn_threshold: int = Field(default=3, ge=2)
+    hard_limit: int = Field(default=5, ge=2)
+    window_size: int = Field(default=20, ge=2)
+    tool_freq_warn: int = Field(default=30, ge=1)
+    tool_freq_hard_limit: int = Field(default=50, ge=1)
+
+    @model_validator(mode="after")
+    def _warning_comes_first(self) -> "LoopDetectionConfig":
+        if self.warn_threshold > self.hard_limit or self.tool_freq_warn > self.tool_freq_hard_limit:
+            raise ValueError("a warning's threshold is above the limit it warns of")
+        if self.window_size < self.hard_limit:
+            raise ValueError("window_size is smaller than hard_limit")
+        return self
+
+
+class ToolOutputConfig(Section):
+    """How long results of tools may be. Sizes in characters.
+
+    Attributes:
+        enabled: Whether there is a limit.
+        max_chars: Longer results are put into a file of the thread; the model sees both ends and the path.
+        preview_head_chars: Of its beginning.
+        preview_tail_chars: Of its end.
+        fallback_max_chars: The limit where no file can be written.
+        fallback_head_chars: Of its beginning then.
+        fallback_tail_chars: Of its end then.
+        exempt_tools: Tools without limit here.
+    """
+
+    enabled: bool = True
+    max_chars: int = Field(default=12_000, ge=500)
+    preview_head_chars: int = Field(default=2_000, ge=0)
+    preview_tail_chars: int = Field(default=1_000, ge=0)
+    fallback_max_chars: int = Field(default=30_000, ge=500)
+    fallback_head_chars: int = Field(default=8_000, ge=0)
+    fallback_tail_chars: int = Field(default=3_000, ge=0)
+    exempt_tools: list[str] = Field(default_factory=lambda: ["read_file"])
+
+    @model_validator(mode="after")
+    def _previews_are_shorter(self) -> "ToolOutputConfig":
+        if self.preview_head_chars + self.preview_tail_chars >= self.max_chars:
+            raise ValueError("the preview is not shorter than max_chars")
+        if self.fallback_head_chars + self.fallback_tail_chars >= self.fallback_max_chars:
+            raise ValueError("the fallback's ends are not shorter than fallback_max_chars")
+        return self
+
+
+class SafetyFinishReasonConfig(Section):
+    """Whether an answer that the provider's safety filter cut is kept from calling tools."""
+
+    enabled: bool = True

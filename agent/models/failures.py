@@ -1,0 +1,246 @@
+"""What the errors of model classes mean: why a call failed, and whether it may be tried again. Pure.
+
+Each provider's package has exceptions of its own; none is imported here. They are known by an HTTP status, or by
+the names of their classes and of those above them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Literal
+
+from langchain_core.exceptions import ContextOverflowError, ModelError
+from langchain_core.messages import AIMessage, BaseMessage
+
+Reason = Literal[
+    "auth",
+    "quota",
+    "rate_limit",
+    "server",
+    "timeout",
+    "connection",
+    "context",
+    "request",
+    "circuit_open",
+]
+
+RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses after which the same request may succeed; 529 is Anthropic's "overloaded"."""
+
+MARK = "error_fallback"
+"""Key in `additional_kwargs` of a message that only says that no model could be reached."""
+
+_AGAIN = "Please send your message again in a few minutes."
+_OPERATOR = "Please tell the person who runs this bot"
+
+TEXTS: Mapping[Reason, str] = {
+    "auth": "⚠️ The model's key was refused, so I cannot answer. "
+    f"{_OPERATOR}: the key in its configuration has to be renewed.",
+    "quota": "⚠️ The quota of the model's account is used up, so I cannot answer. "
+    f"{_OPERATOR}: its account with the model's provider needs credit.",
+    "rate_limit": "⚠️ The model gets too many requests at the moment. "
+    "Please send your message again in a minute.",
+    "server": f"⚠️ The model's server has a problem. {_AGAIN}",
+    "timeout": f"⚠️ The model's server did not answer in time. {_AGAIN}",
+    "connection": f"⚠️ I could not reach the model's server. {_AGAIN}",
+    "context": "⚠️ This conversation is too long for the model. Please send /new to start a new one, "
+    "and say again what matters.",
+    "request": "⚠️ The model refused the request. Please send /new and ask again; "
+    "if it fails again, tell the person who runs this bot.",
+    "circuit_open": f"⚠️ The model's server has failed several times in a row, so I leave it alone for a moment. "
+    f"{_AGAIN}",
+}
+"""By reason: what people are told, and what they can do."""
+
+_TIMEOUTS = {
+    *("APITimeoutError", "TimeoutException", "TimeoutError", "ServerTimeoutError", "Timeout"),
+    "ModelTimeoutError",
+}
+_CONNECTIONS = {
+    *("APIConnectionError", "TransportError", "ConnectionError", "ClientConnectionError"),
+    "ModelConnectionError",
+}
+_OF_A_PROVIDER = {"APIError", "ModelError"}
+_STATUSES = range(400, 600)
+_BY_STATUS: Mapping[int, Reason] = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    408: "timeout",
+    429: "rate_limit",
+}
+_QUOTA = re.compile(r"insufficient_quota|billing|credit balance|quota[_ ]exceeded", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum context length|context window|prompt is too long",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[a-z_]{1,40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailure:
+    """Why a model's call failed.
+
+    Attributes:
+        kind: The class name of the error.
+        status: The HTTP status, if there was one.
+        code: The provider's short word for it, if there was one.
+        retry_after_s: How long the server asks to wait.
+    """
+
+    reason: Reason
+    kind: str
+    status: int | None = None
+    code: str = ""
+    retry_after_s: float | None = None
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed a little later."""
+        if self.reason in ("auth", "quota", "context", "circuit_open"):
+            return False
+        return self.status is None or self.status in RETRYABLE_STATUSES
+
+    @property
+    def detail(self) -> str:
+        """What may be shown to clients: no text of the provider, which may quote keys and prompts."""
+        parts = (f"HTTP {self.status}" if self.status else "", self.code)
+        return ", ".join(part for part in parts if part) or self.kind
+
+
+def failure_of(error: Exception) -> ModelFailure | None:
+    """Say why a call failed; None when the error does not come from a model's server.
+
+    >>> class RateLimitError(Exception):
+    ...     status_code = 429
+    >>> failure_of(RateLimitError("slow down")).reason
+    'rate_limit'
+    >>> failure_of(TypeError("a mistake in a program")) is None
+    True
+    """
+    status = _status(error)
+    names = {kind.__name__ for one in _chain(error) for kind in type(one).__mro__}
+    reason = _reason(error, status, names)
+    if reason is None:
+        return None
+    return ModelFailure(
+        reason=reason,
+        kind=type(error).__name__,
+        status=status,
+        code=_code(error),
+        retry_after_s=_retry_after_s(error),
+    )
+
+
+def fallback_message(
+    failure: ModelFailure, *, said: str = "", message_id: str | None = None
+) -> AIMessage:
+    """Return the message that ends a turn whose model could not be reached.
+
+    Args:
+        failure: Why.
+        said: What the model had said before it failed; people have seen it, so it stays.
+        message_id: The id under which they saw it.
+    """
+    return AIMessage(
+        content=f"{said.rstrip()}\n\n{TEXTS[failure.reason]}".strip(),
+        id=message_id,
+        additional_kwargs={
+            MARK: True,
+            "error_type": failure.kind,
+            "error_reason": failure.reason,
+            "error_detail": failure.detail,
+        },
+    )
+
+
+def is_fallback(message: BaseMessage) -> bool:
+    """Return whether a message only says that no model could be reached."""
+    return isinstance(message, AIMessage) and bool(message.additional_kwargs.get(MARK))
+
+
+def _reason(error: Exception, status: int | None, names: set[str]) -> Reason | None:
+    text = f"{_code(error)} {error}"
+    of_a_provider = bool(names & _OF_A_PROVIDER)
+    if isinstance(error, ContextOverflowError) or (of_a_provider and _TOO_LONG.search(text)):
+        return "context"
+    if status is not None:
+        return _reason_of_status(status, text)
+    if names & _TIMEOUTS:
+        return "timeout"
+    if names & _CONNECTIONS:
+        return "connection"
+    return _reason_without_status(error) if of_a_provider else None
+
+
+def _reason_without_status(error: Exception) -> Reason:
+    refused = isinstance(error, ModelError) and not error.is_retryable
+    return "request" if refused else "server"
+
+
+def _reason_of_status(status: int, text: str) -> Reason:
+    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.TOO_MANY_REQUESTS) and _QUOTA.search(text):
+        return "quota"
+    is_retryable = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in RETRYABLE_STATUSES
+    return _BY_STATUS.get(status, "server" if is_retryable else "request")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, at most four deep."""
+    found: BaseException | None = error
+    for _ in range(4):
+        if found is None:
+            return
+        yield found
+        found = found.__cause__
+
+
+def _status(error: Exception) -> int | None:
+    for one in _chain(error):
+        response = getattr(one, "response", None)
+        for value in (
+            getattr(one, "status_code", None),
+            getattr(response, "status_code", None),
+            getattr(one, "code", None),
+        ):
+            if isinstance(value, int) and value in _STATUSES:
+                return int(value)
+    return None
+
+
+def _code(error: Exception) -> str:
+    code = getattr(error, "code", None) or getattr(error, "type", None)
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
+
+
+def _retry_after_s(error: Exception) -> float | None:
+    """Read how long to wait from the headers of the answer: seconds, milliseconds or a date."""
+    for one in _chain(error):
+        headers = getattr(getattr(one, "response", None), "headers", None)
+        if isinstance(headers, Mapping):
+            return _seconds(headers.get("retry-after-ms"), 0.001) or _seconds(
+                headers.get("retry-after"), 1.0
+            )
+    return None
+
+
+def _seconds(value: object, unit_s: float) -> float | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        seconds = float(value) * unit_s
+    except ValueError:
+        return _until(value)
+    return seconds if 0 < seconds < float("inf") else None
+
+
+def _until(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
