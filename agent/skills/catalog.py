@@ -1,0 +1,219 @@
+"""Which skills there are: folders with a SKILL.md, public ones and those of this installation."""
+
+import logging
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from agent.errors import SkillInvalid
+from agent.skills import manifest
+from agent.skills.manifest import Manifest
+
+logger = logging.getLogger(__name__)
+
+Category = Literal["public", "custom"]
+
+MAX_DEPTH: Final = 6
+"""How deep below its root a skill's folder may lie."""
+
+MAX_FOLDERS: Final = 5_000
+"""How many folders of one root are looked at."""
+
+Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """One skill as it lies on disk.
+
+    Attributes:
+        name: Of its frontmatter; its folder's name when it is broken.
+        category: `public` (of the program's installation) or `custom` (of this data folder).
+        folder: Where it is on this machine, without links.
+        place: Where the agent sees that folder.
+        allowed_tools: Tools that it is made for; None = it says nothing of them.
+        enabled: Whether the agent may use it; a broken one is never enabled.
+        error: What is wrong with it; None = nothing.
+    """
+
+    name: str
+    description: str = ""
+    license: str | None = None
+    category: Category
+    folder: Path
+    place: str
+    allowed_tools: tuple[str, ...] | None = None
+    enabled: bool = True
+    error: str | None = None
+
+    @property
+    def location(self) -> str:
+        """Return the path under which the agent reads its SKILL.md."""
+        return f"{self.place}/{manifest.FILE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """The skills of one moment, sorted by name; broken ones are among them."""
+
+    skills: tuple[Skill, ...] = ()
+
+    @property
+    def enabled(self) -> tuple[Skill, ...]:
+        """Return those that the agent may use."""
+        return tuple(skill for skill in self.skills if skill.enabled)
+
+    def named(self, name: str, category: Category | None = None) -> Skill | None:
+        """Return the skill of this name, sound ones first; None = there is none."""
+        found = [
+            skill
+            for skill in self.skills
+            if skill.name == name and category in (None, skill.category)
+        ]
+        return min(found, key=lambda skill: skill.error is not None, default=None)
+
+
+class Catalog:
+    """Looks at the folders; a SKILL.md is read again only when it has changed.
+
+    Args:
+        public: The folder of the skills that come with the program.
+        custom: The folder of this installation's own; they hide public ones of the same name.
+        container_path: Under which path the agent sees both.
+    """
+
+    def __init__(self, *, public: Path, custom: Path, container_path: str) -> None:
+        self._roots: tuple[tuple[Category, Path], ...] = (("custom", custom), ("public", public))
+        self._container_path = container_path.rstrip("/")
+        self._read: dict[Path, tuple[Stamp, Manifest | str]] = {}
+
+    def look(self, switches: Mapping[str, bool]) -> Shelf:
+        """Return the skills that are there now. Blocking.
+
+        Args:
+            switches: Whether a skill is enabled, by name; one that is not named is.
+        """
+        read: dict[Path, tuple[Stamp, Manifest | str]] = {}
+        sound: dict[str, Skill] = {}
+        broken: list[Skill] = []
+        for category, root in self._roots:
+            for parts, folder in _folders(root):
+                skill = self._skill(category, parts, folder, read)
+                rival = sound.get(skill.name)
+                if skill.error is not None:
+                    broken.append(skill)
+                elif rival is None:
+                    sound[skill.name] = replace(skill, enabled=switches.get(skill.name, True))
+                elif rival.category == category:
+                    error = f"the name is taken by {rival.place}"
+                    broken.append(replace(skill, enabled=False, error=error))
+        self._tell(read)
+        self._read = read
+        listed = (*sound.values(), *broken)
+        return Shelf(skills=tuple(sorted(listed, key=lambda skill: (skill.name, skill.place))))
+
+    def _skill(
+        self,
+        category: Category,
+        parts: tuple[str, ...],
+        folder: Path,
+        read: dict[Path, tuple[Stamp, Manifest | str]],
+    ) -> Skill:
+        place = "/".join((self._container_path, category, *parts))
+        said = self._manifest(folder / manifest.FILE, read)
+        if isinstance(said, Manifest) and not place.isprintable():
+            said = "the folder's name holds characters that cannot be shown"
+        if isinstance(said, str):
+            return Skill(
+                name=parts[-1],
+                category=category,
+                folder=folder,
+                place=place,
+                enabled=False,
+                error=said,
+            )
+        return Skill(
+            name=said.name,
+            description=said.description,
+            license=said.license,
+            category=category,
+            folder=folder,
+            place=place,
+            allowed_tools=said.allowed_tools,
+        )
+
+    def _manifest(
+        self, file: Path, read: dict[Path, tuple[Stamp, Manifest | str]]
+    ) -> Manifest | str:
+        """Return what the file says, or what is wrong with it."""
+        try:
+            status = file.stat()
+        except OSError:
+            return f"there must be a file {manifest.FILE}, written like this"
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+        known = self._read.get(file)
+        said = known[1] if known is not None and known[0] == stamp else _said(file, status)
+        read[file] = (stamp, said)
+        return said
+
+    def _tell(self, read: Mapping[Path, tuple[Stamp, Manifest | str]]) -> None:
+        for file, (stamp, said) in read.items():
+            if isinstance(said, str) and self._read.get(file) != (stamp, said):
+                logger.warning("the skill %s cannot be used: %s", file.parent, said)
+
+
+def _said(file: Path, status: os.stat_result) -> Manifest | str:
+    try:
+        return manifest.parsed(_text(file, status))
+    except SkillInvalid as error:
+        return error.user_message
+
+
+def _text(file: Path, status: os.stat_result) -> str:
+    if not stat.S_ISREG(status.st_mode):
+        raise SkillInvalid(f"{manifest.FILE} is no regular file")
+    if status.st_size > manifest.MAX_BYTES:
+        raise SkillInvalid(f"{manifest.FILE} has more than {manifest.MAX_BYTES // 1024} KB")
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise SkillInvalid(f"{manifest.FILE} is not UTF-8") from error
+    except OSError as error:
+        raise SkillInvalid(f"{manifest.FILE} cannot be read: {error.strerror}") from error
+
+
+def _folders(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Yield the skills' folders below a root, with their way there. What lies inside a skill is part of it."""
+    seen: set[tuple[int, int]] = set()
+    waiting: deque[tuple[tuple[str, ...], Path]] = deque([((), root)])
+    while waiting and len(seen) < MAX_FOLDERS:
+        parts, folder = waiting.popleft()
+        try:
+            status = folder.stat()
+            names = sorted(entry.name for entry in folder.iterdir())
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        if parts and any(name.lower() == manifest.FILE.lower() for name in names):
+            yield parts, Path(os.path.realpath(folder))
+        elif len(parts) < MAX_DEPTH:
+            waiting += [
+                ((*parts, name), folder / name) for name in names if not name.startswith(".")
+            ]
+
+
+def public_root(path: str, bases: Sequence[Path]) -> Path:
+    """Return the folder of the skills that come with the program. Blocking.
+
+    Args:
+        path: As configured.
+        bases: Where a relative one is looked for; the first that has it wins, else the last counts.
+    """
+    candidates = [base / path / "public" for base in bases]
+    return next((folder for folder in candidates if folder.is_dir()), candidates[-1])
