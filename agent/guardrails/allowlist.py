@@ -1,0 +1,57 @@
+"""The guardrail without dependencies: tools by name."""
+
+from collections.abc import Collection, Iterable
+
+from agent.guardrails.protocol import (
+    NOT_ALLOWED,
+    GuardrailDecision,
+    GuardrailRequest,
+    allowed,
+    denied,
+)
+
+POLICY = "allowlist"
+
+
+class AllowlistProvider:
+    """Lets named tools through, or keeps named ones out.
+
+    Args:
+        allowed_tools: Only these; an empty list allows none. None = all.
+        denied_tools: Never these, also where they are allowed above.
+
+    Raises:
+        ValueError: One of them is no list of names.
+    """
+
+    name = POLICY
+
+    def __init__(
+        self,
+        allowed_tools: Iterable[str] | None = None,
+        denied_tools: Iterable[str] | None = None,
+    ) -> None:
+        # `is None` and not truth: an empty list must deny everything.
+        self._allowed = None if allowed_tools is None else _names("allowed_tools", allowed_tools)
+        self._denied = frozenset() if denied_tools is None else _names("denied_tools", denied_tools)
+
+    def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        """Decide by the tool's name. A call without a name is not allowed where there is a list."""
+        name = request.tool_name
+        if name in self._denied:
+            return denied(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
+        if self._allowed is not None and (not name or name not in self._allowed):
+            return denied(NOT_ALLOWED, f"tool '{name}' is not in the allowlist", policy_id=POLICY)
+        return allowed(policy_id=POLICY)
+
+    async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        """Decide; nothing here waits."""
+        return self.evaluate(request)
+
+
+def _names(key: str, given: object) -> Collection[str]:
+    if not isinstance(given, list | tuple | set | frozenset) or not all(
+        isinstance(name, str) for name in given
+    ):
+        raise ValueError(f"{key} must be a list of tool names")
+    return frozenset(given)

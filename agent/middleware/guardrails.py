@@ -1,0 +1,199 @@
+"""Asks for leave before a tool runs."""
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anyio
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.config import GuardrailsConfig
+from agent.errors import ThreadIdMissing
+from agent.guardrails.protocol import (
+    DENIED,
+    EVALUATOR_ERROR,
+    GuardrailDecision,
+    GuardrailProvider,
+    GuardrailReason,
+    GuardrailRequest,
+)
+from agent.options import Caller
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+REASON_CHARS: Final = 500
+NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
+SERVER_KEY: Final = "mcp_server"
+"""Where a tool's metadata names the MCP server that it belongs to."""
+
+Answer = ToolMessage | Command[Any]
+
+
+def guardrail_link(
+    config: GuardrailsConfig, provider: GuardrailProvider | None, *, is_subagent: bool = False
+) -> "GuardrailMiddleware | None":
+    """Return the link of a chain whose tool calls need leave; None = nobody is to be asked."""
+    if not config.enabled or provider is None:
+        return None
+    return GuardrailMiddleware(config, provider, is_subagent=is_subagent)
+
+
+class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Lets a tool run when the provider allows it; otherwise the model reads why not.
+
+    A provider that fails, hangs or answers nonsense denies, or allows with `fail_closed: false`. Interrupts that it
+    raises pass through. It stands outside the error handling of tools, so that a denial stays one.
+    """
+
+    def __init__(
+        self, config: GuardrailsConfig, provider: GuardrailProvider, *, is_subagent: bool = False
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._provider = provider
+        self._is_subagent = is_subagent
+
+    @override
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
+    ) -> Answer:
+        asked = self._asked(request)
+        try:
+            decision = _decided_within(self._provider, asked, self._config.timeout_seconds)
+            refusal = _refusal(decision)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
+            refusal = self._without_answer(asked, error)
+        return handler(request) if refusal is None else self._denial(asked, refusal)
+
+    @override
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
+    ) -> Answer:
+        asked = self._asked(request)
+        try:
+            with anyio.fail_after(self._config.timeout_seconds):
+                decision = await self._provider.aevaluate(asked)
+            refusal = _refusal(decision)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
+            refusal = self._without_answer(asked, error)
+        return await handler(request) if refusal is None else self._denial(asked, refusal)
+
+    def _asked(self, request: ToolCallRequest) -> GuardrailRequest:
+        call = request.tool_call
+        runtime = request.runtime
+        try:
+            caller = Caller.of(runtime.context, runtime.config)
+        except ThreadIdMissing:
+            caller = None
+        metadata = (request.tool.metadata if request.tool is not None else None) or {}
+        return GuardrailRequest(
+            tool_name=call.get("name") or "",
+            tool_input=call.get("args") or {},
+            agent_id=self._config.passport,
+            thread_id=caller.thread_id if caller else None,
+            is_subagent=self._is_subagent,
+            timestamp=datetime.now(UTC).isoformat(),
+            user_id=caller.user_id if caller else None,
+            run_id=caller.run_id if caller else None,
+            tool_call_id=call.get("id"),
+            mcp_server=metadata.get(SERVER_KEY),
+        )
+
+    def _without_answer(
+        self, asked: GuardrailRequest, error: Exception
+    ) -> GuardrailDecision | None:
+        """Return what holds when the provider gave no decision: a refusal, or None."""
+        logger.error(
+            "the guardrail %s failed for the tool %s; the call is %s",
+            self._provider.name,
+            asked.tool_name,
+            "denied" if self._config.fail_closed else "made",
+            exc_info=error,
+        )
+        if not self._config.fail_closed:
+            return None
+        message = "the guardrail could not decide, so the call was not made"
+        reason = GuardrailReason(EVALUATOR_ERROR, message)
+        return GuardrailDecision(allow=False, reasons=(reason,))
+
+    def _denial(self, asked: GuardrailRequest, decision: GuardrailDecision) -> ToolMessage:
+        name = asked.tool_name or "unknown_tool"
+        reason = next(iter(decision.reasons or ()), NO_REASON)
+        code, message = reason.code or DENIED, _sentence(reason.message)
+        policy = getattr(decision, "policy_id", None)
+        # No arguments here: they may hold secrets.
+        logger.warning(
+            "guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
+            name,
+            code,
+            policy,
+            asked.thread_id,
+            asked.user_id,
+            asked.is_subagent,
+        )
+        return ToolMessage(
+            content=(
+                f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
+                "Choose an alternative approach."
+            ),
+            name=name,
+            tool_call_id=asked.tool_call_id or "missing_tool_call_id",
+            status="error",
+            additional_kwargs={"guardrail": {"code": code, "policy_id": policy}},
+        )
+
+
+def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:
+    """Return the decision when it denies, None when it allows.
+
+    Raises:
+        TypeError: It says neither; something else that counts as true must open nothing.
+    """
+    allow = getattr(decision, "allow", None)
+    if not isinstance(allow, bool):
+        raise TypeError(f"{type(decision).__name__} is no guardrail decision")
+    return None if allow else decision
+
+
+def _sentence(message: str) -> str:
+    said = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
+    return said if len(said) <= REASON_CHARS else said[: REASON_CHARS - 3] + "..."
+
+
+def _decided_within(
+    provider: GuardrailProvider, asked: GuardrailRequest, seconds: float
+) -> GuardrailDecision:
+    """Ask in a thread of its own: one that hangs is left behind, and the run goes on.
+
+    Raises:
+        TimeoutError: It took too long.
+        Exception: What the provider raised.
+    """
+    found: list[GuardrailDecision | BaseException] = []
+
+    def ask() -> None:
+        try:
+            found.append(provider.evaluate(asked))
+        except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
+            found.append(error)
+
+    asking = threading.Thread(target=ask, name="guardrail", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if not found:
+        raise TimeoutError(f"no decision within {seconds:g} s")
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
