@@ -15,6 +15,7 @@ COMMANDS = {
     "chat": "gateway.commands.chat",
     "threads": "gateway.commands.threads",
     "pairing": "gateway.commands.pairing",
+    "config": "gateway.commands.config",
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
@@ -83,6 +84,10 @@ def parser() -> argparse.ArgumentParser:
     threads.add_argument(
         "--limit", type=int, default=50, metavar="N", help="at most so many (default: 50)"
     )
+    config = command("config", "Take care of the configuration file.")
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "Add the keys that a newer version has; what the file says stays, with its comments."
+    actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_pairing(command("pairing", "Let strangers in, and shut them out."), shared)
     return top
 

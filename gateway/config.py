@@ -149,7 +149,7 @@ def load(
         ConfigError: with one line per problem.
     """
     variables = os.environ if environ is None else environ
-    source = _find(path, variables)
+    source = find(path, variables)
     label = str(source) if source else "(built-in defaults)"
     for name, value in _dotenv((source.parent if source else Path()) / ".env").items():
         variables.setdefault(name, value)
@@ -181,8 +181,15 @@ def read_token(config: Config, environ: Mapping[str, str] | None = None) -> str 
         return None
 
 
-def _find(path: str | None, environ: Mapping[str, str]) -> Path | None:
-    for value, origin in ((path, "--config"), (environ.get("PARLEY_CONFIG"), "PARLEY_CONFIG")):
+def find(path: str | None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the configuration file that holds: `path`, $PARLEY_CONFIG, ./config.yaml, ../config.yaml; else None.
+
+    Raises:
+        ConfigError: one was named that does not exist.
+    """
+    variables = os.environ if environ is None else environ
+    named = variables.get("PARLEY_CONFIG")
+    for value, origin in ((path, "--config"), (named, "PARLEY_CONFIG")):
         if value:
             if not Path(value).is_file():
                 raise ConfigError(

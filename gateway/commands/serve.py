@@ -4,7 +4,6 @@ import argparse
 import importlib
 import os
 import sys
-from functools import partial
 
 import anyio
 
@@ -22,14 +21,20 @@ SERVING = "gateway.serving.service"
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     given = {"host": arguments.host, "port": arguments.port}
-    config = load(arguments.config, gateway={key: value for key, value in given.items() if value})
+    given = {key: value for key, value in given.items() if value}
+    config = load(arguments.config, gateway=given)
     with listening(config.gateway) as door:
         has_chat = _wants_chat(config) and not arguments.no_chat
         token = admin_token(config)
         secrets = config.secrets | ({token.value} if token else frozenset())
         _configure_logs(config, secrets, to_file=has_chat)
-        serve = importlib.import_module(SERVING).serve
-        anyio.run(partial(serve, config, door, token, has_chat=has_chat))
+
+        def changed(later: Config) -> None:
+            _configure_logs(later, secrets | later.secrets, to_file=has_chat)
+
+        serving = importlib.import_module(SERVING)
+        start = serving.Start(config=config, token=token, has_chat=has_chat, given=given)
+        anyio.run(serving.serve, start, door, changed)
     return 0
 
 

@@ -3,7 +3,9 @@
 import logging
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import anyio
 from fastapi import FastAPI
@@ -12,6 +14,7 @@ from gateway.app import guarded
 from gateway.auth import AdminToken
 from gateway.compose import running
 from gateway.config import Config
+from gateway.reload import Reload
 from gateway.routes.channels import channel_states
 from gateway.services import Services
 from gateway.serving import banner, heap
@@ -26,10 +29,29 @@ STOP_BOUND_S = 6.3
 SESSION = "main"
 
 
-async def serve(
-    config: Config, door: socket.socket, token: AdminToken | None, *, has_chat: bool
-) -> None:
-    """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How the service was started.
+
+    Attributes:
+        config: The configuration.
+        token: The admin token; None = nobody is asked for one.
+        has_chat: Whether the chat opens in this terminal.
+        given: Keys of the `gateway` section that the command line replaced.
+    """
+
+    config: Config
+    token: AdminToken | None
+    has_chat: bool
+    given: Mapping[str, str]
+
+
+async def serve(start: Start, door: socket.socket, changed: Callable[[Config], None]) -> None:
+    """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left.
+
+    `changed` is called with every later state of the configuration that was taken up.
+    """
+    config, token, has_chat = start.config, start.token, start.has_chat
     logging.getLogger("uvicorn.error").addFilter(NoCutStreams())
     with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
         async with running(config) as app:
@@ -37,6 +59,8 @@ async def serve(
             server = Server(network, door)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
+                agents = app.state.services.agents
+                reload = Reload(config, agents, applied=changed, given=start.given)
                 await server.ready.wait()
                 heap.settle()
                 port = door.getsockname()[1]
@@ -44,6 +68,7 @@ async def serve(
                 async with anyio.create_task_group() as talking:
                     if has_chat:
                         talking.start_soon(_chat, app, stop)
+                    talking.start_soon(reload.run)
                     await stop.wait()
                     talking.cancel_scope.cancel()
                 _say("Stopping ...\n")

@@ -56,7 +56,10 @@ def one_line(text: str) -> str:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], *([name] for name in COMMANDS), *(["pairing", name] for name in ("list", "approve", "revoke"))],
+    [
+        *([], ["config", "upgrade"]), *([name] for name in COMMANDS),
+        *(["pairing", name] for name in ("list", "approve", "revoke")),
+    ],
     ids=" ".join,
 )  # fmt: skip
 def test_every_command_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,53 @@
+"""`parley config upgrade`: bring the configuration file up to date."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from gateway.config import CONFIG_VERSION, find
+from gateway.failures import CommandFailed
+from gateway.upgrade import NotUpgradable, upgraded
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file anew, the former beside it as `.bak`; an up-to-date one is left alone."""
+    source = find(arguments.config)
+    if source is None:
+        raise CommandFailed(
+            "there is no configuration file to upgrade: copy config.example.yaml to config.yaml, or name one"
+            " with --config"
+        )
+    try:
+        before = source.read_text("utf-8")
+        after = upgraded(before, EXAMPLE.read_text("utf-8"), version=CONFIG_VERSION)
+        if after is None:
+            sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")
+            return 0
+        backup = source.with_name(f"{source.name}.bak")
+        _replace(backup, before, like=source)
+        _replace(source, after, like=source)
+    except NotUpgradable as error:
+        raise CommandFailed(f"{source}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"{source}: cannot be upgraded ({error})") from None
+    sys.stdout.write(
+        f"{source} has config_version {CONFIG_VERSION} now; the former file is {backup}.\n"
+    )
+    return 0
+
+
+def _replace(target: Path, text: str, *, like: Path) -> None:
+    """Put a file in place at once, with the permissions of another: it may hold secrets."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.chmod(like.stat().st_mode & 0o777)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

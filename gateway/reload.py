@@ -1,0 +1,118 @@
+"""Takes up changes of the configuration file while the service runs, without disturbing what is under way."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from agent.errors import AgentError
+from agent.lead import LeadAgents
+from gateway.config import Config, ConfigError, load
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""How often the file is looked at, seconds."""
+
+LIVE = frozenset({"agent", "log_level", "log_format", "warnings", "secrets"})
+"""What a change takes hold of while the service runs. The rest belongs to open ports, files and connections."""
+
+SECTIONS = {
+    "bus": "channels",
+    "bots": "channels",
+    "home": "PARLEY_HOME",
+    "extensions": "extensions",
+}
+"""How people know the parts of the configuration whose names differ from theirs in the file."""
+
+
+class Reload:
+    """Watches one configuration file.
+
+    Args:
+        config: What the service was started with.
+        agents: Gets the agent's sections.
+        applied: Called with every configuration that was taken up, to set logs anew.
+        given: Keys of the `gateway` section that the command line replaced.
+        environ: The environment; None = the process's.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        agents: LeadAgents,
+        *,
+        applied: Callable[[Config], None],
+        given: Mapping[str, str],
+        environ: MutableMapping[str, str] | None = None,
+    ) -> None:
+        self._started_with = self._config = config
+        self._agents = agents
+        self._applied = applied
+        self._given = given
+        self._environ = environ
+        self._mark = _mark(config.source)
+
+    async def run(self) -> None:
+        """Look at the file again and again; returns at once where there is none."""
+        while self._config.source is not None:
+            await anyio.sleep(LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take up the file if its content changed; a mistake in it leaves everything as it was."""
+        mark = await to_thread.run_sync(_mark, self._config.source)
+        if mark == self._mark or mark is None:
+            return
+        self._mark = mark
+        try:
+            await self._take_up(await to_thread.run_sync(self._load))
+        except ConfigError as error:
+            for problem in error.problems:
+                log.error("the changed configuration is not used: %s", problem)  # noqa: TRY400
+        except AgentError as error:
+            log.error("the changed configuration is not used: %s", error.user_message)  # noqa: TRY400
+
+    def _load(self) -> Config:
+        return load(str(self._config.source), self._environ, gateway=self._given)
+
+    async def _take_up(self, config: Config) -> None:
+        if config.agent != self._config.agent:
+            await self._agents.replace(config.agent)
+        # What was secret stays secret: runs that are under way still work with the former keys.
+        config = replace(config, secrets=config.secrets | self._config.secrets)
+        self._config = config
+        self._applied(config)
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        log.info("the changed configuration is in use")
+        if waiting := sorted(_waiting(self._started_with, config)):
+            log.warning(
+                "changes in these sections take effect at the next start: %s", ", ".join(waiting)
+            )
+
+
+def _waiting(before: Config, after: Config) -> set[str]:
+    """Return the sections that differ and are used at the start only."""
+    changed = {
+        SECTIONS.get(field.name, field.name)
+        for field in fields(Config)
+        if field.name not in LIVE and getattr(before, field.name) != getattr(after, field.name)
+    }
+    if before.agent.sandbox != after.agent.sandbox:
+        changed.add("sandbox")
+    return changed
+
+
+def _mark(source: Path | None) -> str | None:
+    """Return what tells one content of the file from another; None while it cannot be read."""
+    if source is None:
+        return None
+    try:
+        return hashlib.sha256(source.read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,120 @@
+"""Changes of the configuration file while the service runs."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.lead import LeadAgents, open_agents
+from agent.systems import Site
+from gateway.config import Config, load
+from gateway.reload import Reload
+
+FIRST = "models: [{name: a, use: agent.models.demo:DemoChatModel, model: a}]\n"
+SECOND = "models: [{name: b, use: agent.models.demo:DemoChatModel, model: b}]\n"
+
+
+@dataclass
+class Watched:
+    """A configuration file that is watched."""
+
+    file: Path
+    agents: LeadAgents
+    reload: Reload
+    applied: list[Config] = field(default_factory=list)
+
+    async def write(self, text: str) -> None:
+        self.file.write_text(text)
+        await self.reload.look()
+
+    @property
+    def names(self) -> list[str]:
+        return [model.name for model in self.agents.systems.settings.now().chat_models]
+
+
+@asynccontextmanager
+async def watched(folder: Path, environ: dict[str, str] | None = None) -> AsyncIterator[Watched]:
+    file = folder / "config.yaml"
+    file.write_text(FIRST)
+    variables = {"PARLEY_HOME": str(folder / "home"), **(environ or {})}
+    config = load(str(file), variables)
+    applied: list[Config] = []
+    async with open_agents(Site(config=config.agent, home=config.home)) as agents:
+        reload = Reload(config, agents, applied=applied.append, given={}, environ=variables)
+        yield Watched(file, agents, reload, applied)
+
+
+async def test_a_changed_model_holds_for_later_runs_and_those_under_way_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    async with watched(tmp_path) as site:
+        before = await site.agents.graph({})
+        await site.write(SECOND)
+        assert site.names == ["b"]
+        assert await site.agents.graph({}) is not before
+        state = await before.ainvoke(
+            {"messages": [("user", "hello")]}, {"configurable": {"thread_id": "t"}}
+        )
+        assert state["messages"][-1].text
+
+
+async def test_the_same_content_changes_nothing(tmp_path: Path) -> None:
+    async with watched(tmp_path) as site:
+        await site.write(FIRST)
+        assert site.applied == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("models: [", "config.yaml: line"),
+        ("models: [{name: x, model: y}]", "models[0].use: is missing"),
+        ("tools: [{name: x, group: g, use: 'no_such:thing'}]", "Could not import module no_such"),
+        ("models: [{name: b, use: m:C, model: b, api_key: $NOT_SET}]", "NOT_SET"),
+    ],
+)
+async def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, told: str
+) -> None:
+    async with watched(tmp_path) as site:
+        await site.write(text)
+        await site.reload.look()
+        assert site.names == ["a"]
+        assert caplog.text.count("the changed configuration is not used") == 1
+        assert told in caplog.text
+        await site.write(SECOND)
+        assert site.names == ["b"]
+
+
+async def test_a_file_that_is_gone_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    async with watched(tmp_path) as site:
+        site.file.unlink()
+        await site.reload.look()
+        assert site.names == ["a"]
+        await site.write(SECOND)
+        assert site.names == ["b"]
+
+
+async def test_what_needs_a_restart_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with watched(tmp_path) as site:
+        await site.write(
+            f"{SECOND}gateway: {{port: 9999}}\nchannels: {{max_queue: 3}}\nlog_level: debug\n"
+        )
+        assert site.names == ["b"]
+        assert "take effect at the next start: channels, gateway" in caplog.text
+        assert site.applied[0].log_level == "debug"
+
+
+async def test_new_secrets_are_hidden_and_former_ones_stay_hidden(tmp_path: Path) -> None:
+    async with watched(tmp_path) as site:
+        for secret in ("secret-one", "secret-two"):
+            await site.write(
+                f"models: [{{name: m, use: agent.models.demo:DemoChatModel, model: m, api_key: {secret}}}]"
+            )
+        assert {"secret-one", "secret-two"} <= site.applied[-1].secrets
