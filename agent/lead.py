@@ -7,7 +7,7 @@ before and one after the model it would be 25).
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,19 +22,27 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.config import AgentConfig, ModelConfig
+from agent.delegation import Delegation, Principal
+from agent.guardrails.choice import build_provider
+from agent.guardrails.protocol import GuardrailProvider
 from agent.middleware import Middleware, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.guardrails import guardrail_link
+from agent.middleware.steering import Steering
+from agent.middleware.subagent_limit import MOST_AT_ONCE, SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
+from agent.persona import Persona, persona_of
 from agent.prompt import system_prompt
 from agent.state import ThreadState
 from agent.systems import Site, Systems, open_systems
 from agent.tools.answers import Limits
 from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
+from agent.tools.setup import setup_agent_tool
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +58,20 @@ class _Wanted:
 
     Attributes:
         options: The run's options, reduced to what changes the graph.
+        persona: As whom it works.
     """
 
     options: RunOptions
+    persona: Persona
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edition:
-    """One state of the configuration, with the tools that it names."""
+    """One state of the configuration, with the tools and the guardrail that it names."""
 
     config: AgentConfig
     tools: tuple[BaseTool, ...]
+    guardrail: GuardrailProvider | None
 
 
 class LeadAgents:
@@ -91,8 +102,11 @@ class LeadAgents:
 
         Raises:
             ModelUnusable: The model's entry cannot be used.
+            AgentNotFound, AgentInvalid: The custom agent that is asked for cannot be used.
         """
-        wanted = _Wanted(options=self._effective(RunOptions.of(config)))
+        options = RunOptions.of(config)
+        persona = await persona_of(self.systems, options)
+        wanted = _Wanted(options=self._effective(options, persona), persona=persona)
         found = self._graphs.get(wanted)
         if found is None:
             async with self._building:
@@ -125,11 +139,22 @@ class LeadAgents:
     async def _add(self, wanted: _Wanted) -> LeadGraph:
         edition = self._edition
         model = await anyio.to_thread.run_sync(self._model, edition.config, wanted.options)
+        tools = without_repeats(self._tools(edition, wanted))
+        at_once = wanted.options.max_concurrent_subagents
+        delegation = self._delegation(edition, wanted.options, tools) if at_once else None
         graph = create_agent(
             model,
-            without_repeats(self._tools(edition)),
-            system_prompt=system_prompt(wanted.options),
-            middleware=chain(*await self._middleware(edition.config)),
+            tools if delegation is None else [*tools, delegation.tool()],
+            system_prompt=system_prompt(
+                wanted.options,
+                kinds=delegation.kinds if delegation else (),
+                further=wanted.persona.sections,
+            ),
+            middleware=chain(
+                *await self._middleware(edition),
+                *self._steering(edition, wanted.options),
+                SubagentLimitMiddleware(at_once) if at_once else None,
+            ),
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
         )
@@ -138,9 +163,9 @@ class LeadAgents:
             self._graphs.popitem(last=False)
         return graph
 
-    def _effective(self, options: RunOptions) -> RunOptions:
+    def _effective(self, options: RunOptions, persona: Persona) -> RunOptions:
         """Reduce options to those that change the graph: what the model cannot do is left out."""
-        entry = self._entry(options.model_name)
+        entry = self._entry(options.model_name or persona.model_name)
         if options.thinking_enabled and not entry.supports_thinking:
             logger.debug("%s does not support thinking: it runs without", entry.name)
         return RunOptions(
@@ -148,7 +173,26 @@ class LeadAgents:
             thinking_enabled=options.thinking_enabled and entry.supports_thinking,
             reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
             is_bootstrap=options.is_bootstrap,
+            **self._delegating(options),
         )
+
+    def _delegating(self, options: RunOptions) -> dict[str, Any]:
+        section = self._edition.config.subagents
+        if not (options.subagent_enabled and section.enabled):
+            return {}
+        at_once = min(options.max_concurrent_subagents or section.max_concurrent, MOST_AT_ONCE)
+        return {"subagent_enabled": True, "max_concurrent_subagents": at_once}
+
+    def _delegation(
+        self, edition: _Edition, options: RunOptions, tools: Sequence[BaseTool]
+    ) -> Delegation:
+        principal = Principal(
+            config=edition.config,
+            model_name=options.model_name,
+            tools=tools,
+            guardrail=edition.guardrail,
+        )
+        return Delegation(self.systems, principal)
 
     def _entry(self, name: str | None) -> ModelConfig:
         config = self._edition.config
@@ -166,7 +210,7 @@ class LeadAgents:
             connections=self.systems.connections,
         )
 
-    def _tools(self, edition: _Edition) -> list[BaseTool]:
+    def _tools(self, edition: _Edition, wanted: _Wanted) -> list[BaseTool]:
         """Return all tools of one graph; where a name stands twice, the first holds."""
         sandbox = edition.config.sandbox
         limits = Limits(
@@ -174,14 +218,29 @@ class LeadAgents:
             reading=sandbox.read_file_output_max_chars,
             write_bytes=sandbox.write_file_max_bytes,
         )
-        return [*edition.tools, *built_in_tools(self.systems.sandboxes, limits)]
+        return wanted.persona.permitted(
+            [
+                *wanted.persona.configured(edition.config.tools, edition.tools),
+                *built_in_tools(self.systems.sandboxes, limits),
+                *([setup_agent_tool(self.systems.agents)] if wanted.options.is_bootstrap else ()),
+            ]
+        )
 
-    async def _middleware(self, config: AgentConfig) -> list[Middleware | None]:
+    def _steering(self, edition: _Edition, options: RunOptions) -> list[Middleware | None]:
+        systems = self.systems
+        steering = Steering(
+            models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
+        )
+        return steering.links(edition.config, options.model_name or "")
+
+    async def _middleware(self, edition: _Edition) -> list[Middleware | None]:
+        config = edition.config
         title = config.title
         title_model = await self.systems.models.get(title.model_name) if title.model_name else None
         return [
             ThreadDataMiddleware(self.systems.folders),
             DanglingToolCallMiddleware(),
+            guardrail_link(config.guardrails, edition.guardrail),
             ToolErrorMiddleware(),
             TitleMiddleware(title, model=title_model) if title.enabled else None,
             ClarificationMiddleware(),
@@ -189,7 +248,11 @@ class LeadAgents:
 
 
 def _edition_of(config: AgentConfig) -> _Edition:
-    return _Edition(config=config, tools=tuple(configured_tools(config.tools)))
+    return _Edition(
+        config=config,
+        tools=tuple(configured_tools(config.tools)),
+        guardrail=build_provider(config.guardrails),
+    )
 
 
 @asynccontextmanager

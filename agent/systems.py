@@ -11,13 +11,18 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from agent.agents import CustomAgents
 from agent.config import AgentConfig
 from agent.extensions import ExtensionsFile
 from agent.folders import Folders
+from agent.models.breakers import Breakers
 from agent.models.connections import Connections
 from agent.models.side import SideModels
 from agent.sandbox.choice import build_sandboxes
 from agent.sandbox.protocol import Sandboxes
+from agent.skills.service import Grounds, Skills
+from agent.subagents.executor import Subagents, open_subagents
+from agent.uploads.service import UploadService
 
 
 class Settings:
@@ -44,12 +49,14 @@ class Site:
         home: The data folder.
         extensions: The file with MCP servers and switched-off skills; None = `extensions_config.json` in `home`.
         sandboxes: Where the agent's files are; None = as configured.
+        base: From where relative paths of the configuration are meant; None = the working folder.
     """
 
     config: AgentConfig
     home: Path
     extensions: Path | None = None
     sandboxes: Sandboxes | None = None
+    base: Path | None = None
 
     @property
     def extensions_file(self) -> Path:
@@ -67,7 +74,12 @@ class Systems:
         sandboxes: Where tools work on them.
         connections: The models' connections.
         models: Models for work beside the conversation.
+        breakers: Which models are left alone for a while.
         extensions: The file with MCP servers and switched-off skills.
+        skills: What the agent knows how to do.
+        agents: The custom agents.
+        subagents: Runs what is delegated.
+        uploads: What users send.
     """
 
     settings: Settings
@@ -76,7 +88,12 @@ class Systems:
     sandboxes: Sandboxes
     connections: Connections
     models: SideModels
+    breakers: Breakers
     extensions: ExtensionsFile
+    skills: Skills
+    agents: CustomAgents
+    subagents: Subagents
+    uploads: UploadService
 
 
 @asynccontextmanager
@@ -88,20 +105,38 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
     """
     settings = Settings(site.config)
     folders = Folders(site.home)
+    extensions = ExtensionsFile(site.extensions_file)
+    skills = _skills(site, settings, extensions)
+    await skills.now()
     sandboxes = site.sandboxes
     if sandboxes is None:
-        sandboxes = await anyio.to_thread.run_sync(build_sandboxes, site.config.sandbox, folders)
+        sandboxes = await anyio.to_thread.run_sync(
+            build_sandboxes, site.config.sandbox, folders, skills.shared_mappings
+        )
     connections = Connections()
     try:
-        yield Systems(
-            settings=settings,
-            home=site.home,
-            folders=folders,
-            sandboxes=sandboxes,
-            connections=connections,
-            models=SideModels(settings.now, connections),
-            extensions=ExtensionsFile(site.extensions_file),
-        )
+        async with open_subagents() as subagents:
+            yield Systems(
+                settings=settings,
+                home=site.home,
+                folders=folders,
+                sandboxes=sandboxes,
+                connections=connections,
+                models=SideModels(settings.now, connections),
+            breakers=Breakers(lambda: settings.now().circuit_breaker),
+                extensions=extensions,
+                skills=skills,
+                agents=CustomAgents(site.home),
+                subagents=subagents,
+                uploads=UploadService(
+                    folders, converts=lambda: settings.now().uploads.auto_convert_documents
+                ),
+            )
     finally:
         await connections.aclose()
         await sandboxes.aclose()
+
+
+def _skills(site: Site, settings: Settings, extensions: ExtensionsFile) -> Skills:
+    grounds = Grounds(home=site.home, base=site.base)
+    return Skills(lambda: settings.now().skills, grounds, extensions)

@@ -10,17 +10,31 @@ from langchain.agents.middleware import AgentMiddleware
 
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.guardrails import GuardrailMiddleware
+from agent.middleware.llm_retry import LlmRetryMiddleware
+from agent.middleware.loop_detection import LoopDetectionMiddleware
+from agent.middleware.output_budget import ToolOutputBudgetMiddleware
+from agent.middleware.sanitising import SanitisingMiddleware
+from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.turn_limit import TurnLimitMiddleware
 
 Middleware = AgentMiddleware[Any, Any]
 
 ORDER: tuple[type[Middleware], ...] = (
+    ToolOutputBudgetMiddleware,
+    SanitisingMiddleware,
     ThreadDataMiddleware,
     DanglingToolCallMiddleware,
+    GuardrailMiddleware,
     ToolErrorMiddleware,
     TitleMiddleware,
+    SubagentLimitMiddleware,
+    TurnLimitMiddleware,
+    LoopDetectionMiddleware,
+    LlmRetryMiddleware,
     ClarificationMiddleware,
 )
 """The places in the chain, outermost first. Each holds one middleware or none."""

@@ -20,11 +20,14 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "common", "misc", "service
 
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
+    "agent/middleware/guardrails.py": "a guardrail's decision: one that fails must not be a way round it",
+    "agent/middleware/llm_retry.py": "a model's call: what a provider raises is told apart, the rest goes on",
     "agent/middleware/title.py": "a title: never worth a run",
     "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
     "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
     "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
+    "agent/uploads/worker.py": "a document: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
     "bots/telegram/polling.py": "a handed-over update: whatever failed, it is not confirmed",
     "bus/router.py": "a command: the person is told",
@@ -37,6 +40,8 @@ BROAD_EXCEPTS = {
 }
 
 LAZY_IMPORTS = {
+    "agent/uploads/worker.py": "the converter is imported after its process has limited itself",
+    "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",
     "bots/registry.py": "a platform's SDK is imported only when the platform is configured",
     "gateway/cli.py": "--help and the small commands do not pay for LangChain",
     "bots/feishu/sdk.py": "lark_oapi is never imported whole",

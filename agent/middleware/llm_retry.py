@@ -1,0 +1,231 @@
+"""Calls the model again when its server fails, then the next model; tells people when none could be reached."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import BaseChatModel
+from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
+from langgraph.errors import GraphBubbleUp
+from typing_extensions import override
+
+from agent.config import LlmRetryConfig
+from agent.errors import AgentError
+from agent.models.breakers import Breakers, Trial
+from agent.models.failures import ModelFailure, failure_of, fallback_message
+from agent.models.side import ModelSource
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+Request = ModelRequest[Any]
+Response = ModelResponse[Any]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Heard(BaseCallbackHandler):
+    """What a model said before it failed, and under which id it was streamed."""
+
+    run_inline = True  # else each token would go through a worker thread
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.message_id: str | None = None
+
+    @override
+    def on_llm_new_token(
+        self,
+        token: str | list[str | dict[str, Any]],
+        *,
+        chunk: GenerationChunk | ChatGenerationChunk | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if chunk is not None and chunk.text:
+            self._pieces.append(chunk.text)
+            if isinstance(chunk, ChatGenerationChunk):
+                self.message_id = chunk.message.id
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """A model that was given up."""
+
+    failure: ModelFailure
+    heard: _Heard = field(default_factory=_Heard)
+
+
+class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Stands around one model call: tries again, then other models, then says that it failed.
+
+    Nothing is tried again once words were streamed: people have read them, and the id that they came with belongs to
+    one message. Then those words stay, and behind them stands what went wrong. Errors that do not come from a
+    model's server pass through, as do interrupts and cancellation.
+
+    Args:
+        config: The section.
+        names: The entries of `models` to try: the run's own, then those to fall back to.
+        models: Gives the models of the others.
+        breakers: Which models are to be left alone.
+        sleep: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        config: LlmRetryConfig,
+        *,
+        names: Sequence[str],
+        models: ModelSource,
+        breakers: Breakers,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._names = tuple(names)
+        self._models = models
+        self._breakers = breakers
+        self._sleep = sleep
+
+    @override
+    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
+        """Call the model once; the agent's own runs are asynchronous and use the other form."""
+        heard = _Heard()
+        try:
+            return handler(_overheard(request, heard))
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            return _told(_Failed(failure=failure, heard=heard))
+
+    @override
+    async def awrap_model_call(self, request: Request, handler: Handler) -> Response:
+        first: _Failed | None = None
+        for name in self._names:
+            asked = request if first is None else await self._with(request, name, first.failure)
+            if asked is None:
+                continue
+            outcome = await self._ask(name, asked, handler)
+            if not isinstance(outcome, _Failed):
+                return outcome
+            if outcome.heard.text:
+                return _told(outcome)
+            # What is wrong with the model that was asked for is what people should know.
+            first = first or outcome
+        if first is None:
+            raise RuntimeError("no model to call")
+        return _told(first)
+
+    async def _with(
+        self, request: Request, name: str, failure: ModelFailure
+    ) -> ModelRequest[Any] | None:
+        """Return the request with another model; None when that one cannot be built."""
+        try:
+            model = await self._models(name)
+        except AgentError as error:
+            logger.warning("the model %s cannot stand in: %s", name, error)
+            return None
+        logger.warning("the model %s stands in for %s", name, self._names[0])
+        request.runtime.stream_writer(
+            {
+                "type": "llm_fallback",
+                "from": self._names[0],
+                "to": name,
+                "reason": failure.reason,
+                "message": f"The model could not be reached ({failure.detail}); {name} stands in.",
+            }
+        )
+        return request.override(model=model)
+
+    async def _ask(self, name: str, request: Request, handler: Handler) -> Response | _Failed:
+        with self._breakers.trial(name) as trial:
+            if not trial.allowed:
+                logger.warning("the model %s is left alone for a while", name)
+                return _Failed(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
+            return await self._persist(name, request, handler, trial)
+
+    async def _persist(
+        self, name: str, request: Request, handler: Handler, trial: Trial
+    ) -> Response | _Failed:
+        attempt = 0
+        while True:
+            attempt += 1
+            heard = _Heard()
+            try:
+                response = await handler(_overheard(request, heard))
+            except GraphBubbleUp:
+                raise
+            except Exception as error:
+                failure = failure_of(error)
+                if failure is None:
+                    raise
+                logger.warning(
+                    "the model %s failed (%s: %s), attempt %d of %d",
+                    *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
+                )
+            else:
+                trial.succeeded()
+                return response
+            wait_s = None if heard.text else self._wait_s(attempt, failure)
+            if wait_s is None:
+                if failure.retryable:
+                    trial.failed()
+                else:
+                    trial.succeeded()  # its server works: it answered, if only to refuse
+                return _Failed(failure=failure, heard=heard)
+            self._announce(request, failure, attempt=attempt, wait_s=wait_s)
+            await self._sleep(wait_s)
+
+    def _wait_s(self, attempt: int, failure: ModelFailure) -> float | None:
+        """Return how long to wait before the next attempt; None = there is none."""
+        config = self._config
+        if not failure.retryable or attempt >= config.max_attempts:
+            return None
+        if failure.retry_after_s is None:
+            return float(min(config.first_wait_s * 2 ** (attempt - 1), config.max_wait_s))
+        # A longer pause than people wait for: better say so now.
+        return failure.retry_after_s if failure.retry_after_s <= config.max_retry_after_s else None
+
+    def _announce(
+        self, request: Request, failure: ModelFailure, *, attempt: int, wait_s: float
+    ) -> None:
+        request.runtime.stream_writer(
+            {
+                "type": "llm_retry",
+                "attempt": attempt,
+                "max_attempts": self._config.max_attempts,
+                "wait_ms": round(wait_s * 1000),
+                "reason": failure.reason,
+                "message": f"The model's server failed ({failure.detail}); I try again in {wait_s:.1f} s.",
+            }
+        )
+
+
+def _overheard(request: Request, heard: _Heard) -> Request:
+    """Return the request with a listener on its model. The model is copied: runs share it."""
+    return request.override(model=_with_listener(request.model, heard))
+
+
+def _with_listener(model: BaseChatModel, heard: _Heard) -> BaseChatModel:
+    given = model.callbacks
+    if given is None or isinstance(given, list):
+        return model.model_copy(update={"callbacks": [*(given or ()), heard]})
+    manager = given.copy()
+    manager.add_handler(heard, inherit=False)
+    return model.model_copy(update={"callbacks": manager})
+
+
+def _told(failed: _Failed) -> Response:
+    heard = failed.heard
+    message = fallback_message(failed.failure, said=heard.text, message_id=heard.message_id)
+    return ModelResponse(result=[message])

@@ -1,0 +1,168 @@
+"""Notices a turn that goes in circles: tells the model, then has it answer with what it has."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
+from typing_extensions import override
+
+from agent.config import LoopDetectionConfig
+from agent.middleware.call_removal import with_note, without_calls
+from agent.models.failures import is_fallback
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+REPEATED = (
+    "You have made the same tool calls {count} times in this turn, and their results will not change. "
+    "Do something else, or answer with what you have."
+)
+FREQUENT = (
+    "You have called {tool} {count} times in this turn. Answer with what you have, unless the next calls are "
+    "truly needed."
+)
+STOP = (
+    "No tool can be called any more in this turn: you were going in circles. Answer now with what you have, "
+    "and say what is missing."
+)
+STOPPED = "(I was repeating the same steps and stopped. Please say what to do differently, or ask for a smaller part.)"
+
+Request = ModelRequest[Any]
+Response = ModelResponse[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was called in this turn so far.
+
+    Attributes:
+        sets: How often each set of calls was made, within the window.
+        tools: How often each tool was called.
+        latest: The last set.
+    """
+
+    sets: Counter[str]
+    tools: Counter[str]
+    latest: str = ""
+
+
+class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Counts the calls of the turn in the thread's own messages: nothing is remembered here, nothing can mix up.
+
+    The warning goes into the request alone, behind the last result: between a call and its result no provider takes
+    it, and in the thread nobody should read it. An answer that goes beyond a limit is not carried out; the model is
+    asked once more, with no tool to call.
+    """
+
+    def __init__(self, config: LoopDetectionConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    @override
+    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
+        found = findings(request.state["messages"], self._config.window_size)
+        response = handler(self._warned(request, found))
+        if not self._goes_on_and_on(response, found):
+            return response
+        return _ended(response, handler(_stopped(request)))
+
+    @override
+    async def awrap_model_call(
+        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        found = findings(request.state["messages"], self._config.window_size)
+        response = await handler(self._warned(request, found))
+        if not self._goes_on_and_on(response, found):
+            return response
+        return _ended(response, await handler(_stopped(request)))
+
+    def _warned(self, request: Request, found: Findings) -> Request:
+        count = found.sets[found.latest] if found.latest else 0
+        if count >= self._config.warn_threshold:
+            return _with_word(request, REPEATED.format(count=count))
+        tool, often = next(iter(found.tools.most_common(1)), ("", 0))
+        if often >= self._config.tool_freq_warn:
+            return _with_word(request, FREQUENT.format(tool=tool, count=often))
+        return request
+
+    def _goes_on_and_on(self, response: Response, found: Findings) -> bool:
+        calls = [call for message in _answers(response) for call in message.tool_calls]
+        if not calls:
+            return False
+        often = found.tools + Counter(call["name"] for call in calls)
+        is_beyond = (
+            found.sets[_key(calls)] + 1 >= self._config.hard_limit
+            or max(often[call["name"]] for call in calls) > self._config.tool_freq_hard_limit
+        )
+        if is_beyond:
+            logger.warning("a turn goes in circles with %.80s: it has to answer", calls[0]["name"])
+        return is_beyond
+
+
+def findings(messages: Sequence[AnyMessage], window: int) -> Findings:
+    """Count the calls since the last human message.
+
+    >>> call = {"name": "ls", "args": {"path": "a", "depth": 1}, "id": "1"}
+    >>> same = {"name": "ls", "args": {"depth": 1, "path": "a"}, "id": "2"}
+    >>> said = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
+    >>> max(findings(said, 20).sets.values()), findings(said, 20).tools["ls"]
+    (2, 2)
+    """
+    turn: list[list[ToolCall]] = []
+    for message in reversed(messages):
+        if isinstance(message, HumanMessage):
+            break
+        if isinstance(message, AIMessage) and message.tool_calls:
+            turn.append(message.tool_calls)
+    sets = [_key(calls) for calls in turn[:window]]
+    return Findings(
+        sets=Counter(sets),
+        tools=Counter(call["name"] for calls in turn for call in calls),
+        latest=sets[0] if sets else "",
+    )
+
+
+def _key(calls: Iterable[ToolCall]) -> str:
+    """Return the same text for the same calls, in whatever order they and their arguments are."""
+    told = (json.dumps([c["name"], c["args"]], sort_keys=True, default=str) for c in calls)
+    return "\n".join(sorted(told))
+
+
+def _with_word(request: Request, word: str) -> Request:
+    return request.override(messages=[*request.messages, HumanMessage(word, name="loop_warning")])
+
+
+def _stopped(request: Request) -> Request:
+    """Return the request without tools. Anthropic's API wants them named where the history has calls, so they stay.
+
+    Its class takes the choice as a mapping, the others as a word.
+    """
+    kinds = type(request.model).__mro__
+    is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
+    choice: Any = {"type": "none"} if is_anthropic else "none"
+    return _with_word(request, STOP).override(tool_choice=choice)
+
+
+def _ended(circling: Response, final: Response) -> Response:
+    """Return the last answer without calls, behind what the model said with the calls that are dropped."""
+    said = [_bare(message) for message in _answers(circling) if message.text.strip()]
+    result = [_bare(message) for message in _answers(final)]
+    if not any(message.text.strip() for message in result):
+        result = [with_note(message, STOPPED) for message in result[-1:]]
+    return ModelResponse(result=[*said, *result])
+
+
+def _bare(message: AIMessage) -> AIMessage:
+    if is_fallback(message):
+        return message
+    return without_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
+
+
+def _answers(response: Response) -> list[AIMessage]:
+    return [message for message in response.result if isinstance(message, AIMessage)]

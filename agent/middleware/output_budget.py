@@ -1,0 +1,136 @@
+"""Puts very long results of tools into a file of the thread; the model sees both ends and the path."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.config import ToolOutputConfig
+from agent.errors import AgentError
+from agent.options import thread_id_of
+from agent.paths import OUTPUTS
+from agent.sandbox.protocol import Sandboxes
+from agent.state import ThreadState
+
+logger = logging.getLogger(__name__)
+
+FOLDER = f"{OUTPUTS}/.tool-results"
+"""Where long results are put. Listings leave the folder out; its files are read by their path."""
+
+Result = ToolMessage | Command[Any]
+
+
+class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Bounds what one call of a tool adds to the thread. Outermost: it sees what all others made of the result.
+
+    Args:
+        config: The section.
+        sandboxes: Where the files are written.
+    """
+
+    def __init__(self, config: ToolOutputConfig, sandboxes: Sandboxes) -> None:
+        super().__init__()
+        self._config = config
+        self._sandboxes = sandboxes
+
+    @override
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        """Cut what is too long; files are written by the asynchronous form alone, which runs of the agent use."""
+        result = handler(request)
+        if self._is_exempt(request):
+            return result
+        return _with_messages(result, {id(m): self._cut(m) for m in self._long(result)})
+
+    @override
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        result = await handler(request)
+        if self._is_exempt(request):
+            return result
+        shorter = {id(m): await self._put_away(request, m) for m in self._long(result)}
+        return _with_messages(result, shorter)
+
+    def _is_exempt(self, request: ToolCallRequest) -> bool:
+        return request.tool_call["name"] in self._config.exempt_tools
+
+    def _long(self, result: Result) -> list[ToolMessage]:
+        return [
+            message
+            for message in _messages(result)
+            if isinstance(message, ToolMessage) and len(message.text) > self._config.max_chars
+        ]
+
+    async def _put_away(self, request: ToolCallRequest, message: ToolMessage) -> ToolMessage:
+        """Write the whole result to a file and return its ends; where that fails, only cut it."""
+        config, text = self._config, message.text
+        path = f"{FOLDER}/{_file_name(request)}"
+        try:
+            runtime = request.runtime
+            sandbox = await self._sandboxes.acquire(thread_id_of(runtime.context, runtime.config))
+            await sandbox.write_file(path, text)
+        except AgentError as error:
+            logger.warning("a long result could not be put into a file: %s", error.user_message)
+            return self._cut(message)
+        note = f"the whole result ({len(text)} characters) is in {path}; read it in parts, or search in it"
+        return _with_text(
+            message,
+            _ends(text, config.preview_head_chars, config.preview_tail_chars, note),
+        )
+
+    def _cut(self, message: ToolMessage) -> ToolMessage:
+        config, text = self._config, message.text
+        if len(text) <= config.fallback_max_chars:
+            return message
+        note = "ask for less at once to see the rest"
+        ends = _ends(text, config.fallback_head_chars, config.fallback_tail_chars, note)
+        return _with_text(message, ends)
+
+
+def _ends(text: str, head: int, tail: int, note: str) -> str:
+    dropped = len(text) - head - tail
+    end = text[-tail:] if tail else ""
+    return f"{text[:head]}\n\n... [{dropped} characters left out; {note}]\n\n{end}".rstrip()
+
+
+def _file_name(request: ToolCallRequest) -> str:
+    """Return a name that tells the tool, is safe in every file system, and is never used twice."""
+    tool = re.sub(r"[^A-Za-z0-9_-]", "_", request.tool_call["name"])[:40] or "tool"
+    return f"{tool}-{uuid4().hex[:12]}.txt"
+
+
+def _with_text(message: ToolMessage, text: str) -> ToolMessage:
+    """Replace the text of a result; blocks that are no text, like images, stay."""
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": text})
+    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
+    return message.model_copy(update={"content": [{"type": "text", "text": text}, *others]})
+
+
+def _messages(result: Result) -> list[Any]:
+    if isinstance(result, ToolMessage):
+        return [result]
+    update = result.update
+    messages = update.get("messages") if isinstance(update, dict) else None
+    return list(messages) if isinstance(messages, list) else []
+
+
+def _with_messages(result: Result, shorter: dict[int, ToolMessage]) -> Result:
+    """Put shorter messages in the places of those with these identities."""
+    if not shorter:
+        return result
+    if isinstance(result, ToolMessage):
+        return shorter[id(result)]
+    update = dict(result.update)  # type: ignore[arg-type]
+    update["messages"] = [shorter.get(id(message), message) for message in _messages(result)]
+    return replace(result, update=update)

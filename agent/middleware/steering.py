@@ -1,0 +1,56 @@
+"""Builds the links that steer the calls of model and tools, for the lead agent and for subagents."""
+
+from dataclasses import dataclass
+
+from agent.config import AgentConfig
+from agent.middleware import Middleware
+from agent.middleware.llm_retry import LlmRetryMiddleware
+from agent.middleware.loop_detection import LoopDetectionMiddleware
+from agent.middleware.output_budget import ToolOutputBudgetMiddleware
+from agent.middleware.sanitising import SanitisingMiddleware
+from agent.models.breakers import Breakers
+from agent.models.side import ModelSource
+from agent.sandbox.protocol import Sandboxes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steering:
+    """What those links need of the systems around the agent.
+
+    Attributes:
+        models: Gives the models to fall back to, and those for work beside the conversation.
+        breakers: Which models are to be left alone.
+        sandboxes: Where long results of tools are put.
+    """
+
+    models: ModelSource
+    breakers: Breakers
+    sandboxes: Sandboxes
+
+    def links(self, config: AgentConfig, model_name: str) -> list[Middleware | None]:
+        """Return the links that every agent has around its calls.
+
+        Args:
+            config: The configuration.
+            model_name: The entry of `models` that the agent uses.
+        """
+        budget, loops = config.tool_output, config.loop_detection
+        return [
+            ToolOutputBudgetMiddleware(budget, self.sandboxes) if budget.enabled else None,
+            SanitisingMiddleware(safety=config.safety_finish_reason.enabled),
+            LoopDetectionMiddleware(loops) if loops.enabled else None,
+            LlmRetryMiddleware(
+                config.llm_retry,
+                names=fallback_order(config, model_name),
+                models=self.models,
+                breakers=self.breakers,
+            ),
+        ]
+
+
+def fallback_order(config: AgentConfig, model_name: str) -> tuple[str, ...]:
+    """Return the models to try: the one asked for, then those that follow it in `models`."""
+    names = [entry.name for entry in config.chat_models]
+    if model_name not in names or not config.llm_retry.fallback:
+        return (model_name,)
+    return tuple(names[names.index(model_name) :])
