@@ -1,0 +1,234 @@
+"""The memory document: summaries of a person or a room, and facts with their confidence. Pure."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.errors import MemoryRefused
+
+VERSION = "1.0"
+USER = ("workContext", "personalContext", "topOfMind")
+HISTORY = ("recentMonths", "earlierContext", "longTermBackground")
+CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correction")
+
+DEFAULT_CATEGORY = "context"
+DEFAULT_CONFIDENCE = 0.5
+MANUAL = "manual"  # the source of facts that a person wrote
+UNKNOWN = "unknown"
+
+MAX_FACT_CHARS = 1000
+MAX_SUMMARY_CHARS = 2000
+MAX_FACTS = 1000
+"""What a document may hold at all, whoever writes it; `memory.max_facts` is the bound for models."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One section. `updated_at` is ISO 8601 with zone, "" when never."""
+
+    summary: str = ""
+    updated_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Something held to be true.
+
+    Attributes:
+        id: `fact_` and 8 hexadecimal digits.
+        content: One statement.
+        category: One of `CATEGORIES`.
+        confidence: 0 to 1.
+        created_at: ISO 8601 with zone, "" when nobody knows.
+        source: The thread that it was learnt in, `manual`, or `unknown`.
+        source_error: What was wrongly believed or done before, for corrections.
+    """
+
+    id: str
+    content: str
+    category: str = DEFAULT_CATEGORY
+    confidence: float = DEFAULT_CONFIDENCE
+    created_at: str = ""
+    source: str = UNKNOWN
+    source_error: str | None = None
+
+
+def _nothing(names: tuple[str, ...]) -> dict[str, Summary]:
+    return {name: Summary() for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """All that is remembered in one place."""
+
+    last_updated: str = ""
+    user: Mapping[str, Summary] = field(default_factory=lambda: _nothing(USER))
+    history: Mapping[str, Summary] = field(default_factory=lambda: _nothing(HISTORY))
+    facts: tuple[Fact, ...] = ()
+
+
+EMPTY = Document()
+
+
+def clean(text: str, limit: int) -> str:
+    r"""Return a text without control characters and broken Unicode, at most `limit` characters, dots included.
+
+    >>> clean(" a\x00b\ud800 ", 10)
+    'a b?'
+    >>> clean("abcdefgh", 6)
+    'abc...'
+    """
+    text = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8").strip()
+    return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
+
+
+def sameness(content: str) -> str:
+    """Return what two facts have in common when they say the same: no case, no spacing.
+
+    >>> sameness("Likes  TEA ") == sameness("likes tea")
+    True
+    """
+    return " ".join(content.casefold().split())
+
+
+def confidence_of(value: object) -> float:
+    """Return a confidence within 0 to 1; what is no finite number is the default.
+
+    >>> confidence_of(float("nan")), confidence_of(None), confidence_of(7), confidence_of(True)
+    (0.5, 0.5, 1.0, 0.5)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return DEFAULT_CONFIDENCE
+    try:
+        number = float(value)
+    except OverflowError:
+        return 1.0 if value > 0 else 0.0
+    return min(1.0, max(0.0, number)) if math.isfinite(number) else DEFAULT_CONFIDENCE
+
+
+def category_of(value: object) -> str:
+    """Return a known category; others are `context`.
+
+    >>> category_of(" Goal "), category_of("gossip"), category_of(None)
+    ('goal', 'context', 'context')
+    """
+    name = value.strip().lower() if isinstance(value, str) else ""
+    return name if name in CATEGORIES else DEFAULT_CATEGORY
+
+
+def as_json(document: Document) -> dict[str, Any]:
+    """Return the document in its stored and published form."""
+    return {
+        "version": VERSION,
+        "lastUpdated": document.last_updated,
+        "user": _sections_as_json(document.user),
+        "history": _sections_as_json(document.history),
+        "facts": [_fact_as_json(fact) for fact in document.facts],
+    }
+
+
+def _sections_as_json(sections: Mapping[str, Summary]) -> dict[str, dict[str, str]]:
+    return {
+        name: {"summary": section.summary, "updatedAt": section.updated_at}
+        for name, section in sections.items()
+    }
+
+
+def _fact_as_json(fact: Fact) -> dict[str, Any]:
+    shown = {
+        "id": fact.id,
+        "content": fact.content,
+        "category": fact.category,
+        "confidence": fact.confidence,
+        "createdAt": fact.created_at,
+        "source": fact.source,
+    }
+    return shown if fact.source_error is None else {**shown, "sourceError": fact.source_error}
+
+
+def document_of(data: object) -> Document:
+    """Read a document. Missing parts are empty; facts without words are left out; odd numbers become the default.
+
+    Raises:
+        MemoryRefused: It is not a memory document.
+    """
+    if not isinstance(data, dict):
+        raise MemoryRefused("a memory document is an object")
+    facts = data.get("facts")
+    if facts is not None and not isinstance(facts, list):
+        raise MemoryRefused("facts is a list")
+    return Document(
+        last_updated=_line(data.get("lastUpdated")),
+        user=_sections_of(data.get("user"), USER, "user"),
+        history=_sections_of(data.get("history"), HISTORY, "history"),
+        facts=_facts_of(facts or []),
+    )
+
+
+def _sections_of(data: object, names: tuple[str, ...], where: str) -> dict[str, Summary]:
+    if data is not None and not isinstance(data, dict):
+        raise MemoryRefused(f"{where} is an object of sections")
+    given = data or {}
+    return {name: _summary_of(given.get(name)) for name in names}
+
+
+def _summary_of(data: object) -> Summary:
+    if not isinstance(data, dict):
+        return Summary()
+    text = data.get("summary")
+    return Summary(
+        summary=clean(text, MAX_SUMMARY_CHARS) if isinstance(text, str) else "",
+        updated_at=_line(data.get("updatedAt")),
+    )
+
+
+def _facts_of(listed: list[Any]) -> tuple[Fact, ...]:
+    facts: dict[str, Fact] = {}
+    for entry in listed:
+        fact = _fact_of(entry, taken=facts)
+        if fact is not None:
+            facts[fact.id] = fact
+    if len(facts) > MAX_FACTS:
+        raise MemoryRefused(f"there are more than {MAX_FACTS} facts")
+    return tuple(facts.values())
+
+
+def _fact_of(entry: object, taken: Mapping[str, Fact]) -> Fact | None:
+    content = entry.get("content") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(content, str):
+        return None
+    content = clean(content, MAX_FACT_CHARS)
+    if not content:
+        return None
+    given = entry.get("id")
+    is_usable = isinstance(given, str) and _ID.fullmatch(given) is not None and given not in taken
+    error = entry.get("sourceError")
+    return Fact(
+        id=str(given) if is_usable else _derived_id(content, taken),
+        content=content,
+        category=category_of(entry.get("category")),
+        confidence=confidence_of(entry.get("confidence")),
+        created_at=_line(entry.get("createdAt")),
+        source=_line(entry.get("source")) or UNKNOWN,
+        source_error=(clean(error, MAX_FACT_CHARS) or None) if isinstance(error, str) else None,
+    )
+
+
+def _derived_id(content: str, taken: Mapping[str, Fact]) -> str:
+    """Return an id that the same document gets whenever it is read."""
+    turn = 0
+    while True:
+        digest = hashlib.sha256(f"{turn}:{content}".encode()).hexdigest()[:8]
+        if f"fact_{digest}" not in taken:
+            return f"fact_{digest}"
+        turn += 1
+
+
+def _line(value: object) -> str:
+    return " ".join(clean(value, 200).split()) if isinstance(value, str) else ""

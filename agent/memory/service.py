@@ -1,0 +1,342 @@
+"""What the agent remembers: learnt from conversations, shown to models, and open to operators."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.lowlevel import EventLoopToken, current_token
+from langchain_core.messages import BaseMessage
+
+from agent.config import AgentConfig, MemoryConfig
+from agent.errors import FactNotFound, MemoryFault, MemoryRefused
+from agent.memory.files import MemoryFiles, ScopeInfo
+from agent.memory.inject import memory_block
+from agent.memory.learner import Learner, iso, new_fact_id
+from agent.memory.pending import PendingFile
+from agent.memory.queue import Key, UpdateQueue
+from agent.memory.schema import (
+    CATEGORIES,
+    DEFAULT_CATEGORY,
+    DEFAULT_CONFIDENCE,
+    MANUAL,
+    MAX_FACT_CHARS,
+    MAX_FACTS,
+    Document,
+    Fact,
+    clean,
+    document_of,
+)
+from agent.memory.scopes import Spot, spot
+from agent.memory.turns import exchange_of
+from agent.models.side import ModelSource
+from agent.options import Caller
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 3.0
+"""How long a stop may wait for models; what they did not get to is on disk, and learnt after the next start."""
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class MemoryService:
+    """Open it as a context manager; leaving learns what it can within a bound, and keeps the rest for the next start.
+
+    Args:
+        home: The data folder.
+        config: The configuration that holds now. `memory.storage_path` is read once, here.
+        models: Gives the model that reads conversations.
+        now: The time, with its zone.
+        flush_s: The bound.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        config: Callable[[], AgentConfig],
+        models: ModelSource,
+        *,
+        now: Callable[[], datetime] = _utc,
+        flush_s: float = FLUSH_S,
+    ) -> None:
+        root = home / (config().memory.storage_path or "memory")
+        self._config = config
+        self._now = now
+        self._flush_s = flush_s
+        self._files = MemoryFiles(root)
+        self._pending = PendingFile(root)
+        self._learner = Learner(self._files, models, config, now)
+        self._queue = UpdateQueue(self._learner.learn, rest_s=lambda: self.config.debounce_seconds)
+        self._tasks: TaskGroup | None = None
+        self._loop: tuple[int, EventLoopToken] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start learning; what an earlier stop left over comes first."""
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._loop = (threading.get_ident(), current_token())
+        for exchange in await anyio.to_thread.run_sync(self._pending.load):
+            self._queue.add(exchange)
+        tasks.start_soon(self._queue.run)
+        self._tasks = tasks
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Learn what can be learnt in time, and write the rest down."""
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return None
+        with anyio.CancelScope(shield=True):
+            await self._close()
+        tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # Not told to the group: it would wrap an error that is none of its own.
+            await tasks.__aexit__(None, None, None)
+            return None
+        return await tasks.__aexit__(kind, error, trace)
+
+    @property
+    def config(self) -> MemoryConfig:
+        """The section that holds now."""
+        return self._config().memory
+
+    # ---- for runs ------------------------------------------------------------------------------
+
+    async def block(self, caller: Caller) -> str:
+        """Return what is remembered for a caller, as a block for the prompt; "" when nothing, or when it is off."""
+        if not self._is_shown():
+            return ""
+        return await anyio.to_thread.run_sync(self.block_now, caller)
+
+    def block_now(self, caller: Caller) -> str:
+        """As `block`. Blocking."""
+        where = _spot_of(caller) if self._is_shown() else None
+        if where is None:
+            return ""
+        try:
+            document = self._files.read(where)
+        except MemoryFault:
+            return ""  # logged where it happened; a run goes on without
+        return memory_block(document, self.config.max_injection_tokens)
+
+    def remember(self, messages: Sequence[BaseMessage], caller: Caller) -> None:
+        """Let the last turn of a conversation be learnt from once the conversation rests.
+
+        Nothing happens when memory is off, or when nobody said anything.
+
+        Args:
+            messages: The conversation so far, the final answer included.
+            caller: For whom it ran.
+        """
+        where = _spot_of(caller) if self._learner.is_able() else None
+        exchange = where and exchange_of(where, caller.thread_id, messages)
+        if exchange:
+            self._in_loop(self._queue.add, exchange)
+
+    def before_summarization(
+        self,
+        messages: Sequence[BaseMessage],  # noqa: ARG002 - what every such hook is given
+        caller: Caller,
+    ) -> None:
+        """Learn now what waits of a conversation whose older messages are about to be dropped.
+
+        The messages themselves are not looked at: each turn came in by `remember` when it ended, and waits or is
+        learnt already. Taking them in again would cost a call, and bring back what somebody had forgotten.
+
+        Args:
+            messages: What is about to be dropped.
+            caller: For whom the run works.
+        """
+        where = _spot_of(caller) if self._learner.is_able() else None
+        if where is not None:
+            self._in_loop(self._queue.hurry, Key(thread_id=caller.thread_id, spot=where))
+
+    # ---- for operators and users ---------------------------------------------------------------
+
+    async def get(self, where: Spot) -> Document:
+        """Return a document. Raises MemoryUnavailable, as all of these do."""
+        return await anyio.to_thread.run_sync(self._files.read, where)
+
+    async def reload(self, where: Spot) -> Document:
+        """Read a document from disk again."""
+        self._files.reload()
+        return await self.get(where)
+
+    async def scopes(self) -> list[ScopeInfo]:
+        """Return the scopes that have something."""
+        return await anyio.to_thread.run_sync(self._files.scopes)
+
+    async def clear(self, where: Spot) -> Document:
+        """Forget a document, and what was about to be learnt for it; without an agent the whole scope."""
+        self._queue.drop(where)
+        await anyio.to_thread.run_sync(self._files.forget, where)
+        if self._tasks is not None:
+            await self._save_open()
+        return await self.get(where)
+
+    async def replace(self, where: Spot, data: object) -> Document:
+        """Put another document in the place of one, as an import does.
+
+        Raises:
+            MemoryRefused: It is not a memory document.
+        """
+        document = replace(document_of(data), last_updated=self._stamp())
+        return await self._change(where, lambda _: document)
+
+    async def create_fact(
+        self,
+        where: Spot,
+        content: str,
+        category: str = DEFAULT_CATEGORY,
+        confidence: float = DEFAULT_CONFIDENCE,
+    ) -> Document:
+        """Add a fact that a person states; return the whole document.
+
+        Raises:
+            MemoryRefused: Empty or too long, an unknown category, a confidence outside 0 to 1, too many facts.
+        """
+        fact = Fact(
+            id=new_fact_id(),
+            content=_content(content),
+            category=_category(category),
+            confidence=_confidence(confidence),
+            created_at=self._stamp(),
+            source=MANUAL,
+        )
+        return await self._change(where, lambda present: self._with(present, fact))
+
+    async def update_fact(self, where: Spot, fact_id: str, changes: dict[str, Any]) -> Document:
+        """Change `content`, `category` or `confidence` of a fact; what is not named stays.
+
+        Raises:
+            FactNotFound: There is none with this id.
+            MemoryRefused: As `create_fact`.
+        """
+        checked: dict[str, Any] = {
+            key: check(changes[key]) for key, check in _CHECKS.items() if key in changes
+        }
+
+        def change(present: Document) -> Document:
+            facts = tuple(
+                replace(fact, **checked) if fact.id == fact_id else fact for fact in present.facts
+            )
+            return self._with_facts(_having(present, fact_id), facts)
+
+        return await self._change(where, change)
+
+    async def delete_fact(self, where: Spot, fact_id: str) -> Document:
+        """Remove a fact; return the whole document.
+
+        Raises:
+            FactNotFound: There is none with this id.
+        """
+
+        def change(present: Document) -> Document:
+            facts = tuple(fact for fact in present.facts if fact.id != fact_id)
+            return self._with_facts(_having(present, fact_id), facts)
+
+        return await self._change(where, change)
+
+    async def _change(self, where: Spot, change: Callable[[Document], Document]) -> Document:
+        return await anyio.to_thread.run_sync(self._files.change, where, change)
+
+    def _with(self, present: Document, fact: Fact) -> Document:
+        if len(present.facts) >= MAX_FACTS:
+            raise MemoryRefused(f"there are {MAX_FACTS} facts already: delete some first")
+        return self._with_facts(present, (*present.facts, fact))
+
+    def _with_facts(self, present: Document, facts: tuple[Fact, ...]) -> Document:
+        return replace(present, facts=facts, last_updated=self._stamp())
+
+    def _stamp(self) -> str:
+        return iso(self._now())
+
+    # ---- learning ------------------------------------------------------------------------------
+
+    def _is_shown(self) -> bool:
+        config = self.config
+        return config.enabled and config.injection_enabled
+
+    def _in_loop(self, act: Callable[[Any], None], given: object) -> None:
+        """Do something with the queue, from whatever thread; nothing when the service is not open."""
+        if self._loop is None or self._tasks is None:
+            logger.debug("nothing is learnt: memory is not open")
+            return
+        thread, token = self._loop
+        if threading.get_ident() == thread:
+            act(given)
+        else:
+            anyio.from_thread.run_sync(act, given, token=token)
+
+    async def _close(self) -> None:
+        """Write down what is open first: the process may be ended while the models are asked."""
+        await self._save_open()
+        if not self._queue.open:
+            return
+        with anyio.move_on_after(self._flush_s):
+            await self._queue.flush()
+        await self._save_open()
+
+    async def _save_open(self) -> None:
+        await anyio.to_thread.run_sync(self._pending.save, self._queue.open)
+
+
+def _spot_of(caller: Caller) -> Spot | None:
+    """Return where a caller's memory is; None when that cannot be told: others' memory is never used instead."""
+    try:
+        return spot(caller.memory_scope, caller.agent_name)
+    except MemoryRefused as error:
+        logger.warning("a run has no memory: %s", error)
+        return None
+
+
+def _having(document: Document, fact_id: str) -> Document:
+    if all(fact.id != fact_id for fact in document.facts):
+        raise FactNotFound
+    return document
+
+
+def _content(value: object) -> str:
+    text = clean(value, MAX_FACT_CHARS + 1) if isinstance(value, str) else ""
+    if not text:
+        raise MemoryRefused("a fact needs words")
+    if len(text) > MAX_FACT_CHARS:
+        raise MemoryRefused(f"a fact has at most {MAX_FACT_CHARS} characters")
+    return text
+
+
+def _category(value: object) -> str:
+    name = value.strip().lower() if isinstance(value, str) else ""
+    if name not in CATEGORIES:
+        raise MemoryRefused(f"a category is one of {', '.join(CATEGORIES)}")
+    return name
+
+
+def _confidence(value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]  # a number, by the line above
+        raise MemoryRefused("a confidence is a number from 0 to 1")
+    return float(value)  # type: ignore[arg-type]
+
+
+_CHECKS: Mapping[str, Callable[[object], str | float]] = {
+    "content": _content,
+    "category": _category,
+    "confidence": _confidence,
+}

@@ -1,0 +1,82 @@
+"""Shows the model what is remembered and which day it is, and hands over finished turns to be learnt from."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langgraph.config import get_config
+from typing_extensions import override
+
+from agent.memory.inject import date_block
+from agent.memory.service import MemoryService
+from agent.options import Caller
+from agent.state import ThreadState
+
+
+def _local() -> datetime:
+    return datetime.now().astimezone()
+
+
+class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Adds to the end of the system message of each request; the state stays as it is.
+
+    Args:
+        memory: What is remembered.
+        now: The time, in the zone whose date is told.
+    """
+
+    def __init__(self, memory: MemoryService, now: Callable[[], datetime] = _local) -> None:
+        super().__init__()
+        self._memory = memory
+        self._now = now
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        caller = Caller.of(request.runtime.context, get_config())
+        response = handler(self._with_notes(request, self._memory.block_now(caller)))
+        self._hand_over(request, response, caller)
+        return response
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        caller = Caller.of(request.runtime.context, get_config())
+        response = await handler(self._with_notes(request, await self._memory.block(caller)))
+        self._hand_over(request, response, caller)
+        return response
+
+    def _with_notes(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
+        # The notes come before the date: they stay the same over midnight, and a cache reads from the front.
+        added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
+        return request.override(system_message=_extended(request.system_message, added))
+
+    def _hand_over(
+        self, request: ModelRequest[Any], response: ModelResponse[Any], caller: Caller
+    ) -> None:
+        if _is_final(response.result):
+            self._memory.remember([*request.state["messages"], *response.result], caller)
+
+
+def _extended(system: SystemMessage | None, added: str) -> SystemMessage:
+    if system is None:
+        return SystemMessage(added)
+    if isinstance(system.content, str):
+        return system.model_copy(update={"content": f"{system.content}\n\n{added}"})
+    block = {"type": "text", "text": f"\n\n{added}"}
+    return system.model_copy(update={"content": [*system.content, block]})
+
+
+def _is_final(messages: Sequence[BaseMessage]) -> bool:
+    """Return whether these end the turn: an answer, and no tool to be called."""
+    answers = [message for message in messages if isinstance(message, AIMessage)]
+    return bool(answers) and not any(message.tool_calls for message in answers)
