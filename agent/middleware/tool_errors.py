@@ -12,6 +12,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.state import ThreadState
+from agent.subagents.status import TASK, stamp, stamped
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,11 @@ DETAIL_CHARS = 500
 
 
 class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
-    """The boundary of a tool call: whatever goes wrong inside is told to the model. Interrupts pass through."""
+    """The boundary of a tool call: whatever goes wrong inside is told to the model. Interrupts pass through.
+
+    Results of `task` leave it with their stamp (`agent.subagents.status`): the tool stamps its own; what it raised,
+    or what another tool of that name answered in plain text, is stamped here.
+    """
 
     @override
     def wrap_tool_call(
@@ -29,7 +34,7 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         try:
-            return handler(request)
+            return _stamped(request, handler(request))
         except GraphBubbleUp:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a tool call
@@ -42,7 +47,7 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         try:
-            return await handler(request)
+            return _stamped(request, await handler(request))
         except GraphBubbleUp:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a tool call
@@ -61,7 +66,15 @@ def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
         name=name,
         tool_call_id=request.tool_call.get("id") or "missing_tool_call_id",
         status="error",
+        additional_kwargs=stamp("failed", f"{kind}: {detail}") if name == TASK else {},
     )
+
+
+def _stamped(
+    request: ToolCallRequest, result: ToolMessage | Command[Any]
+) -> ToolMessage | Command[Any]:
+    is_task = request.tool_call.get("name") == TASK
+    return stamped(result) if is_task and isinstance(result, ToolMessage) else result
 
 
 def _cut(detail: str) -> str:

@@ -1,1 +1,1 @@
-"""Work that the agent hands to agents of its own."""
+"""Delegation: kinds of subagents, the executor that runs them, and the tool that asks for them."""

@@ -1,0 +1,105 @@
+"""Builds the graphs of subagents out of what the delegating agent has: its model, tools, skills and guards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+import anyio.to_thread
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+
+from agent.config import AgentConfig
+from agent.config.subagents import INHERIT
+from agent.guardrails.protocol import GuardrailProvider
+from agent.middleware import Middleware, chain
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.guardrails import guardrail_link
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.turn_limit import TurnLimitMiddleware
+from agent.models.factory import create_chat_model
+from agent.prompt import subagent_prompt
+from agent.state import ThreadState
+from agent.subagents.executor import Graph
+from agent.subagents.kinds import SubagentKind, kinds_of, offered
+from agent.subagents.tool import task_tool
+from agent.systems import Systems
+
+MAX_GRAPHS = 16
+"""How many graphs of subagents one lead agent keeps; a model that asks for odd `max_turns` makes many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """The agent that delegates.
+
+    Attributes:
+        config: The configuration that it was built with.
+        model_name: Its model.
+        tools: Its tools, without `task`.
+        guardrail: Who gives leave to its tool calls; None = nobody is asked.
+    """
+
+    config: AgentConfig
+    model_name: str | None
+    tools: Sequence[BaseTool]
+    guardrail: GuardrailProvider | None = None
+
+
+class Delegation:
+    """What one agent may delegate, and the graphs that do it; each is built when it is first needed."""
+
+    def __init__(self, systems: Systems, principal: Principal) -> None:
+        self._systems = systems
+        self._principal = principal
+        self._graphs: dict[SubagentKind, Graph] = {}
+        self._building = anyio.Lock()
+        self.kinds = offered(kinds_of(principal.config.subagents), principal.tools)
+
+    def tool(self) -> BaseTool:
+        """Build `task`."""
+        return task_tool(self._systems.subagents, self.kinds, self._graph)
+
+    async def _graph(self, kind: SubagentKind) -> Graph:
+        """Return the graph of a kind.
+
+        Raises:
+            AgentError: Its model cannot be used.
+        """
+        async with self._building:
+            if kind not in self._graphs:
+                if len(self._graphs) >= MAX_GRAPHS:
+                    self._graphs.clear()
+                self._graphs[kind] = await self._build(kind)
+            return self._graphs[kind]
+
+    async def _build(self, kind: SubagentKind) -> Graph:
+        return create_agent(
+            await anyio.to_thread.run_sync(self._model, kind),
+            kind.choose(self._principal.tools),
+            system_prompt=subagent_prompt(kind.system_prompt),
+            middleware=chain(*self._links(kind)),
+            state_schema=ThreadState,
+            checkpointer=False,
+        )
+
+    def _model(self, kind: SubagentKind) -> BaseChatModel:
+        inherited = kind.model == INHERIT
+        return create_chat_model(
+            self._principal.config,
+            self._principal.model_name if inherited else kind.model,
+            thinking_enabled=False,
+            connections=self._systems.connections,
+        )
+
+    def _links(self, kind: SubagentKind) -> list[Middleware | None]:
+        """Return what stands around a subagent's calls: the lead agent's guards, nothing that speaks to people."""
+        guardrails = self._principal.config.guardrails
+        return [
+            ThreadDataMiddleware(self._systems.folders),
+            DanglingToolCallMiddleware(),
+            guardrail_link(guardrails, self._principal.guardrail, is_subagent=True),
+            ToolErrorMiddleware(),
+            TurnLimitMiddleware(kind.max_turns),
+        ]

@@ -1,0 +1,96 @@
+"""Bounds delegation: so many `task` calls in one answer, so many in one run."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall
+from langchain_core.tools import BaseTool
+from typing_extensions import override
+
+from agent.middleware.call_removal import with_note, without_calls
+from agent.state import ThreadState
+from agent.subagents.status import TASK
+
+MOST_AT_ONCE = 4
+DEFAULT_AT_ONCE = 3
+MOST_IN_A_RUN = 6
+"""Delegations of one run: a model that delegates everything again and again is stopped here."""
+
+EXHAUSTED = f"(I have delegated {MOST_IN_A_RUN} pieces of work in this turn, which is the limit. Write again to go on.)"
+
+
+class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Drops `task` calls beyond the bounds from the model's answer; all other calls stay as they are.
+
+    Once a run has used up its delegations, the model is no longer offered the tool and does the rest itself. A
+    model that calls it all the same, and nothing else, would end the run without a word: then a notice is added.
+
+    Args:
+        at_once: `task` calls kept of one answer; bounded to 1 to `MOST_AT_ONCE`.
+    """
+
+    def __init__(self, at_once: int = DEFAULT_AT_ONCE) -> None:
+        super().__init__()
+        self.at_once = min(max(at_once, 1), MOST_AT_ONCE)
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        left = delegations_left(request.state["messages"])
+        return self._bounded(handler(_offered(request, left)), left)
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        left = delegations_left(request.state["messages"])
+        return self._bounded(await handler(_offered(request, left)), left)
+
+    def _bounded(self, response: ModelResponse[Any], left: int) -> ModelResponse[Any]:
+        result = [self._cut(message, left) for message in response.result]
+        if all(new is old for new, old in zip(result, response.result, strict=True)):
+            return response
+        return ModelResponse(result=result, structured_response=response.structured_response)
+
+    def _cut(self, message: BaseMessage, left: int) -> BaseMessage:
+        if not isinstance(message, AIMessage):
+            return message
+        kept = min(self.at_once, left)
+        seen = 0
+
+        def beyond(call: ToolCall) -> bool:
+            nonlocal seen
+            seen += call["name"] == TASK
+            return call["name"] == TASK and seen > kept
+
+        cut = without_calls(message, beyond)
+        silent = cut is not message and not cut.tool_calls
+        return with_note(cut, EXHAUSTED) if silent else cut
+
+
+def delegations_left(messages: Sequence[AnyMessage]) -> int:
+    """Return how often this run, which began with the last human message, may still delegate."""
+    used = 0
+    for message in reversed(messages):
+        if isinstance(message, HumanMessage):
+            break
+        if isinstance(message, AIMessage):
+            used += sum(call["name"] == TASK for call in message.tool_calls)
+    return max(0, MOST_IN_A_RUN - used)
+
+
+def _offered(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:
+    if left:
+        return request
+    return request.override(tools=[tool for tool in request.tools if _name(tool) != TASK])
+
+
+def _name(tool: BaseTool | dict[str, Any]) -> str | None:
+    return tool.name if isinstance(tool, BaseTool) else tool.get("name")

@@ -1,0 +1,193 @@
+"""Runs subagents in the loop of whoever delegates: with a deadline, stopped with their parent, owned until they end.
+
+A subagent runs in a task of its own whose context knows nothing of the parent's run, so that no token, state or
+step of it appears in the parent's stream in any mode. What the parent's stream shall show is reported to it.
+"""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+from anyio.abc import TaskGroup
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.graph.state import CompiledStateGraph
+
+from agent.errors import AgentError
+from agent.subagents.execution import CANCELLED, Outcome, Progress, Said
+
+logger = logging.getLogger(__name__)
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+MAX_AT_ONCE = 64
+"""Subagents of all runs that work at once; further ones wait, within their deadline. 16 runs with four each."""
+
+STOP_S = 5.0
+"""How long a parent waits for a subagent that was told to stop, seconds; after that its owner waits alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a subagent is started with.
+
+    Attributes:
+        build: Gives its graph.
+        input: The state it begins with.
+        config: Its config; its thread is the parent's, nothing is checkpointed.
+        context: The parent's run context.
+        timeout_s: Its deadline, seconds.
+        report: Told each message that its model says; called in the parent's context.
+    """
+
+    build: Callable[[], Awaitable[Graph]]
+    input: Mapping[str, Any]
+    config: RunnableConfig
+    context: Any
+    timeout_s: float
+    report: Callable[[Said], None]
+
+
+class Execution:
+    """One subagent at work. Its outcome is written once; what comes later is not heard."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.outcome: Outcome | None = None
+        self.settled = anyio.Event()
+        self.ended = anyio.Event()
+        self.task: asyncio.Task[Any] | None = None
+        self.stopping = False
+        self.progress = Progress(self._report)
+        self._parent = contextvars.copy_context()
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Write the outcome, unless there is one; return the one that holds."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.settled.set()
+        return self.outcome
+
+    def stop(self) -> None:
+        """Cancel it: once, so that what it has open is closed undisturbed."""
+        self.stopping = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def _report(self, said: Said) -> None:
+        if self.outcome is None:
+            self._parent.run(self.job.report, said)
+
+
+class Subagents:
+    """Runs subagents; owns each until it has ended."""
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._slots = anyio.Semaphore(MAX_AT_ONCE)
+        self._running: set[Execution] = set()
+
+    @property
+    def running(self) -> int:
+        """How many have not ended."""
+        return len(self._running)
+
+    async def run(self, job: Job) -> Outcome:
+        """Run a subagent to its end, its deadline at most.
+
+        When the caller is cancelled, the subagent is stopped and waited for, `STOP_S` at most.
+        """
+        execution = Execution(job)
+        _apart().run(self._group.start_soon, self._host, execution)
+        self._running.add(execution)
+        try:
+            with anyio.move_on_after(job.timeout_s + STOP_S):
+                await execution.settled.wait()
+        finally:
+            if execution.outcome is None:
+                await _stopped(execution)
+        usage = execution.progress.usage
+        return execution.settle(Outcome(status="polling_timed_out", usage=usage))
+
+    async def _host(self, execution: Execution) -> None:
+        """Be the task of one subagent: whatever happens in it becomes its outcome."""
+        execution.task = asyncio.current_task()
+        try:
+            if not execution.stopping:
+                execution.settle(await self._within_deadline(execution))
+        except asyncio.CancelledError:
+            if not execution.stopping or execution.task is None:
+                raise
+            execution.task.uncancel()
+        except Exception as error:  # noqa: BLE001 - a subagent: its error is told to the lead agent
+            execution.settle(_failed(execution, error))
+        finally:
+            cancelled = Outcome(status="cancelled", error=CANCELLED, usage=execution.progress.usage)
+            execution.settle(cancelled)
+            execution.task = None
+            self._running.discard(execution)
+            execution.ended.set()
+
+    async def _within_deadline(self, execution: Execution) -> Outcome:
+        timeout_s = execution.job.timeout_s
+        deadline = asyncio.timeout(timeout_s)
+        try:
+            async with deadline, self._slots:
+                await _drive(execution)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            text = f"Execution timed out after {timeout_s:g} seconds"
+            return Outcome(status="timed_out", error=text, usage=execution.progress.usage)
+        return execution.progress.outcome()
+
+
+@asynccontextmanager
+async def open_subagents() -> AsyncIterator[Subagents]:
+    """Open the owner of all subagents; leaving stops those that still run."""
+    try:
+        async with anyio.create_task_group() as group:
+            yield Subagents(group)
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as raised:
+        # The group wraps what was raised inside the caller's block: no task of its own raises.
+        if len(raised.exceptions) != 1:
+            raise
+        raise raised.exceptions[0] from raised.exceptions[0].__cause__
+
+
+async def _drive(execution: Execution) -> None:
+    job = execution.job
+    graph = await job.build()
+    snapshots = graph.astream(job.input, job.config, context=job.context, stream_mode="values")
+    async with aclosing(cast("AsyncGenerator[Mapping[str, Any]]", snapshots)) as stream:
+        async for values in stream:
+            execution.progress.take(values)
+
+
+async def _stopped(execution: Execution) -> None:
+    """Stop a subagent whose parent no longer waits for its outcome."""
+    execution.stop()
+    with anyio.move_on_after(STOP_S, shield=True):
+        await execution.ended.wait()
+    if not execution.ended.is_set():
+        logger.warning("a subagent does not stop; it is left to its owner")
+
+
+def _failed(execution: Execution, error: Exception) -> Outcome:
+    logger.warning("a subagent failed with %s", type(error).__name__, exc_info=error)
+    # Other errors may quote a request, a path or a key: only their kind is told.
+    told = error.user_message if isinstance(error, AgentError) else type(error).__name__
+    return Outcome(status="failed", error=told, usage=execution.progress.usage)
+
+
+def _apart() -> contextvars.Context:
+    """Return a copy of the context in which nothing of LangChain's run is known; logs and locales stay."""
+    context = contextvars.copy_context()
+    context.run(var_child_runnable_config.set, None)
+    return context

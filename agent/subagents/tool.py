@@ -1,0 +1,241 @@
+"""task: delegates a piece of work to a subagent, tells the run's stream how it goes, and returns its result."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain.tools import ToolRuntime
+from langchain_core.callbacks import BaseCallbackManager, Callbacks
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tracers._streaming import (
+    _StreamingCallbackHandler,
+    _V2StreamingCallbackHandler,
+)
+from pydantic import BaseModel, Field
+
+from agent.subagents.execution import TURN_CAPPED, Outcome, Said
+from agent.subagents.executor import Graph, Job, Subagents
+from agent.subagents.kinds import BASH, SubagentKind
+from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, error_of, stamp
+
+Build = Callable[[SubagentKind], Awaitable[Graph]]
+"""Gives the graph of a kind. Raises AgentError."""
+
+_SHARED_STATE = ("sandbox", "thread_data")
+"""What a subagent's state begins with, beside its task."""
+
+_SPARE_STEPS = 20
+"""Steps of the graph allowed beyond those of its turns, so that never the recursion limit ends a subagent."""
+
+_CAPPED_NOTE = "(The subagent had no turns left: this may be incomplete.)"
+
+NO_BASH = (
+    "Error: The bash subagent is not available: this sandbox runs no commands (see sandbox.use and "
+    "sandbox.allow_host_bash in the configuration)"
+)
+
+
+class TaskArgs(BaseModel):
+    """Arguments of task."""
+
+    description: str = Field(description="The task in three to five words; people see it.")
+    prompt: str = Field(
+        description="The whole task: what to do, what is known, which files, what to give back."
+    )
+    subagent_type: str = Field(description="The kind of subagent.")
+    max_turns: int | None = Field(
+        default=None, description="How many times its model may be called; leave out normally."
+    )
+
+
+def task_tool(subagents: Subagents, kinds: Mapping[str, SubagentKind], build: Build) -> BaseTool:
+    """Build task.
+
+    Args:
+        subagents: Runs them.
+        kinds: The kinds on offer, by name.
+        build: Gives the graph of a kind.
+    """
+    desk = _Desk(subagents, kinds, build)
+    names = "\n".join(f"- {kind.name}: {kind.description}" for kind in kinds.values())
+    return StructuredTool.from_function(
+        coroutine=desk.task,
+        name=TASK,
+        description=(
+            "Hand a piece of work to a subagent, which works on its own and returns one message. It knows nothing "
+            "of this conversation but the prompt; it shares the files. Several calls in one message run at the "
+            f"same time. Kinds (subagent_type):\n{names}"
+        ),
+        args_schema=TaskArgs,
+    )
+
+
+class _Desk:
+    """Takes the calls of task."""
+
+    def __init__(
+        self, subagents: Subagents, kinds: Mapping[str, SubagentKind], build: Build
+    ) -> None:
+        self._subagents = subagents
+        self._kinds = kinds
+        self._build = build
+
+    async def task(
+        self,
+        description: str,
+        prompt: str,
+        subagent_type: str,
+        runtime: ToolRuntime,
+        max_turns: int | None = None,
+    ) -> ToolMessage:
+        kind = self._kinds.get(subagent_type.strip())
+        refusal = self._refusal(kind, subagent_type, prompt)
+        if kind is None or refusal is not None:
+            text = refusal or ""
+            return _told(runtime, text, stamp("failed", error_of(text)))
+        if max_turns is not None:
+            kind = replace(kind, max_turns=max(1, min(max_turns, kind.max_turns)))
+        return await self._delegate(kind, _Errand(description, prompt, runtime))
+
+    def _refusal(self, kind: SubagentKind | None, asked: str, prompt: str) -> str | None:
+        if kind is None and asked.strip() == BASH:
+            return NO_BASH
+        if kind is None:
+            names = ", ".join(sorted(self._kinds))
+            return f"Error: Unknown subagent type '{asked[:80]}'. Available: {names}"
+        if not prompt.strip():
+            return "Error: The prompt is empty: describe the whole task in it"
+        return None
+
+    async def _delegate(self, kind: SubagentKind, errand: "_Errand") -> ToolMessage:
+        errand.started()
+        job = errand.job(kind, self._build)
+        try:
+            outcome = await self._subagents.run(job)
+        except BaseException:
+            # The run was stopped. Nobody may hear it any more, but a stream that is still read is told.
+            errand.finished(Outcome(status="cancelled"))
+            raise
+        errand.finished(outcome)
+        return _told(errand.runtime, text_of(outcome, kind.timeout_seconds), _stamps(outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """One call of task, and what the run's stream hears of it (mode custom)."""
+
+    description: str
+    prompt: str
+    runtime: ToolRuntime
+
+    def job(self, kind: SubagentKind, build: Build) -> Job:
+        state = self.runtime.state
+        shared = {key: state[key] for key in _SHARED_STATE if state.get(key) is not None}
+        return Job(
+            build=lambda: build(kind),
+            input={"messages": [HumanMessage(self.prompt)], **shared},
+            config=_config(self.runtime.config, kind),
+            context=self.runtime.context,
+            timeout_s=kind.timeout_seconds,
+            report=self.running,
+        )
+
+    def started(self) -> None:
+        self._say("task_started", description=self.description)
+
+    def running(self, said: Said) -> None:
+        self._say(
+            "task_running",
+            message=said.message.model_dump(),
+            message_index=said.index,
+            total_messages=said.index,
+        )
+
+    def finished(self, outcome: Outcome) -> None:
+        usage = None if outcome.usage is None else dict(outcome.usage)
+        if outcome.status == "completed":
+            self._say("task_completed", result=outcome.result, usage=usage)
+            return
+        ended = "timed_out" if outcome.status == "polling_timed_out" else outcome.status
+        self._say(f"task_{ended}", error=_reason(outcome), usage=usage)
+
+    def _say(self, kind: str, **more: object) -> None:
+        self.runtime.stream_writer({"type": kind, "task_id": self.runtime.tool_call_id, **more})
+
+
+def text_of(outcome: Outcome, timeout_s: float) -> str:
+    """Return what the lead agent's model reads of an outcome.
+
+    >>> text_of(Outcome(status="completed", result="42"), 900)
+    'Task Succeeded. Result: 42'
+    """
+    match outcome.status:
+        case "completed":
+            note = f"\n\n{_CAPPED_NOTE}" if outcome.capped else ""
+            return f"Task Succeeded. Result: {outcome.result}{note}"
+        case "cancelled":
+            return "Task cancelled by user."
+        case "timed_out":
+            return f"Task timed out. Error: {outcome.error}"
+        case "polling_timed_out":
+            return (
+                f"Task polling timed out after {max(1, round(timeout_s / 60))} minutes. "
+                "This may indicate the background task is stuck. Status: running"
+            )
+        case "failed":
+            return f"Task failed. Error: {outcome.error}"
+
+
+def _reason(outcome: Outcome) -> str:
+    if outcome.status == "polling_timed_out":
+        return "It does not stop after its deadline"
+    return outcome.error or "Cancelled by user"
+
+
+def _stamps(outcome: Outcome) -> dict[str, Any]:
+    error = None if outcome.status == "completed" else _reason(outcome)
+    stamps: dict[str, Any] = stamp(outcome.status, error)
+    if outcome.capped:
+        stamps[STOP_REASON_KEY] = TURN_CAPPED
+    if outcome.usage is not None:
+        stamps[USAGE_KEY] = dict(outcome.usage)
+    return stamps
+
+
+def _told(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> ToolMessage:
+    return ToolMessage(
+        content=text,
+        name=TASK,
+        tool_call_id=runtime.tool_call_id or "",
+        status="success" if stamps["subagent_status"] == "completed" else "error",
+        additional_kwargs=stamps,
+    )
+
+
+def _config(parent: RunnableConfig, kind: SubagentKind) -> RunnableConfig:
+    """Return the config of a subagent: its parent's, without what ties that to the parent's graph."""
+    configurable = {
+        key: value
+        for key, value in (parent.get("configurable") or {}).items()
+        if not key.startswith(("__", "checkpoint"))
+    }
+    return RunnableConfig(
+        configurable=configurable,
+        callbacks=_callbacks(parent.get("callbacks")),
+        recursion_limit=2 * kind.max_turns + _SPARE_STEPS,
+        run_name=f"subagent:{kind.name}",
+        tags=[f"subagent:{kind.name}"],
+    )
+
+
+def _callbacks(parent: Callbacks) -> Callbacks:
+    """Return the parent's callbacks without those that feed its stream: traces and counters see the subagent too."""
+    if not isinstance(parent, BaseCallbackManager):
+        return None
+    manager = parent.copy()
+    for handler in [*manager.handlers, *manager.inheritable_handlers]:
+        if isinstance(handler, _StreamingCallbackHandler | _V2StreamingCallbackHandler):
+            manager.remove_handler(handler)
+    return manager

@@ -1,0 +1,236 @@
+"""Delegation through the whole agent: results, events, failures, deadlines, cancellation, and what must not leak."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from langchain_core.callbacks import UsageMetadataCallbackHandler
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import StreamMode
+
+from agent.paths import OUTPUTS
+from agent.subagents.status import delegated_usage
+from tests.agent.house import House, house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+
+MODES: list[StreamMode] = ["messages", "values", "updates", "custom"]
+
+
+def task(prompt: str, kind: str = "general-purpose", call_id: str = "t0", **more: Any) -> Call:  # noqa: ANN401
+    args = {"description": f"do {prompt}", "prompt": prompt, "subagent_type": kind, **more}
+    return Call(name="task", args=args, id=call_id)
+
+
+@asynccontextmanager
+async def pair(
+    home: Path,
+    lead: ScriptedChatModel,
+    child: ScriptedChatModel,
+    subagents: Mapping[str, Any] | None = None,
+    **sections: Any,  # noqa: ANN401
+) -> AsyncIterator[House]:
+    """Open an agent whose general-purpose subagents have a model of their own."""
+    with registered(child) as keys:
+        config = {
+            "models": [{**keys, "name": "helper"}],
+            "subagents": {"agents": {"general-purpose": {"model": "helper"}}, **(subagents or {})},
+            **sections,
+        }
+        async with house(home, lead, config) as home_of:
+            yield home_of
+
+
+def results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
+    return [m for m in messages if isinstance(m, ToolMessage) and m.name == "task"]
+
+
+def events(parts: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    return [chunk for mode, chunk in parts if mode == "custom" and "task_id" in chunk]
+
+
+async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_back(
+    tmp_path: Path,
+) -> None:
+    path = f"{OUTPUTS}/report.md"
+    write = Call(name="write_file", args={"path": path, "content": "# Report"}, id="w")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("write a report"),)), "There you are.")
+    child = ScriptedChatModel.playing(Turn(calls=(write,)), "Written: report.md")
+    async with pair(tmp_path, lead, child) as home:
+        messages = await home.say("a report, please", subagent_enabled=True)
+        assert (home.folders().outputs / "report.md").read_text() == "# Report"
+        assert home.systems.subagents.running == 0
+    (result,) = results(messages)
+    assert result.text == "Task Succeeded. Result: Written: report.md"
+    assert result.additional_kwargs["subagent_status"] == "completed"
+    assert "subagent_error" not in result.additional_kwargs
+    assert messages[-1].text == "There you are."
+    assert [type(m) for m in messages] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+
+
+async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversation(
+    tmp_path: Path,
+) -> None:
+    lead = ScriptedChatModel.playing("Hello.", Turn(calls=(task("count"),)), "Three.")
+    child = ScriptedChatModel.playing("3")
+    async with pair(tmp_path, lead, child) as home:
+        await home.say("a secret: banana", subagent_enabled=True)
+        await home.say("now count", subagent_enabled=True)
+    (prompt,) = child.prompts
+    assert [type(m) for m in prompt] == [SystemMessage, HumanMessage]
+    assert prompt[1].text == "count"
+    assert "banana" not in str(prompt)
+    assert "<trust>" in prompt[0].text
+
+
+async def test_the_events_tell_the_story_in_order(tmp_path: Path) -> None:
+    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("look", call_id="t7"),)), "Nothing there.")
+    child = ScriptedChatModel.playing(Turn(text="Looking.", calls=(look,)), "It is empty.")
+    async with pair(tmp_path, lead, child) as home:
+        parts = await home.stream("look", *MODES, subagent_enabled=True)
+    told = events(parts)
+    assert [event["type"] for event in told] == [
+        *("task_started", "task_running", "task_running", "task_completed")
+    ]
+    assert {event["task_id"] for event in told} == {"t7"}
+    assert told[0]["description"] == "do look"
+    assert [event["message"]["content"] for event in told[1:3]] == ["Looking.", "It is empty."]
+    assert [(e["message_index"], e["total_messages"]) for e in told[1:3]] == [(1, 1), (2, 2)]
+    assert told[3]["result"] == "It is empty."
+    used = [event["message"]["usage_metadata"]["total_tokens"] for event in told[1:3]]
+    assert told[3]["usage"]["total_tokens"] == sum(used)
+    json.dumps(told)
+
+
+@pytest.mark.parametrize("subgraphs", [False, True])
+async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
+    tmp_path: Path, *, subgraphs: bool
+) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("whisper"),)), "Done.")
+    look = Call(name="ls", args={"path": OUTPUTS}, id="inner-call")
+    child = ScriptedChatModel.playing(Turn(text="murmur murmur", calls=(look,)), "quiet words")
+    async with pair(tmp_path, lead, child) as home:
+        config: RunnableConfig = {"configurable": {"thread_id": THREAD, "subagent_enabled": True}}
+        graph = await home.agents.graph(config)
+        modes: list[StreamMode] = [*MODES, "tasks", "checkpoints", "debug"]
+        parts = [
+            part
+            async for part in graph.astream(
+                {"messages": [HumanMessage("go")]},
+                config,
+                stream_mode=modes,
+                subgraphs=subgraphs,
+            )
+        ]
+        history = [state async for state in graph.aget_state_history(config)]
+    heard = [part for part in parts if "custom" not in part]
+    assert any("Done." in str(part) for part in heard)
+    assert not any("murmur" in str(part) or "inner-call" in str(part) for part in heard)
+    if subgraphs:
+        assert {cast("tuple[Any, ...]", part)[0] for part in parts} == {()}
+    told = [part for part in heard if "messages" in part]
+    assert not any(
+        isinstance(part[-1][0], AIMessage) and "quiet" in part[-1][0].text for part in told
+    )
+    assert [state.metadata["step"] for state in history if state.metadata] == [3, 2, 1, 0, -1]
+
+
+async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
+    calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
+    lead = ScriptedChatModel.playing(Turn(calls=calls), "All done.")
+    child = ScriptedChatModel.playing("a b c d", "a b c d", "a b c d", delay_s=0.01)
+    async with pair(tmp_path, lead, child) as home:
+        parts = await home.stream("go", *MODES, subagent_enabled=True)
+        state = await home.state(subagent_enabled=True)
+    told = [(event["type"], event["task_id"]) for event in events(parts)]
+    assert {kind for kind, _ in told[:3]} == {"task_started"}
+    assert sorted(told[3:]) == sorted(
+        (kind, f"t{n}") for kind in ("task_running", "task_completed") for n in range(3)
+    )
+    assert [m.tool_call_id for m in results(state["messages"])] == ["t0", "t1", "t2"]
+
+
+async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
+    tmp_path: Path,
+) -> None:
+    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("look"),)), "Nothing.")
+    child = ScriptedChatModel.playing(Turn(calls=(look,)), "Empty.")
+    counter = UsageMetadataCallbackHandler()
+    async with pair(tmp_path, lead, child) as home:
+        config: RunnableConfig = {
+            "configurable": {"thread_id": THREAD, "subagent_enabled": True},
+            "callbacks": [counter],
+        }
+        graph = await home.agents.graph(config)
+        state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
+    messages = state["messages"]
+    own = sum(
+        m.usage_metadata["total_tokens"]
+        for m in messages
+        if isinstance(m, AIMessage) and m.usage_metadata
+    )
+    delegated = [usage for m in messages if (usage := delegated_usage(m)) is not None]
+    assert len(delegated) == 1
+    assert delegated[0]["total_tokens"] > 0
+    assert own > 0
+
+
+async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("fail"),)), "It did not work.")
+    child = ScriptedChatModel.playing(ValueError("/home/somebody/key sk-secret"))
+    async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as home:
+        parts = await home.stream("go", *MODES, subagent_enabled=True)
+        state = await home.state(subagent_enabled=True)
+    (result,) = results(state["messages"])
+    assert result.text.startswith("Task failed. Error: ")
+    assert "sk-secret" not in str(state["messages"])
+    assert result.additional_kwargs["subagent_status"] == "failed"
+    assert result.additional_kwargs["subagent_error"]
+    assert events(parts)[-1]["type"] == "task_failed"
+    assert state["messages"][-1].text == "It did not work."
+
+
+async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("dawdle"),)), "Too slow.")
+    child = ScriptedChatModel.playing("never said", hang=True)
+    async with pair(tmp_path, lead, child, {"timeout_seconds": 0.2}) as home:
+        parts = await home.stream("go", *MODES, subagent_enabled=True)
+        state = await home.state(subagent_enabled=True)
+        assert home.systems.subagents.running == 0
+    (result,) = results(state["messages"])
+    assert result.text == "Task timed out. Error: Execution timed out after 0.2 seconds"
+    assert result.additional_kwargs["subagent_status"] == "timed_out"
+    assert [event["type"] for event in events(parts)] == ["task_started", "task_timed_out"]
+
+
+async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
+    calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
+    lead = ScriptedChatModel.playing(Turn(calls=calls), "Never said.")
+    child = ScriptedChatModel.playing(hang=True)
+    async with pair(tmp_path, lead, child) as home:
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def turn() -> None:
+            current = asyncio.current_task()
+            assert current is not None
+            tasks.append(current)
+            await home.say("go", subagent_enabled=True)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn)
+            with anyio.fail_after(20):
+                while len(child.prompts) < 3:
+                    await anyio.sleep(0.005)
+            assert home.systems.subagents.running == 3
+            tasks[0].cancel()
+        assert home.systems.subagents.running == 0
+        messages = await home.say("and now?", subagent_enabled=True)
+    assert messages[-1].text == "Never said."
