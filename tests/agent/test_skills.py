@@ -1,0 +1,136 @@
+"""Skills through the whole agent: what the model is told, what it may read, and when that changes."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+
+from agent.paths import SKILLS
+from agent.skills.catalog import Shelf
+from tests.agent.house import House, house
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+LOCATION = f"{SKILLS}/custom/poems/SKILL.md"
+
+
+def put(folder: Path, name: str, *lines: str, description: str = "Does it.") -> Path:
+    """Write a skill into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    head = (f"name: {name}", f"description: {description}", *lines)
+    file = folder / "SKILL.md"
+    file.write_text("---\n" + "\n".join(head) + "\n---\n\nFirst, breathe.\n")
+    return file
+
+
+def call(name: str, args: dict[str, object]) -> Call:
+    return Call(name=name, args=args, id=f"call-{uuid4()}")
+
+
+def custom(home: Path) -> Path:
+    return home / "skills" / "custom"
+
+
+def prompt_of(model: ScriptedChatModel) -> str:
+    return model.prompts[-1][0].text
+
+
+async def shelf_of(house: House) -> Shelf:
+    return await house.systems.skills.now()
+
+
+async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems", description="Writes poems & songs")
+    read = Turn(calls=(call("read_file", {"path": LOCATION}),))
+    listing = Turn(calls=(call("ls", {"path": f"{SKILLS}/custom/poems"}),))
+    model = ScriptedChatModel.playing(read, listing, "A poem.")
+    async with house(tmp_path, model) as agent:
+        messages = await agent.say("write me a poem")
+    prompt = prompt_of(model)
+    assert prompt.count("<skill_system>") == 1
+    assert (
+        "<skill><name>poems</name><description>Writes poems &amp; songs</description>"
+        f"<location>{LOCATION}</location></skill>"
+    ) in prompt
+    assert "First, breathe." in messages[2].text
+    assert LOCATION in messages[4].text
+    assert "First, breathe." not in prompt
+
+
+async def test_a_skill_switched_off_can_neither_be_seen_nor_read(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems")
+    put(custom(tmp_path) / "prose", "prose")
+    (tmp_path / "e.json").write_text(json.dumps({"skills": {"poems": {"enabled": False}}}))
+    calls = (
+        call("read_file", {"path": LOCATION}),
+        call("ls", {"path": SKILLS}),
+        call("grep", {"path": f"{SKILLS}/custom/prose", "pattern": "name"}),
+        call("glob", {"path": SKILLS, "pattern": "**/SKILL.md"}),
+    )
+    model = ScriptedChatModel.playing(Turn(calls=calls), "No.")
+    async with house(tmp_path, model, extensions=tmp_path / "e.json") as agent:
+        messages = await agent.say("look around")
+    assert "poems" not in prompt_of(model)
+    seen = [message.text for message in messages[2:6]]
+    assert seen[0].startswith("Error: ")
+    assert "breathe" not in "".join(seen)
+    assert all("custom/poems" not in text for text in seen[1:])
+    assert "name: prose" in seen[2]
+    assert str(tmp_path) not in "".join(seen)
+
+
+async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
+    file = put(custom(tmp_path) / "poems", "poems")
+    model = ScriptedChatModel.playing(*"12345")
+    async with house(tmp_path, model) as agent:
+        config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+        first = await agent.agents.graph(config)
+        assert await agent.agents.graph(config) is first
+        await agent.systems.skills.switch("poems", on=False)
+        await agent.say("one")
+        assert "poems" not in prompt_of(model)
+        await agent.systems.skills.switch("poems", on=True)
+        put(file.parent, "poems", description="Writes odes.")
+        await agent.say("two")
+        assert "Writes odes." in prompt_of(model)
+        put(custom(tmp_path) / "prose", "prose")
+        await agent.say("three")
+        assert "<name>prose</name>" in prompt_of(model)
+        file.unlink()
+        await agent.say("four")
+        assert "poems" not in prompt_of(model)
+    assert json.loads((tmp_path / "extensions_config.json").read_text()) == {
+        "skills": {"poems": {"enabled": True}}
+    }
+
+
+async def test_what_a_run_costs_does_not_grow_while_nothing_changes(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems")
+    async with house(tmp_path, ScriptedChatModel.playing()) as agent:
+        assert await shelf_of(agent) is await shelf_of(agent)
+
+
+@pytest.mark.parametrize(
+    ("declared", "left"),
+    [
+        ([None, None], {"write_file", "str_replace", "ls", "read_file"}),
+        (['["write_file"]', None], {"write_file", "ls", "read_file"}),
+        (['["write_file"]', '["str_replace"]'], {"write_file", "str_replace", "ls", "read_file"}),
+        (["[]", None], {"ls", "read_file"}),
+    ],
+    ids=["none", "one", "union", "empty"],
+)
+async def test_declared_tools_are_what_is_left(
+    tmp_path: Path, declared: list[str | None], left: set[str]
+) -> None:
+    for number, tools in enumerate(declared):
+        lines = () if tools is None else (f"allowed-tools: {tools}",)
+        put(custom(tmp_path) / f"s{number}", f"s{number}", *lines)
+    model = ScriptedChatModel.playing()
+    async with house(tmp_path, model, {"skills": {"path": str(tmp_path / "none")}}) as agent:
+        graph = await agent.agents.graph({"configurable": {"thread_id": "t"}})
+        names = set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
+    asked = {"write_file", "str_replace", "ls", "read_file"}
+    assert names & asked == left
+    assert {"present_files", "ask_clarification"} <= names
