@@ -79,6 +79,9 @@ class AgentConfig(Section):
         wanted = self.title.model_name
         if wanted is not None and self.model_named(wanted) is None:
             raise ValueError(f"title.model_name: there is no model named {wanted!r}")
+        for name in self.subagents.models_named:
+            if self.model_named(name) is None:
+                raise ValueError(f"subagents: there is no model named {name!r}")
         return self
 
     @property
