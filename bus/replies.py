@@ -139,6 +139,20 @@ def answer_text(said: Sequence[Message]) -> str:
     return ""
 
 
+def apology(said: Sequence[Message]) -> str:
+    """Return the words with which the agent itself ended a turn that failed; "" when it did not.
+
+    What the model had said before stands in the same message. Both names of the mark are known: ours, DeerFlow's.
+
+    >>> apology([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
+    'Sorry.'
+    """
+    extra = (said[-1].get("additional_kwargs") or {}) if said else {}
+    if not (extra.get("error_fallback") or extra.get("deerflow_error_fallback")):
+        return ""
+    return text_of(said[-1]).strip()
+
+
 def _is_readable(text: str) -> bool:
     r"""Tell whether a text holds anything to read: more than blanks, controls and zero-width characters.
 

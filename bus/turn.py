@@ -15,7 +15,7 @@ from bus.delivery import Delivery
 from bus.errors import RunError, ThreadBusy, ThreadGone
 from bus.live import Live, live
 from bus.messages import Attachment, Inbound
-from bus.replies import Fold, Reply, turn_messages
+from bus.replies import Fold, Reply, apology, turn_messages
 from bus.retry import Backoff
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
 from bus.uploads import Brought, Uploads
@@ -301,10 +301,9 @@ class Turns:
         if fold.failure is not None or fold.ended in ("error", "timeout"):
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
-            return Reply(
-                markdown=f"{fold.text}\n\n{FAILED_TEXTS.get(failure.error, FAILED_TEXT)}".strip(),
-                failed=True,
-            )
+            told = apology(turn_messages(fold.values, attempt.message_id))
+            sorry = f"{fold.text}\n\n{FAILED_TEXTS.get(failure.error, FAILED_TEXT)}".strip()
+            return Reply(markdown=told or sorry, failed=True)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
         if not turn_messages(fold.values, attempt.message_id):
