@@ -5,6 +5,7 @@ Requests made inside the process do not pass here.
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.config import MIN_TOKEN_CHARS, Config, ConfigError
 
 MAX_BODY_BYTES = 10_000_000
-"""Largest request body."""
+"""Largest request body, uploads excepted."""
+
+MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
+"""Largest body of a request that brings files: what these may have together, and the form around them."""
+
+_UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 
 OPEN_PATHS = frozenset({"/health"})
 """What is answered without a token."""
@@ -117,7 +123,11 @@ class Guard:
         if refusal is not None:
             await _refuse(send, *refusal)
             return
-        await self._app(scope, _limited(receive, self._max_body_bytes), send)
+        await self._app(scope, _limited(receive, self._body_limit(scope)), send)
+
+    def _body_limit(self, scope: Scope) -> int:
+        brings_files = scope["method"] == "POST" and _UPLOADS.fullmatch(scope["path"]) is not None
+        return MAX_UPLOAD_BYTES if brings_files else self._max_body_bytes
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return why a request is not let through: status and a sentence."""
@@ -129,9 +139,9 @@ class Guard:
             return 403, "This web page may not call the gateway: see gateway.cors_origins."
         if scope["path"] not in OPEN_PATHS and (refusal := self._without_token(headers)):
             return refusal
-        length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length[:20]) > self._max_body_bytes:
-            return 413, f"The request body is larger than {self._max_body_bytes:,} bytes."
+        length, limit = headers.get("content-length", "0"), self._body_limit(scope)
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > limit:
+            return 413, f"The request body is larger than {limit:,} bytes."
         return None
 
     def _without_token(self, headers: Headers) -> tuple[int, str] | None:

@@ -1,1 +1,1 @@
-"""Files that people send: accepted safely, converted to Markdown, listed for the agent."""
+"""Files that users send: taken in safely, listed, deleted, and turned into text that the agent can read."""

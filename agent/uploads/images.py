@@ -1,0 +1,41 @@
+"""Images by their first bytes, and the form in which models are shown them. Pure."""
+
+import base64
+from typing import Any
+
+HEAD_BYTES = 16
+"""So many first bytes tell what an image is."""
+
+MIME_OF_SUFFIX = {
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".gif": "image/gif",
+}
+"""The kinds that models of all providers take."""
+
+
+def mime_of(head: bytes) -> str | None:
+    r"""Return the kind of image that begins like this, or None.
+
+    >>> mime_of(b"\x89PNG\r\n\x1a\n...."), mime_of(b"%PDF-1.7")
+    ('image/png', None)
+    """
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head[:6] in (b"GIF87a", b"GIF89a"):
+        return "image/gif"
+    return "image/webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else None
+
+
+def image_block(data: bytes, mime: str) -> dict[str, Any]:
+    """Return the content block that shows an image to a model.
+
+    >>> image_block(b"abc", "image/png")["image_url"]["url"]
+    'data:image/png;base64,YWJj'
+    """
+    encoded = base64.b64encode(data).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:{mime};base64,{encoded}"}}

@@ -1,0 +1,99 @@
+"""Names of uploaded files: which are safe, how repeats are numbered. Pure."""
+
+import re
+import unicodedata
+from pathlib import PurePosixPath
+
+MAX_NAME_BYTES = 255
+"""Linux: NAME_MAX."""
+
+CONVERTIBLE = frozenset({".pdf", ".ppt", ".pptx", ".xls", ".xlsx", ".doc", ".docx"})
+"""Documents that get a text version beside them."""
+
+_STAGING = re.compile(r"\.upload-.*\.part", re.DOTALL)
+_HARMFUL = re.compile(r"[<>]")
+
+
+def safe_name(raw: str) -> str | None:
+    r"""Return the name under which a file may be kept, or None when there is none.
+
+    Only the last part of a path counts. Characters that do not show, and angle brackets, which could forge the
+    tags around a list of files, become underscores.
+
+    >>> safe_name("C:\\docs\\plan.txt"), safe_name("../../etc/passwd"), safe_name("a\n<b>.txt")
+    ('plan.txt', 'passwd', 'a__b_.txt')
+    >>> safe_name(".."), safe_name(""), safe_name("x" * 256)
+    (None, None, None)
+    """
+    base = unicodedata.normalize("NFC", re.split(r"[/\\]", raw)[-1]).strip()
+    name = "".join(shown(character) for character in base)
+    if name in ("", ".", "..") or is_staging(name):
+        return None
+    try:
+        encoded = name.encode("utf-8")
+    except UnicodeEncodeError:
+        return None
+    return name if len(encoded) <= MAX_NAME_BYTES else None
+
+
+def shown(character: str) -> str:
+    r"""Return a character of a name, or `_` for one that does not show or could forge a tag.
+
+    >>> shown("é"), shown("\u202e"), shown("<")
+    ('é', '_', '_')
+    """
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d"
+    return "_" if hidden or _HARMFUL.match(character) else character
+
+
+def is_basename(name: str) -> bool:
+    """Say whether this names something directly inside a folder.
+
+    >>> is_basename("a.txt"), is_basename("../a.txt"), is_basename("..")
+    (True, False, False)
+    """
+    return name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
+
+
+def is_staging(name: str) -> bool:
+    """Say whether this is the name of a file that is still arriving.
+
+    >>> is_staging(".upload-1a2b.part")
+    True
+    """
+    return _STAGING.fullmatch(name) is not None
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix in lower case, with its dot; empty when there is none.
+
+    >>> suffix_of("Plan.PDF")
+    '.pdf'
+    """
+    return PurePosixPath(name).suffix.lower()
+
+
+def numbered(name: str, number: int) -> str:
+    """Return the name with a number before its suffix, shortened where it would get too long; 0 changes nothing.
+
+    >>> numbered("a.tar.gz", 1), numbered("a.txt", 0)
+    ('a.tar_1.gz', 'a.txt')
+    """
+    if number == 0:
+        return name
+    path = PurePosixPath(name)
+    return _fitted(path.stem, f"_{number}{path.suffix}")
+
+
+def markdown_name(document: str) -> str:
+    """Return what the text version of a document is called, if that is free.
+
+    >>> markdown_name("Plan.v2.pdf")
+    'Plan.v2.md'
+    """
+    return _fitted(PurePosixPath(document).stem, ".md")
+
+
+def _fitted(stem: str, end: str) -> str:
+    room = MAX_NAME_BYTES - len(end.encode())
+    return stem.encode()[:room].decode("utf-8", "ignore") + end

@@ -1,0 +1,250 @@
+"""Takes in what users send, lists it, deletes it, and has documents turned into text."""
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import anyio
+import anyio.to_thread
+
+from agent.errors import ConversionFailed, UploadError, UploadNotFound, UploadRefused
+from agent.folders import Folders
+from agent.paths import UPLOADS
+from agent.uploads.batch import Arrived, Batch, UploadLimits
+from agent.uploads.conversion import TOO_SLOW, Converter
+from agent.uploads.incoming import Incoming
+from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
+from agent.uploads.shelf import Conversion, Entry, Shelf
+
+logger = logging.getLogger(__name__)
+
+ALL_CONVERTED_S = 75.0
+"""How long the documents of one request may take together; those that are left stay without text. The bus waits
+for 90 s of silence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """An uploaded file.
+
+    Attributes:
+        original_name: Under which name it came, where that is another.
+        markdown: The name of its text version.
+        markdown_error: Why it has none, where it should.
+    """
+
+    name: str
+    size: int
+    modified: datetime
+    original_name: str | None = None
+    markdown: str | None = None
+    markdown_error: str | None = None
+
+    @property
+    def virtual_path(self) -> str:
+        """Where the agent sees it."""
+        return f"{UPLOADS}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a request: files that are kept, and names whose place was not safe to write to."""
+
+    files: tuple[StoredFile, ...]
+    skipped: tuple[str, ...] = ()
+
+
+class UploadService:
+    """The uploads of all threads.
+
+    Args:
+        folders: Where threads' files are.
+        converts: Says whether documents are to be turned into text, asked anew for each request.
+        converter: Does that.
+        limits: What one request may bring.
+    """
+
+    def __init__(
+        self,
+        folders: Folders,
+        *,
+        converts: Callable[[], bool],
+        converter: Converter | None = None,
+        limits: UploadLimits | None = None,
+    ) -> None:
+        self._folders = folders
+        self._converts = converts
+        self._converter = converter or Converter()
+        self.limits = limits or UploadLimits()
+        self._changing = threading.Lock()  # held by worker threads, for moments
+
+    async def accept(self, thread_id: str, files: AsyncIterable[Incoming]) -> Accepted:
+        """Keep the files of one request; all have arrived before the first gets its name.
+
+        Files without a safe name are left out without a word.
+
+        Raises:
+            ThreadIdInvalid: The id must not become a folder's name.
+            UploadTooLarge: Too many or too large; nothing of this request is kept, older files are untouched.
+            UploadError: The disk does not take them; nothing more is kept.
+        """
+        shelf = self._shelf(thread_id)
+        batch = Batch(shelf, self.limits)
+        try:
+            with _explained():
+                async for file in files:
+                    await batch.receive(file)
+                kept, skipped = await anyio.to_thread.run_sync(self._place, shelf, batch.arrived)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(batch.discard)
+        if self._converts():
+            kept = await self._converted(shelf, kept)
+        return Accepted(files=tuple(kept), skipped=tuple(skipped))
+
+    async def listing(self, thread_id: str) -> list[StoredFile]:
+        """Return a thread's files by name, text versions included; none when the thread has no folder.
+
+        Raises:
+            ThreadIdInvalid: The id must not become a folder's name.
+        """
+        return await anyio.to_thread.run_sync(_listed, self._shelf(thread_id))
+
+    async def delete(self, thread_id: str, filename: str) -> None:
+        """Remove a file, and its text version if that was made from it.
+
+        Raises:
+            ThreadIdInvalid: The id must not become a folder's name.
+            UploadRefused: The name is a path.
+            UploadNotFound: There is no such file.
+        """
+        if not is_basename(filename):
+            raise UploadRefused("This is a path, not the name of an uploaded file.")
+        shelf = self._shelf(thread_id)
+        with _explained():
+            await anyio.to_thread.run_sync(self._delete, shelf, filename)
+
+    def _shelf(self, thread_id: str) -> Shelf:
+        return Shelf(self._folders.of(thread_id))
+
+    def _place(
+        self, shelf: Shelf, arrived: Sequence[Arrived]
+    ) -> tuple[list[StoredFile], list[str]]:
+        kept, skipped = [], []
+        if not arrived:
+            return [], []
+        with self._changing:
+            for file in arrived:
+                try:
+                    shelf.place(file.staged, file.name)
+                except UploadRefused as error:
+                    logger.warning("an upload was skipped: %s", error)
+                    skipped.append(file.name)
+                    continue
+                shelf.remove_text_of(file.name)
+                shelf.forget_text(file.name)
+                kept.append(file)
+            shelf.sweep()
+            entries = shelf.entries()
+        stored = [
+            replace(_stored(entries[file.name]), original_name=file.original)
+            for file in kept
+            if file.name in entries
+        ]
+        return stored, skipped
+
+    def _delete(self, shelf: Shelf, name: str) -> None:
+        with self._changing:
+            if not shelf.remove(name):
+                raise UploadNotFound(f"There is no uploaded file of this name: {name}")
+            shelf.remove_text_of(name)
+            shelf.forget_text(name)
+
+    async def _converted(self, shelf: Shelf, files: Sequence[StoredFile]) -> list[StoredFile]:
+        """Turn the documents among the files into text; a document that has none is kept all the same."""
+        done = {f.name: f for f in files}
+
+        async def convert(file: StoredFile) -> None:
+            made = await self._convert(shelf, file.name)
+            done[file.name] = replace(file, markdown=made.markdown, markdown_error=made.error)
+
+        documents = [file for file in files if suffix_of(file.name) in CONVERTIBLE]
+        for file in documents:
+            done[file.name] = replace(file, markdown_error=TOO_SLOW)
+        with anyio.move_on_after(ALL_CONVERTED_S):
+            async with anyio.create_task_group() as group:
+                for file in documents:
+                    group.start_soon(convert, file)
+        return list(done.values())
+
+    async def _convert(self, shelf: Shelf, name: str) -> Conversion:
+        try:
+            descriptor, entry = await anyio.to_thread.run_sync(shelf.open_document, name)
+        except FileNotFoundError:
+            return Conversion(error="the document was removed")
+        try:
+            text = await self._converter.convert(descriptor, suffix_of(name))
+        except ConversionFailed as error:
+            logger.warning("a document was not converted: %s", error)
+            return await anyio.to_thread.run_sync(self._note, shelf, entry, str(error))
+        finally:
+            os.close(descriptor)
+        return await anyio.to_thread.run_sync(self._keep_text, shelf, entry, text)
+
+    def _note(self, shelf: Shelf, entry: Entry, error: str) -> Conversion:
+        made = Conversion(error=error)
+        with self._changing:
+            if _is_there(shelf, entry):
+                shelf.note(entry.name, made)
+        return made
+
+    def _keep_text(self, shelf: Shelf, entry: Entry, text: str) -> Conversion:
+        with self._changing:
+            if not _is_there(shelf, entry):
+                return Conversion(error="the document was replaced meanwhile")
+            try:
+                made = Conversion(markdown=shelf.place_text(text, entry.name))
+            except (OSError, UploadRefused) as error:
+                logger.warning("the text of a document was not kept: %s", error)
+                return Conversion(error="its text could not be saved")
+            shelf.note(entry.name, made)
+        return made
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an OSError into an UploadError that names nothing of this machine."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "no space is left" if full else "the folder cannot be used"
+        logger.exception("uploads: the disk refused")
+        raise UploadError(f"The files could not be saved: {reason}.") from error
+
+
+def _is_there(shelf: Shelf, entry: Entry) -> bool:
+    now = shelf.entries().get(entry.name)
+    return now is not None and now.version == entry.version
+
+
+def _listed(shelf: Shelf) -> list[StoredFile]:
+    record = shelf.record()
+    return [
+        replace(
+            _stored(entry),
+            markdown=record[name].markdown if name in record else None,
+            markdown_error=record[name].error if name in record else None,
+        )
+        for name, entry in shelf.entries().items()
+    ]
+
+
+def _stored(entry: Entry) -> StoredFile:
+    modified = datetime.fromtimestamp(entry.modified_s, UTC)
+    return StoredFile(name=entry.name, size=entry.size, modified=modified)

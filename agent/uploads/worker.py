@@ -1,0 +1,137 @@
+"""The program that turns one document into Markdown, in a process of its own with little memory and no network.
+
+Run as `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES` with the document as standard input. The text goes to
+standard output with exit code 0; with exit code 3 it is a sentence that says why there is none.
+"""
+
+import ctypes
+import os
+import resource
+import sys
+import zipfile
+from typing import Any, BinaryIO
+
+REFUSED = 3
+"""The exit code beside a sentence."""
+
+MAX_MARKDOWN_BYTES = 10_000_000
+"""Longest text; the rest is cut off, with a note."""
+
+MAX_UNPACKED_BYTES = 400_000_000
+"""What the parts of an Office file may come to; a normal one is below a tenth of that."""
+
+MAX_PARTS = 20_000
+_CUT = "\n\n[The rest of the document was left out: it is too long.]\n"
+_OLE = b"\xd0\xcf\x11\xe0"  # Office's format before 2007, and the wrapping of encrypted files since
+_ZIPPED = {".doc": ".docx", ".ppt": ".pptx", ".xls": ".xlsx"}
+_CLONE_NEWUSER_NEWNET = 0x10000000 | 0x40000000
+
+DAMAGED = "the document is damaged, or is not what its name says"
+PROTECTED = "the document is protected by a password"
+TOO_LARGE = "the document is too large to be read"
+
+
+class Refused(Exception):
+    """The document is not converted; the text says why."""
+
+
+def main() -> int:
+    """Convert what stands on standard input."""
+    suffix, deadline_s, memory_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    target = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no part of the text
+    _confine(deadline_s, memory_bytes)
+    code, text = _converted(suffix, sys.stdin.buffer)
+    with os.fdopen(target, "wb") as output:
+        output.write(text)
+    return code
+
+
+def _confine(deadline_s: int, memory_bytes: int) -> None:
+    for limit, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (value, value))
+    # One second between the two: the first limit ends the process with a signal that says what happened.
+    resource.setrlimit(resource.RLIMIT_CPU, (deadline_s, deadline_s + 1))
+    # Where the kernel grants it, there is no network from here on; where it does not, the converters used make none.
+    ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
+
+
+def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
+    try:
+        text = _markdown(_kind(suffix, document), document)
+    except Refused as refused:
+        return REFUSED, str(refused).encode()
+    except MemoryError:
+        return REFUSED, TOO_LARGE.encode()
+    except Exception as error:  # noqa: BLE001 - every parser raises its own kinds
+        protected = "Password" in type(error).__name__ or "password" in str(error).lower()
+        return REFUSED, (PROTECTED if protected else DAMAGED).encode()
+    if not text.strip():
+        return REFUSED, b"no text was found in the document; it may consist of images"
+    return 0, _cut(text.replace("\0", "").encode("utf-8", "replace"))
+
+
+def _cut(text: bytes) -> bytes:
+    if len(text) <= MAX_MARKDOWN_BYTES:
+        return text
+    head = text[: MAX_MARKDOWN_BYTES - len(_CUT)].decode("utf-8", "ignore")
+    return head.encode() + _CUT.encode()
+
+
+def _kind(suffix: str, document: BinaryIO) -> str:
+    """Return the suffix of what the document really is.
+
+    Raises:
+        Refused: It cannot be converted.
+    """
+    head = document.read(8)
+    document.seek(0)
+    if head.startswith(b"PK"):
+        suffix = _ZIPPED.get(suffix, suffix)
+        if suffix == ".pdf":
+            raise Refused(DAMAGED)
+        _check_parts(document)
+        return suffix
+    if suffix in (".doc", ".ppt"):
+        raise Refused(
+            f"the old {suffix} format cannot be read; save the document as {suffix}x or PDF"
+        )
+    if head.startswith(_OLE) and suffix != ".xls":
+        raise Refused(PROTECTED)
+    if suffix in (".docx", ".pptx", ".xlsx"):
+        raise Refused(DAMAGED)
+    return suffix
+
+
+def _check_parts(document: BinaryIO) -> None:
+    """Refuse an archive that unpacks to much more than a document does."""
+    with zipfile.ZipFile(document) as archive:
+        parts = archive.infolist()
+    document.seek(0)
+    if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
+        raise Refused(TOO_LARGE)
+
+
+def _markdown(suffix: str, document: BinaryIO) -> str:
+    # Imported after the limits hold. The converter is named, not guessed by the content: other converters of
+    # the package start programs or ask the network.
+    from markitdown import StreamInfo, converters  # noqa: PLC0415
+
+    kinds: dict[str, Any] = {
+        ".pdf": converters.PdfConverter,
+        ".docx": converters.DocxConverter,
+        ".pptx": converters.PptxConverter,
+        ".xlsx": converters.XlsxConverter,
+        ".xls": converters.XlsConverter,
+    }
+    result = kinds[suffix]().convert(document, StreamInfo(extension=suffix))
+    return str(result.markdown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""/api/threads/{id}/uploads: the files that people send to a thread."""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import BaseModel, Field
+
+from agent.errors import (
+    ThreadIdInvalid,
+    UploadError,
+    UploadNotFound,
+    UploadRefused,
+    UploadTooLarge,
+)
+from agent.paths import UPLOADS
+from agent.uploads.names import suffix_of
+from agent.uploads.service import Accepted, StoredFile
+from gateway.deps import Parts
+from gateway.uploads import FIELD, NO_FORM, Form
+
+router = APIRouter()
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (ThreadIdInvalid, 400),
+    (UploadRefused, 400),
+    (UploadNotFound, 404),
+    (UploadTooLarge, 413),
+    (UploadError, 507),
+)
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        FIELD: {"type": "array", "items": {"type": "string", "format": "binary"}}
+                    },
+                    "required": [FIELD],
+                }
+            }
+        },
+    }
+}
+
+
+class UploadedFile(BaseModel):
+    """A file that was kept. Paths are those that the agent sees."""
+
+    filename: str
+    size: int = Field(description="bytes")
+    path: str
+    virtual_path: str
+    artifact_url: str
+    extension: str
+    original_filename: str | None = Field(default=None, description="where it was renamed")
+    markdown_file: str | None = Field(default=None, description="the text version of a document")
+    markdown_path: str | None = None
+    markdown_virtual_path: str | None = None
+    markdown_artifact_url: str | None = None
+    markdown_error: str | None = Field(default=None, description="why a document has none")
+
+
+class ListedFile(UploadedFile):
+    """A file of the thread."""
+
+    modified: datetime
+
+
+class UploadAnswer(BaseModel):
+    """What became of a request; `success` is false when a file could not be written where it belongs."""
+
+    success: bool
+    files: list[UploadedFile]
+    message: str
+    skipped_files: list[str]
+
+
+class UploadList(BaseModel):
+    """All files of the thread."""
+
+    files: list[ListedFile]
+    count: int
+
+
+class UploadLimits(BaseModel):
+    """What one request may bring; sizes in bytes."""
+
+    max_files: int
+    max_file_size: int
+    max_total_size: int
+
+
+class Done(BaseModel):
+    """That it was done."""
+
+    success: bool
+    message: str
+
+
+@router.post("/threads/{thread_id}/uploads", openapi_extra=_BODY, response_model_exclude_none=True)
+async def upload(thread_id: str, request: Request, parts: Parts) -> UploadAnswer:
+    """Keep the files of a multipart form; documents are turned into text before the answer."""
+    form = Form(request.headers.get("content-type", ""), request.stream())
+    try:
+        accepted = await parts.systems.uploads.accept(thread_id, form.files())
+    except (ThreadIdInvalid, UploadError) as error:
+        raise _refusal(error) from None
+    if form.count == 0:
+        raise HTTPException(400, f"No files were sent. {NO_FORM}")
+    return UploadAnswer(
+        success=not accepted.skipped,
+        files=[UploadedFile(**_shown(thread_id, file)) for file in accepted.files],
+        message=_sentence(accepted),
+        skipped_files=list(accepted.skipped),
+    )
+
+
+@router.get("/threads/{thread_id}/uploads/limits")
+async def limits(thread_id: str, parts: Parts) -> UploadLimits:
+    """Say what one request may bring."""
+    try:
+        parts.folders.of(thread_id)
+    except ThreadIdInvalid as error:
+        raise _refusal(error) from None
+    known = parts.systems.uploads.limits
+    return UploadLimits(
+        max_files=known.max_files,
+        max_file_size=known.max_file_size,
+        max_total_size=known.max_total_size,
+    )
+
+
+@router.get("/threads/{thread_id}/uploads/list", response_model_exclude_none=True)
+async def listing(thread_id: str, parts: Parts) -> UploadList:
+    """List the files of a thread, text versions included."""
+    try:
+        files = await parts.systems.uploads.listing(thread_id)
+    except ThreadIdInvalid as error:
+        raise _refusal(error) from None
+    shown = [ListedFile(**_shown(thread_id, file), modified=file.modified) for file in files]
+    return UploadList(files=shown, count=len(shown))
+
+
+@router.delete("/threads/{thread_id}/uploads/{filename:path}")
+async def delete(thread_id: str, filename: str, parts: Parts) -> Done:
+    """Delete a file, and the text version that was made from it."""
+    try:
+        await parts.systems.uploads.delete(thread_id, filename)
+    except (ThreadIdInvalid, UploadError) as error:
+        raise _refusal(error) from None
+    return Done(success=True, message=f"Deleted {filename}")
+
+
+def _shown(thread_id: str, file: StoredFile) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "filename": file.name,
+        "size": file.size,
+        **_places(thread_id, file.name),
+        "extension": suffix_of(file.name),
+        "original_filename": file.original_name,
+        "markdown_error": file.markdown_error,
+    }
+    if file.markdown is not None:
+        shown["markdown_file"] = file.markdown
+        places = _places(thread_id, file.markdown)
+        shown.update({f"markdown_{key}": value for key, value in places.items()})
+    return shown
+
+
+def _places(thread_id: str, name: str) -> dict[str, str]:
+    path = f"{UPLOADS}/{name}"
+    url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
+    return {"path": path, "virtual_path": path, "artifact_url": url}
+
+
+def _sentence(accepted: Accepted) -> str:
+    sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
+    if accepted.skipped:
+        sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"
+    problems = [f"{f.name}: {f.markdown_error}" for f in accepted.files if f.markdown_error]
+    return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence
+
+
+def _refusal(error: ThreadIdInvalid | UploadError) -> HTTPException:
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    return HTTPException(status, error.user_message)
