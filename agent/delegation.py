@@ -15,11 +15,14 @@ from agent.guardrails.protocol import GuardrailProvider
 from agent.middleware import Middleware, chain
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import guardrail_link
+from agent.middleware.steering import Steering
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.models.factory import create_chat_model
 from agent.prompt import subagent_prompt
+from agent.skills.catalog import Skill
+from agent.skills.guidance import chosen, permitted, skills_section
 from agent.state import ThreadState
 from agent.subagents.executor import Graph
 from agent.subagents.kinds import SubagentKind, kinds_of, offered
@@ -38,12 +41,14 @@ class Principal:
         config: The configuration that it was built with.
         model_name: Its model.
         tools: Its tools, without `task`.
+        skills: The skills that it is told of.
         guardrail: Who gives leave to its tool calls; None = nobody is asked.
     """
 
     config: AgentConfig
-    model_name: str | None
+    model_name: str
     tools: Sequence[BaseTool]
+    skills: tuple[Skill, ...] = ()
     guardrail: GuardrailProvider | None = None
 
 
@@ -75,31 +80,39 @@ class Delegation:
             return self._graphs[kind]
 
     async def _build(self, kind: SubagentKind) -> Graph:
+        principal = self._principal
+        skills = chosen(principal.skills, kind.skills)
         return create_agent(
             await anyio.to_thread.run_sync(self._model, kind),
-            kind.choose(self._principal.tools),
-            system_prompt=subagent_prompt(kind.system_prompt),
+            permitted(kind.choose(principal.tools), skills),
+            system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
             middleware=chain(*self._links(kind)),
             state_schema=ThreadState,
             checkpointer=False,
         )
 
+    def _model_name(self, kind: SubagentKind) -> str:
+        return self._principal.model_name if kind.model == INHERIT else kind.model
+
     def _model(self, kind: SubagentKind) -> BaseChatModel:
-        inherited = kind.model == INHERIT
         return create_chat_model(
             self._principal.config,
-            self._principal.model_name if inherited else kind.model,
+            self._model_name(kind),
             thinking_enabled=False,
             connections=self._systems.connections,
         )
 
     def _links(self, kind: SubagentKind) -> list[Middleware | None]:
         """Return what stands around a subagent's calls: the lead agent's guards, nothing that speaks to people."""
-        guardrails = self._principal.config.guardrails
+        systems, config = self._systems, self._principal.config
+        steering = Steering(
+            models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
+        )
         return [
-            ThreadDataMiddleware(self._systems.folders),
+            *steering.links(config, self._model_name(kind)),
+            ThreadDataMiddleware(systems.folders),
             DanglingToolCallMiddleware(),
-            guardrail_link(guardrails, self._principal.guardrail, is_subagent=True),
+            guardrail_link(config.guardrails, self._principal.guardrail, is_subagent=True),
             ToolErrorMiddleware(),
             TurnLimitMiddleware(kind.max_turns),
         ]

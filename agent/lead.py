@@ -29,6 +29,7 @@ from agent.middleware import Middleware, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import guardrail_link
+from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.steering import Steering
 from agent.middleware.subagent_limit import MOST_AT_ONCE, SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
@@ -141,7 +142,7 @@ class LeadAgents:
         model = await anyio.to_thread.run_sync(self._model, edition.config, wanted.options)
         tools = without_repeats(self._tools(edition, wanted))
         at_once = wanted.options.max_concurrent_subagents
-        delegation = self._delegation(edition, wanted.options, tools) if at_once else None
+        delegation = self._delegation(edition, wanted, tools) if at_once else None
         graph = create_agent(
             model,
             tools if delegation is None else [*tools, delegation.tool()],
@@ -184,12 +185,13 @@ class LeadAgents:
         return {"subagent_enabled": True, "max_concurrent_subagents": at_once}
 
     def _delegation(
-        self, edition: _Edition, options: RunOptions, tools: Sequence[BaseTool]
+        self, edition: _Edition, wanted: _Wanted, tools: Sequence[BaseTool]
     ) -> Delegation:
         principal = Principal(
             config=edition.config,
-            model_name=options.model_name,
+            model_name=wanted.options.model_name or "",
             tools=tools,
+            skills=wanted.persona.skills,
             guardrail=edition.guardrail,
         )
         return Delegation(self.systems, principal)
@@ -243,6 +245,7 @@ class LeadAgents:
             guardrail_link(config.guardrails, edition.guardrail),
             ToolErrorMiddleware(),
             TitleMiddleware(title, model=title_model) if title.enabled else None,
+            MemoryMiddleware(self.systems.memory),
             ClarificationMiddleware(),
         ]
 

@@ -7,6 +7,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.messages.ai import UsageMetadata, add_usage
 
+from agent.models.failures import is_fallback
 from agent.subagents.status import Status
 
 TURN_CAPPED = "turn_capped"
@@ -15,9 +16,6 @@ TURN_CAPPED = "turn_capped"
 NO_RESPONSE = "No response generated"
 NO_TEXT = "No text content in response"
 CANCELLED = "Cancelled by user"
-
-_MODEL_FAILED = "error_fallback"
-"""Key in the `additional_kwargs` of an answer that only says that no model could be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ class Progress:
         """Return how the delegation ended, when the graph came to its end."""
         last = next((m for m in reversed(self._messages) if isinstance(m, AIMessage)), None)
         text = final_text(self._messages)
-        if last is not None and last.additional_kwargs.get(_MODEL_FAILED):
+        if last is not None and is_fallback(last):
             return Outcome(status="failed", error=text, usage=self.usage)
         capped = last is not None and bool(last.additional_kwargs.get(TURN_CAPPED))
         return Outcome(status="completed", result=text, capped=capped, usage=self.usage)

@@ -15,7 +15,7 @@ from agent.subagents.status import TASK
 BASH = "bash"
 """The tool that runs commands, and the kind that is made for it."""
 
-NEVER = frozenset({TASK, "ask_clarification", "present_files"})
+NEVER = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets: it does not delegate further, and it speaks to the lead agent, not to people."""
 
 
