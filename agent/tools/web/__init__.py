@@ -1,0 +1,17 @@
+"""Web tools for the `tools` section: search, pages, pictures. Each name below is what `use` names."""
+
+from agent.tools.web.direct import fetch_page
+from agent.tools.web.firecrawl import firecrawl_scrape, firecrawl_search
+from agent.tools.web.images import image_search
+from agent.tools.web.jina import jina_fetch
+from agent.tools.web.tavily import tavily_fetch, tavily_search
+
+__all__ = [
+    "fetch_page",
+    "firecrawl_scrape",
+    "firecrawl_search",
+    "image_search",
+    "jina_fetch",
+    "tavily_fetch",
+    "tavily_search",
+]

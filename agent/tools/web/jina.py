@@ -1,0 +1,36 @@
+"""Jina Reader: pages as a browser shows them (jina.ai/reader, `POST https://r.jina.ai/`)."""
+
+from dataclasses import replace
+from functools import partial
+
+import anyio.to_thread
+import httpx
+from langchain_core.tools import BaseTool
+
+from agent.errors import WebError
+from agent.tools.web.client import WebClient
+from agent.tools.web.guard import hosted
+from agent.tools.web.keys import keys_of
+from agent.tools.web.page import readable
+from agent.tools.web.tools import fetch_tool
+
+SERVICE = "Jina"
+PUBLIC = "https://r.jina.ai"
+
+
+def jina_fetch(**keys: object) -> BaseTool:
+    """Build web_fetch over Jina. Keys: see WebKeys; `api_key` raises the rate limit and may be left out."""
+    return fetch_tool(partial(_fetch, WebClient(keys_of(keys), SERVICE)))
+
+
+async def _fetch(client: WebClient, url: str) -> str:
+    await hosted(client.guard, url)
+    given = {"X-Return-Format": "html", "X-Timeout": f"{max(1, round(client.keys.timeout))}"}
+    if client.keys.api_key is not None:
+        given |= client.authorised()
+    answer = await client.call("POST", client.url("/", PUBLIC), headers=given, content={"url": url})
+    if not answer.body.strip():
+        raise WebError(f"{SERVICE} answered with an empty page.")
+    # It says text/plain also of the HTML that was asked for.
+    page = replace(answer, kind="text/html", url=httpx.URL(url))
+    return await anyio.to_thread.run_sync(readable, page, client.keys.max_chars)

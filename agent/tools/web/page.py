@@ -1,0 +1,119 @@
+"""A page's bytes to Markdown. Blocking: parsing takes up to a second; call it in a worker thread."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent.errors import WebError
+from agent.tools.web.client import Answer
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_UNTOLD = frozenset({"", "application/octet-stream"})
+_TEXT = frozenset(
+    {
+        "application/json",
+        "application/xml",
+        "application/javascript",
+        "application/x-ndjson",
+        "application/yaml",
+        "application/x-yaml",
+        "application/toml",
+    }
+)
+_NOISE = (
+    *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
+    *("nav", "aside", "footer", "form", "button", "select", "dialog"),
+)
+_MAIN = ("main", "article", "[role=main]")
+_MAIN_MIN_CHARS = 200
+"""A main part with less text than this is taken for decoration."""
+
+
+def readable(answer: Answer, max_chars: int) -> str:
+    r"""Return a fetched page as `# title`, an empty line, and the first `max_chars` characters of its Markdown.
+
+    Raises:
+        WebError: It is no text.
+
+    >>> from httpx import URL
+    >>> page = Answer(url=URL("http://a.example/"), kind="text/plain", charset=None, body=b"hello")
+    >>> readable(page, 100)
+    '# a.example\n\nhello'
+    """
+    if _is_html(answer):
+        title, text = markdown_of(answer.body, answer.charset)
+    elif answer.kind.startswith("text/") or _is_data(answer.kind):
+        _require_text(answer)
+        title, text = "", answer.text
+    else:
+        raise WebError(f"The page is of the type {answer.kind[:60]}, which cannot be read as text.")
+    return headed(title or answer.url.host, text, max_chars)
+
+
+def headed(title: str, text: str, max_chars: int) -> str:
+    r"""Put a page's title over the head of its text.
+
+    >>> headed(" A  title ", "text", 3)
+    '# A title\n\ntex'
+    """
+    return f"# {' '.join(title.split())[:300]}\n\n{text.strip()[:max_chars]}"
+
+
+def markdown_of(html: bytes, charset: str | None = None) -> tuple[str, str]:
+    r"""Return title and Markdown of a page's main part: without scripts, menus, forms, pictures.
+
+    >>> markdown_of(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
+    ('T', '# Hi\n\nyou **all**')
+    """
+    from bs4 import BeautifulSoup  # noqa: PLC0415
+
+    soup = BeautifulSoup(html, "lxml", from_encoding=charset)
+    title = soup.title.get_text(" ", strip=True) if soup.title else ""
+    for tag in soup(list(_NOISE)):
+        tag.decompose()
+    return title, _markdown(_main_part(soup))
+
+
+def _main_part(soup: BeautifulSoup) -> Tag:
+    for selector in _MAIN:
+        found = soup.select(selector)
+        if len(found) == 1 and len(found[0].get_text(strip=True)) >= _MAIN_MIN_CHARS:
+            return found[0]
+    return soup.body or soup
+
+
+def _markdown(part: Tag) -> str:
+    from markdownify import MarkdownConverter  # noqa: PLC0415
+
+    converter = MarkdownConverter(
+        heading_style="ATX",
+        bullets="-",
+        strip=["img"],
+        escape_asterisks=False,
+        escape_underscores=False,
+    )
+    try:
+        text = str(converter.convert_soup(part))
+    except RecursionError:  # nested too deep: its plain text will do
+        text = part.get_text("\n", strip=True)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
+
+
+def _is_html(answer: Answer) -> bool:
+    if answer.kind in _HTML:
+        return True
+    head = answer.body[:512].lstrip().lower()
+    return answer.kind in _UNTOLD and head.startswith((b"<!doctype html", b"<html"))
+
+
+def _is_data(kind: str) -> bool:
+    return kind in _UNTOLD or kind in _TEXT or kind.endswith(("+json", "+xml"))
+
+
+def _require_text(answer: Answer) -> None:
+    if b"\0" in answer.body[:8192]:
+        raise WebError("The page holds binary data, which cannot be read as text.")

@@ -1,0 +1,363 @@
+"""The web tools as the agent calls them: configured by name, around servers that stand in for the services."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from langchain_core.tools import BaseTool
+
+from agent.config import ToolConfig
+from agent.errors import Unresolvable
+from agent.tools.catalog import configured_tools
+from agent.tools.web.page import markdown_of
+from tests.agent.house import house
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.fakes.web import PAGE, Site, site
+
+KEY = "tvly-very-secret-key"
+HERE = ["127.0.0.1"]
+
+
+def tool(use: str, **keys: object) -> BaseTool:
+    name = {"search": "web_search"}.get(use.rpartition("_")[2], "web_fetch")
+    name = "image_search" if use == "image_search" else name
+    entry = {"name": name, "group": "web", "use": f"agent.tools.web:{use}", "timeout": 20, **keys}
+    (built,) = configured_tools([ToolConfig.model_validate(entry)])
+    assert built.name == name
+    return built
+
+
+async def ask(built: BaseTool, **arguments: object) -> str:
+    answer = await built.ainvoke(dict(arguments))
+    assert isinstance(answer, str)
+    return answer
+
+
+# --- pages fetched from here -----------------------------------------------------------------------------------
+
+
+async def test_a_page_becomes_markdown() -> None:
+    async with site() as here:
+        here.answer("/page", PAGE)
+        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/page")
+    assert answer == (
+        "# A page\n\n# Heading\n\nSome **bold** text and [a link](/x).\n\n- one\n- two"
+    )
+
+
+async def test_a_page_is_cut_after_4096_characters() -> None:
+    async with site() as here:
+        here.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
+        fetch = tool("fetch_page", allow_private_hosts=HERE)
+        assert len(await ask(fetch, url=f"{here.url}/long")) == len("# Long\n\n") + 4096
+        short = tool("fetch_page", allow_private_hosts=HERE, max_chars=100)
+        assert len(await ask(short, url=f"{here.url}/long")) == len("# Long\n\n") + 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "answered"),
+    [
+        ("text/plain; charset=utf-8", "grüß".encode(), "# 127.0.0.1\n\ngrüß"),
+        ("text/plain; charset=latin-1", "grüß".encode("latin-1"), "# 127.0.0.1\n\ngrüß"),
+        ("text/plain; charset=no-such-one", "grüß".encode(), "# 127.0.0.1\n\ngrüß"),
+        ("application/json", b'{"a": 1}', '# 127.0.0.1\n\n{"a": 1}'),
+        ("application/ld+json", b"{}", "# 127.0.0.1\n\n{}"),
+        ("text/html", '<meta charset="gbk"><p>你好'.encode("gbk"), "# 127.0.0.1\n\n你好"),
+        ("", b"<!DOCTYPE html><title>T</title>x", "# T\n\nx"),
+        ("application/pdf", b"%PDF-1.7", "Error: The page is of the type application/pdf"),
+        ("image/png", b"\x89PNG", "Error: The page is of the type image/png"),
+        ("text/plain", b"\x00\x01", "Error: The page holds binary data"),
+        ("text/html", b"", "# 127.0.0.1"),
+    ],
+)
+async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -> None:
+    async with site() as here:
+        here.answer("/x", body, kind=kind)
+        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/x")
+    assert answer.startswith(answered)
+
+
+def test_the_main_part_of_a_page_is_taken_when_it_has_one() -> None:
+    text = "An article with enough text. " * 20
+    html = f"<body><div>around</div><main><p>{text}</p></main></body>".encode()
+    assert markdown_of(html)[1] == text.strip()
+    assert "around" in markdown_of(b"<body><div>around</div><main>short</main></body>")[1]
+
+
+def test_a_page_that_is_nested_absurdly_deep_is_read_all_the_same() -> None:
+    html = b"<div>" * 20_000 + b"deep down" + b"</div>" * 20_000
+    assert markdown_of(html)[0] == ""
+    assert "deep down" in markdown_of(b"<p>deep down</p>" + html)[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://127.0.0.1:9/", "Private and reserved addresses"),
+        ("http://localhost:8001/api/memory", "private networks"),
+        ("http://169.254.169.254/latest/meta-data/", "Private and reserved addresses"),
+        ("example.org", "give the full URL"),
+        ("file:///etc/passwd", "Only http:// and https://"),
+        ("https://me:secret@example.org/", "user name or password"),
+    ],
+)
+@pytest.mark.parametrize("use", ["fetch_page", "jina_fetch", "tavily_fetch", "firecrawl_scrape"])
+async def test_no_service_is_handed_an_address_of_ours(use: str, url: str, told: str) -> None:
+    async with site() as here:
+        answer = await ask(tool(use, api_key=KEY, base_url=here.url), url=url)
+        assert here.asked == []
+    assert answer.startswith("Error: ")
+    assert told in answer
+    assert "secret" not in answer.replace("secrets", "")
+
+
+# --- Tavily ----------------------------------------------------------------------------------------------------
+
+
+async def test_tavily_searches() -> None:
+    async with site() as here:
+        results = [
+            {"title": f"T{n}", "url": f"https://e.example/{n}", "content": f"text {n}", "score": 1}
+            for n in range(9)
+        ]
+        here.answer("/search", {"results": [None, "odd", *results]})
+        search = tool("tavily_search", api_key=KEY, base_url=f"{here.url}/", max_results=3)
+        answer = json.loads(await ask(search, query="parley"))
+        method, _, headers, body = here.asked[0]
+    assert answer == [
+        {"title": f"T{n}", "url": f"https://e.example/{n}", "snippet": f"text {n}"}
+        for n in range(3)
+    ]
+    assert (method, body) == ("POST", {"query": "parley", "max_results": 3})
+    assert headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_tavily_reads_pages() -> None:
+    async with site() as here:
+        page = {"url": "https://8.8.8.8/", "title": "Eights", "raw_content": "x" * 5000}
+        here.answer("/extract", {"results": [page], "failed_results": []})
+        answer = await ask(
+            tool("tavily_fetch", api_key=KEY, base_url=here.url), url="https://8.8.8.8/"
+        )
+        assert here.asked[0][3] == {"urls": ["https://8.8.8.8/"]}
+        failed = {"results": [], "failed_results": [{"url": "u", "error": "blocked by robots"}]}
+        here.answer("/extract", failed)
+        refused = await ask(
+            tool("tavily_fetch", api_key=KEY, base_url=here.url), url="https://8.8.8.8/"
+        )
+    assert answer == "# Eights\n\n" + "x" * 4096
+    assert refused == "Error: Tavily could not read the page: blocked by robots."
+
+
+# --- Jina, Firecrawl -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
+    async with site() as here:
+        here.answer("/", PAGE, kind="text/plain")
+        answer = await ask(
+            tool("jina_fetch", api_key=key, base_url=here.url), url="https://8.8.8.8/"
+        )
+        _, _, headers, body = here.asked[0]
+        here.answer("/", " ")
+        empty = await ask(
+            tool("jina_fetch", api_key=key, base_url=here.url), url="https://8.8.8.8/"
+        )
+    assert answer.startswith("# A page\n\n# Heading\n\nSome **bold** text")
+    assert body == {"url": "https://8.8.8.8/"}
+    assert headers["X-Return-Format"] == "html"
+    assert headers.get("Authorization") == (f"Bearer {key}" if key else None)
+    assert empty == "Error: Jina answered with an empty page."
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_firecrawl_searches(version: int) -> None:
+    entry = {"title": "T", "url": "https://e.example/", "description": "D"}
+    data: Any = {"web": [entry]} if version == 2 else [entry]
+    async with site() as here:
+        here.answer("/v2/search", {"success": True, "data": data})
+        search = tool("firecrawl_search", api_key=KEY, base_url=here.url)
+        answer = json.loads(await ask(search, query="parley"))
+        assert here.asked[0][3] == {"query": "parley", "limit": 5}
+    assert answer == [{"title": "T", "url": "https://e.example/", "snippet": "D"}]
+
+
+async def test_firecrawl_reads_pages() -> None:
+    async with site() as here:
+        data = {"markdown": "**hi** " * 2000, "metadata": {"title": "Hi"}}
+        here.answer("/v2/scrape", {"success": True, "data": data})
+        scrape = tool("firecrawl_scrape", api_key=KEY, base_url=here.url)
+        answer = await ask(scrape, url="https://8.8.8.8/")
+        here.answer("/v2/scrape", {"success": True, "data": None})
+        empty = await ask(scrape, url="https://8.8.8.8/")
+    assert answer == "# Hi\n\n" + ("**hi** " * 2000)[:4096]
+    assert empty == "Error: Firecrawl found no text on the page."
+
+
+# --- pictures --------------------------------------------------------------------------------------------------
+
+
+def pictures(here: Site, count: int = 8) -> None:
+    here.answer("/", '<script>x = {vqd="4-123_abc"}</script>')
+    results = [
+        {"title": f"P{n}", "image": f"https://i.example/{n}", "thumbnail": f"https://t.example/{n}"}
+        for n in range(count)
+    ]
+    here.answer("/i.js", {"results": [{"title": "without a picture"}, *results]}, kind="")
+
+
+async def test_pictures_are_found_with_the_token_of_the_page() -> None:
+    async with site() as here:
+        pictures(here)
+        search = tool("image_search", base_url=here.url)
+        answer = json.loads(
+            await ask(search, query="a cat & dog", max_results=2, size="Large", layout="Wide")
+        )
+        paths = here.paths
+    assert answer["query"] == "a cat & dog"
+    assert answer["total_results"] == 2
+    assert answer["results"][0] == {
+        "title": "P0",
+        "image_url": "https://i.example/0",
+        "thumbnail_url": "https://t.example/0",
+    }
+    assert answer["usage_hint"]
+    assert paths[0].startswith("/?q=a+cat+")
+    assert "vqd=4-123_abc" in paths[1]
+    assert "f=,size:Large,,,layout:Wide," in paths[1].replace("%2C", ",").replace("%3A", ":")
+
+
+async def test_no_pictures_are_no_error_but_no_token_is() -> None:
+    async with site() as here:
+        pictures(here, count=0)
+        search = tool("image_search", base_url=here.url)
+        nothing = json.loads(await ask(search, query="a cat"))
+        here.answer("/", "please prove that you are human")
+        refused = await ask(search, query="a cat")
+    assert (nothing["total_results"], nothing["results"]) == (0, [])
+    assert refused.startswith("Error: DuckDuckGo did not let the search through")
+
+
+# --- failures --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, "check `api_key`"),
+        (403, "refused access"),
+        (429, "wait before the next try"),
+        (432, "quota is used up"),
+        (500, "cannot answer now"),
+        (302, "refused the request"),
+        (418, "refused the request"),
+    ],
+)
+async def test_a_service_that_refuses_is_told_without_its_words(status: int, told: str) -> None:
+    async with site() as here:
+        headers = {"Location": "/elsewhere"} if status == 302 else {}
+        here.answer("/search", f"your key {KEY} is bad", status=status, headers=headers)
+        answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
+        assert len(here.asked) == 1
+    assert answer.startswith("Error: Tavily")
+    assert told in answer
+    assert f"(HTTP {status})" in answer
+    assert KEY not in answer
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "null", '{"results": 3}', "[" * 100_000])
+async def test_an_answer_of_the_wrong_shape_does_no_harm(body: str) -> None:
+    async with site() as here:
+        here.answer("/search", body, kind="application/json")
+        answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
+    assert answer == "[]" or answer.startswith("Error: Tavily answered")
+
+
+async def test_a_service_that_is_not_there_or_hangs_or_floods_is_told() -> None:
+    async with site() as here:
+        here.hang("/search")
+        slow = tool("tavily_search", api_key=KEY, base_url=here.url, timeout=0.2)
+        assert "No answer from Tavily within 0.2 seconds" in await ask(slow, query="x")
+        here.endless("/search", b"x" * 65_536)
+        flood = tool("tavily_search", api_key=KEY, base_url=here.url, max_bytes=50_000)
+        assert "more than 50000 bytes" in await ask(flood, query="x")
+    gone = tool("tavily_search", api_key=KEY, base_url=here.url)
+    assert (await ask(gone, query="x")).startswith("Error: No usable answer from Tavily")
+
+
+@pytest.mark.parametrize(
+    "use", ["tavily_search", "tavily_fetch", "firecrawl_search", "firecrawl_scrape"]
+)
+async def test_without_its_key_a_tool_says_what_is_missing(use: str) -> None:
+    built = tool(use)
+    answer = await (
+        ask(built, query="x") if "search" in use else ask(built, url="https://8.8.8.8/")
+    )
+    assert "needs a key" in answer
+    assert "`api_key`" in answer
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"max_results": "many"},
+        {"timeout": -1},
+        {"base_url": "not a url"},
+        {"api_kee": KEY},
+        {"api_key": f"{KEY}\nX-Injected: 1"},
+    ],
+)
+def test_keys_that_cannot_be_used_are_refused_at_once_and_not_quoted(
+    keys: dict[str, object],
+) -> None:
+    with pytest.raises(Unresolvable) as caught:
+        tool("tavily_search", **keys)
+    assert next(iter(keys)) in caught.value.user_message
+    assert KEY not in caught.value.user_message
+
+
+# --- in the agent ----------------------------------------------------------------------------------------------
+
+
+async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
+    async with site() as here:
+        here.answer(
+            "/search", {"results": [{"title": "T", "url": f"{here.url}/p", "content": "c"}]}
+        )
+        here.answer("/p", PAGE)
+        tools = [
+            {
+                "name": "web_search",
+                "group": "web",
+                "use": "agent.tools.web:tavily_search",
+                "api_key": KEY,
+                "base_url": here.url,
+            },
+            {
+                "name": "web_fetch",
+                "group": "web",
+                "use": "agent.tools.web:fetch_page",
+                "allow_private_hosts": HERE,
+            },
+        ]
+        model = ScriptedChatModel.playing(
+            Turn(calls=(Call(name="web_search", args={"query": "parley"}, id="c1"),)),
+            Turn(
+                calls=(
+                    Call(name="web_fetch", args={"url": f"{here.url}/p"}, id="c2"),
+                    Call(name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"),
+                )
+            ),
+            "Here it is.",
+        )
+        with anyio.fail_after(60):
+            async with house(tmp_path, model, {"tools": tools}) as home:
+                messages = await home.say("Look it up.")
+    answers = [str(message.content) for message in messages if message.type == "tool"]
+    assert json.loads(answers[0])[0]["snippet"] == "c"
+    assert answers[1].startswith("# A page")
+    assert answers[2] == "Error: Private and reserved addresses cannot be reached: 169.254.169.254"
+    assert messages[-1].content == "Here it is."

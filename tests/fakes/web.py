@@ -1,0 +1,118 @@
+"""The web on this machine: pages, and the search and reading services, as real servers that record what they get."""
+
+import gzip
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PAGE = """<!doctype html><html><head><title>A  page</title><style>p {}</style></head><body>
+<nav>menu menu</nav><h1>Heading</h1><p>Some <b>bold</b> text and <a href="/x">a link</a>.</p>
+<script>alert(1)</script><ul><li>one</li><li>two</li></ul><footer>imprint</footer></body></html>"""
+
+
+@dataclass
+class Site:
+    """A running server.
+
+    Attributes:
+        port: Where it listens.
+        host: At which address.
+        routes: What it answers at a path; a path that is not here is 404.
+        asked: (method, path, headers, JSON body or None) of every request.
+    """
+
+    port: int = 0
+    host: str = "127.0.0.1"
+    routes: dict[str, Handler] = field(default_factory=dict)
+    asked: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The address without trailing slash."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths asked for, with their queries."""
+        return [path for _, path, _, _ in self.asked]
+
+    def answer(
+        self,
+        path: str,
+        body: str | bytes | dict[str, Any] | list[Any] = "",
+        *,
+        status: int = 200,
+        kind: str = "text/html",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Answer a path always in the same way; an object is sent as JSON."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if isinstance(body, dict | list):
+                return web.json_response(body, status=status, headers=headers)
+            data = body.encode() if isinstance(body, str) else body
+            given = {"Content-Type": kind, **(headers or {})} if kind else (headers or {})
+            return web.Response(body=data, status=status, headers=given)
+
+        self.routes[path] = handle
+
+    def redirect(self, path: str, to: str, status: int = 302) -> None:
+        """Redirect a path."""
+        self.answer(path, b"", status=status, headers={"Location": to})
+
+    def endless(self, path: str, chunk: bytes, headers: dict[str, str] | None = None) -> None:
+        """Answer a path with one chunk after the other until the client goes away."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/plain", **(headers or {})})
+            await response.prepare(request)
+            while True:
+                await response.write(chunk)
+
+        self.routes[path] = handle
+
+    def hang(self, path: str) -> None:
+        """Never answer a path."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            await anyio.sleep_forever()
+            raise web.HTTPServiceUnavailable
+
+        self.routes[path] = handle
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json() if request.content_type == "application/json" else None
+        self.asked.append((request.method, str(request.rel_url), dict(request.headers), body))
+        handler = self.routes.get(request.path)
+        return await handler(request) if handler else web.Response(status=404, text="nothing here")
+
+
+def bomb(megabytes: int) -> bytes:
+    """Return a few kilobytes of gzip that unpack into so many megabytes."""
+    return gzip.compress(b"a" * (megabytes * 1_000_000))
+
+
+@asynccontextmanager
+async def site(
+    host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Site]:
+    """Serve on a free port, or the one given."""
+    served = Site(host=host)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", served._handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        tcp = web.TCPSite(runner, host, port, ssl_context=tls)
+        await tcp.start()
+        served.port = runner.addresses[0][1]
+        yield served
+    finally:
+        await runner.cleanup()
