@@ -15,6 +15,7 @@ from agent.agents import CustomAgents
 from agent.config import AgentConfig
 from agent.extensions import ExtensionsFile
 from agent.folders import Folders
+from agent.memory.service import MemoryService
 from agent.models.breakers import Breakers
 from agent.models.connections import Connections
 from agent.models.side import SideModels
@@ -79,6 +80,7 @@ class Systems:
         skills: What the agent knows how to do.
         agents: The custom agents.
         subagents: Runs what is delegated.
+        memory: What is remembered of people and rooms.
         uploads: What users send.
     """
 
@@ -93,6 +95,7 @@ class Systems:
     skills: Skills
     agents: CustomAgents
     subagents: Subagents
+    memory: MemoryService
     uploads: UploadService
 
 
@@ -114,20 +117,25 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
             build_sandboxes, site.config.sandbox, folders, skills.shared_mappings
         )
     connections = Connections()
+    models = SideModels(settings.now, connections)
     try:
-        async with open_subagents() as subagents:
+        async with (
+            MemoryService(site.home, settings.now, models.get) as memory,
+            open_subagents() as subagents,
+        ):
             yield Systems(
                 settings=settings,
                 home=site.home,
                 folders=folders,
                 sandboxes=sandboxes,
                 connections=connections,
-                models=SideModels(settings.now, connections),
-            breakers=Breakers(lambda: settings.now().circuit_breaker),
+                models=models,
+                breakers=Breakers(lambda: settings.now().circuit_breaker),
                 extensions=extensions,
                 skills=skills,
                 agents=CustomAgents(site.home),
                 subagents=subagents,
+                memory=memory,
                 uploads=UploadService(
                     folders, converts=lambda: settings.now().uploads.auto_convert_documents
                 ),

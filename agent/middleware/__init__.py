@@ -13,6 +13,7 @@ from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
+from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sanitising import SanitisingMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
@@ -31,6 +32,7 @@ ORDER: tuple[type[Middleware], ...] = (
     GuardrailMiddleware,
     ToolErrorMiddleware,
     TitleMiddleware,
+    MemoryMiddleware,
     SubagentLimitMiddleware,
     TurnLimitMiddleware,
     LoopDetectionMiddleware,

@@ -78,11 +78,12 @@ async def house(
     Args:
         home: The data folder.
         model: What the lead agent's model plays.
-        config: Sections of the configuration; further `models` follow the scripted one.
+        config: Sections of the configuration; further `models` follow the scripted one. Memory is off unless given.
         entry: Further keys of the model's entry, like `supports_vision`.
         extensions: The file with MCP servers and switched-off skills.
     """
-    sections = dict(config or {})
+    # Learning would take from the model's script; the tests of memory switch it on.
+    sections = {"memory": {"enabled": False}, **(config or {})}
     with registered(model) as keys:
         sections["models"] = [{**keys, **(entry or {})}, *sections.get("models", [])]
         site = Site(config=AgentConfig.model_validate(sections), home=home, extensions=extensions)

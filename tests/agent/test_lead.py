@@ -40,7 +40,8 @@ def configured(server: FakeModelServer, **keys: object) -> AgentConfig:
         "max_retries": 0,
         **keys,
     }
-    return AgentConfig.model_validate({"models": [model]})
+    # Without memory: it would ask the same server when the agent is closed.
+    return AgentConfig.model_validate({"models": [model], "memory": {"enabled": False}})
 
 
 @asynccontextmanager
