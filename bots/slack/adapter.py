@@ -11,6 +11,7 @@ from bots.config import SlackConfig
 from bots.slack.api import Api
 from bots.slack.capabilities import SLACK
 from bots.slack.connection import Connection, Timers
+from bots.slack.downloads import Downloads as FileDownloads
 from bots.slack.errors import SlackError
 from bots.slack.files import Files
 from bots.slack.format import fits
@@ -19,11 +20,12 @@ from bots.slack.link import LinkState
 from bots.slack.outbound import Outbound
 from bots.slack.receiver import build_app
 from bots.text.split import split
-from bus.messages import MessageId, Place
+from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
     Capabilities,
     CommandInfo,
+    Downloads,
     Finds,
     Health,
     Intake,
@@ -38,7 +40,7 @@ def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter
     return SlackAdapter(config)
 
 
-class SlackAdapter(Adapter, Finds, Signs):
+class SlackAdapter(Adapter, Downloads, Finds, Signs):
     """Slack over Socket Mode.
 
     Args:
@@ -62,6 +64,12 @@ class SlackAdapter(Adapter, Finds, Signs):
         self._connection = Connection(self._api, self._link, timers)
         self._files = Files(self._api, timeout_s=timers.call_s)
         self._outbound = Outbound(self._api, self._files)
+        self._downloads = FileDownloads(
+            self._api,
+            base_url=config.base_url,
+            token=config.bot_token,
+            timeout_s=timers.call_s,
+        )
 
     @property
     @override
@@ -105,6 +113,17 @@ class SlackAdapter(Adapter, Finds, Signs):
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._watched():
             return await self._files.send(place, file, key=key)
+
+    @override
+    @asynccontextmanager
+    async def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with (
+            self._watched(),
+            self._downloads.open(attachment, max_bytes=max_bytes) as chunks,
+        ):
+            yield chunks
 
     @override
     async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:

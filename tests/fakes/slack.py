@@ -28,7 +28,7 @@ from typing_extensions import Unpack
 
 from tests.fakes.slack_http import Call, Failure, Server, Trouble
 from tests.fakes.slack_sockets import Envelope, Sockets
-from tests.fakes.slack_state import Callback, ChannelKind, Message, Workspace
+from tests.fakes.slack_state import Callback, ChannelKind, Message, StoredFile, Workspace
 
 T = TypeVar("T")
 
@@ -137,6 +137,28 @@ class FakeSlack:
         """
         marked = more.pop("marked", False)
         return self._write(text if marked else escape(text), channel, user, thread_ts, more)
+
+    def file(
+        self, name: str, content: bytes, mimetype: str = "application/octet-stream", **extra: object
+    ) -> dict[str, object]:
+        """Put a file into the workspace; return it as events describe it."""
+        file = StoredFile(
+            id=f"F{len(self.workspace.files) + 1}UP",
+            name=name,
+            length=len(content),
+            content=content,
+            shared=True,
+            mimetype=mimetype,
+            extra=extra,
+        )
+        self.workspace.files[file.id] = file
+        return {
+            "id": file.id,
+            "name": name,
+            "mimetype": mimetype,
+            "mode": "hosted",
+            "size": len(content),
+        }
 
     def bot_says(self, text: str, *, channel: str = "C1", thread_ts: str = "") -> Message:
         """Let another bot write something."""

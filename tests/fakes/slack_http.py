@@ -249,12 +249,17 @@ class Server:
             only_for="" if body.get("response_type") == "in_channel" else callback.user,
         )
 
-    async def _download(self, request: web.Request) -> web.Response:
+    async def _download(self, request: web.Request) -> web.StreamResponse:
         """Give a file; without the right token the login page, with 200, as Slack does."""
         file = self._workspace.files.get(request.match_info["file"])
-        if request.headers.get("Authorization") != f"Bearer {self.bot_token}" or file is None:
-            return web.Response(text="<html>Sign in to Slack</html>", content_type="text/html")
-        return web.Response(body=file.content)
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+
+        def effect() -> web.Response:
+            if token != self.bot_token or "files:read" not in self.scopes or file is None:
+                return web.Response(text="<html>Sign in to Slack</html>", content_type="text/html")
+            return web.Response(body=file.content, content_type=file.mimetype)
+
+        return await self._answered(request, "download", effect)
 
 
 async def _arguments(request: web.Request) -> tuple[dict[str, Any], bool]:

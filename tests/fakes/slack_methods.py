@@ -187,7 +187,17 @@ class Methods:
         if file is None:
             raise Refusal("file_not_found")
         address = self._url(f"/files-pri/{file.id}")
-        return {"file": {"id": file.id, "name": file.name, "url_private_download": address}}
+        return {
+            "file": {
+                "id": file.id,
+                "name": file.name,
+                "mimetype": file.mimetype,
+                "mode": "hosted",
+                "size": file.length,
+                "url_private_download": address,
+                **file.extra,
+            }
+        }
 
     def _add(self, message: Message) -> None:
         self._workspace.posted.append(message)

@@ -59,13 +59,15 @@ class Channel:
 
 @dataclass(slots=True, kw_only=True)
 class StoredFile:
-    """A file: announced, then filled, then shared."""
+    """A file: announced, then filled, then shared. `extra`: further fields of its description."""
 
     id: str
     name: str
     length: int
     content: bytes | None = None
     shared: bool = False
+    mimetype: str = "application/octet-stream"
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

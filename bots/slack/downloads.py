@@ -1,0 +1,155 @@
+"""Files from Slack: ask where one lies, and fetch it with the bot's token from nowhere but Slack."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+import anyio
+
+from bots.slack.api import Api
+from bots.slack.errors import SlackError, delivery_error, http_error
+from bots.slack.proxy import proxy_for
+from bus.messages import Attachment
+
+MAX_REDIRECTS = 3
+
+SILENCE_S = 30.0
+"""How long nothing may arrive."""
+
+CHUNK_BYTES = 64 * 1024
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
+
+
+class Downloads:
+    """Fetches files.
+
+    Args:
+        api: Slack's Web API.
+        base_url: Its address: the token goes to its host, and to hosts below its domain, and to no other.
+        token: The bot's token.
+    """
+
+    def __init__(self, api: Api, *, base_url: str, token: str, timeout_s: float) -> None:
+        self._api = api
+        self._home = urlsplit(base_url)
+        self._token = token
+        self._timeout_s = timeout_s
+
+    @asynccontextmanager
+    async def open(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Stream a file's bytes, at most `max_bytes`.
+
+        Raises:
+            SlackError: It is not there, too large, not to be had with this token, or the connection broke.
+        """
+        file = await self._described(attachment.ref)
+        size = file.get("size")
+        if isinstance(size, int) and size > max_bytes:
+            raise _too_large(max_bytes)
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._api.session())
+            answer = await self._opened(stack, session, _address(file))
+            _check(answer, file, max_bytes)
+            yield _chunks(answer, max_bytes)
+
+    async def _described(self, ref: str) -> Mapping[str, Any]:
+        """Ask for a file's present address: those in events expire, and shared channels send none."""
+        answer = await self._api.call(lambda web: web.files_info(file=ref))
+        file = answer.get("file")
+        if not isinstance(file, dict):
+            raise http_error(200, {})
+        return file
+
+    async def _opened(
+        self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
+    ) -> aiohttp.ClientResponse:
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = await self._get(stack, session, url)
+            if answer.status not in _REDIRECTS:
+                return answer
+            url = urljoin(url, answer.headers.get("Location", ""))
+        raise SlackError("Slack's address of the file leads nowhere.")
+
+    async def _get(
+        self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
+    ) -> aiohttp.ClientResponse:
+        """Open one address. It is a secret: it is in no error."""
+        if not self._is_slacks(url):
+            raise SlackError("The file does not lie at Slack, so it cannot be fetched.")
+        request = session.get(
+            url,
+            headers={"Authorization": f"Bearer {self._token}"},
+            allow_redirects=False,
+            proxy=proxy_for(url),
+            timeout=aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENCE_S),
+        )
+        try:
+            with anyio.fail_after(self._timeout_s):
+                return await stack.enter_async_context(request)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from None
+
+    def _is_slacks(self, url: str) -> bool:
+        target, home = urlsplit(url), self._home
+        if target.scheme != home.scheme or not target.hostname or not home.hostname:
+            return False
+        if (target.hostname, target.port) == (home.hostname, home.port):
+            return True
+        domain = home.hostname.removeprefix("www.").removeprefix("api.")
+        return target.hostname.endswith(f".{domain}") and target.port == home.port
+
+
+def _address(file: Mapping[str, Any]) -> str:
+    if file.get("is_external") or file.get("mode") == "external":
+        raise SlackError("The file lies outside of Slack, only its link was shared.")
+    url = file.get("url_private_download") or file.get("url_private")
+    if not isinstance(url, str) or not url:
+        raise SlackError("Slack does not give the file any more: it was deleted, or is too old.")
+    return url
+
+
+def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: int) -> None:
+    if answer.status != 200:  # noqa: PLR2004
+        found = http_error(answer.status, answer.headers)
+        found.ambiguous = False
+        raise found
+    length = answer.content_length
+    if length is not None and length > max_bytes:
+        raise _too_large(max_bytes)
+    # Without permission Slack answers 200 with a page. A page that somebody shared is as long as it was said to be.
+    if answer.content_type == "text/html":
+        is_page = str(file.get("mimetype")).startswith("text/html")
+        if not is_page or length not in (None, file.get("size")):
+            raise SlackError(_SIGN_IN)
+
+
+async def _chunks(answer: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
+    received = 0
+    chunks = answer.content.iter_chunked(CHUNK_BYTES)
+    while True:
+        try:
+            chunk = await anext(chunks, None)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from None
+        if chunk is None:
+            return
+        received += len(chunk)
+        if received > max_bytes:
+            raise _too_large(max_bytes)
+        yield chunk
+
+
+def _broken(error: Exception) -> SlackError:
+    found = delivery_error(error)
+    found.ambiguous = False  # nothing was sent: asking again does no harm
+    return found
+
+
+def _too_large(max_bytes: int) -> SlackError:
+    return SlackError(f"it is larger than {max_bytes // 1_000_000} MB")

@@ -1,0 +1,158 @@
+"""Files from Slack: fetched with the token from Slack alone, and every refusal told."""
+
+import logging
+
+import pytest
+from aiohttp import web
+
+from bots.slack.adapter import SlackAdapter
+from bus.errors import DeliveryError
+from bus.messages import Attachment
+from tests.bots.slack_rig import QUICK, Recorder, fast_slack, running
+
+LIMIT = 1_000_000
+
+
+async def fetched(adapter: SlackAdapter, ref: str, limit: int = LIMIT) -> bytes:
+    file = Attachment(name="a", ref=ref)
+    async with adapter.download(file, max_bytes=limit) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+def ref_of(file: dict[str, object]) -> str:
+    return str(file["id"])
+
+
+async def test_a_file_of_a_message_is_fetched() -> None:
+    content = bytes(range(256)) * 1000
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        shared = slack.file("图.bin", content)
+        slack.dm("see this", files=[shared], subtype="file_share")
+        await slack.wait_for(lambda: intake.taken)
+        [attachment] = intake.taken[0].attachments
+        async with adapter.download(attachment, max_bytes=LIMIT) as chunks:
+            assert b"".join([chunk async for chunk in chunks]) == content
+    assert slack.violations == []
+
+
+async def test_a_shared_web_page_is_a_file_and_no_sign_in_page() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("p.html", b"<html>hi</html>", "text/html")
+        assert await fetched(adapter, ref_of(file)) == b"<html>hi</html>"
+
+
+@pytest.mark.parametrize("mimetype", ["image/png", "text/html"])
+async def test_the_sign_in_page_is_no_file(mimetype: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("a.png", b"content", mimetype)
+        slack.server.bot_token = "xoxb-renewed"
+        with pytest.raises(DeliveryError):
+            await fetched(adapter, ref_of(file))
+        slack.server.bot_token = slack.bot_token
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("a.png", b"content", mimetype)
+        slack.fail("download", body="<html>Sign in to Slack</html>")
+        with pytest.raises(DeliveryError, match="files:read") as caught:
+            await fetched(adapter, ref_of(file))
+        assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ({"mode": "external", "is_external": True}, "outside of Slack"),
+        ({"url_private_download": "", "mode": "tombstone"}, "does not give the file any more"),
+        ({"url_private_download": "https://evil.example/x"}, "does not lie at Slack"),
+        ({"url_private_download": "file:///etc/passwd"}, "does not lie at Slack"),
+        ({"size": LIMIT + 1}, "it is larger than 1 MB"),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_had_is_told(extra: dict[str, object], says: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("a", b"content", **extra)
+        with pytest.raises(DeliveryError, match=says) as caught:
+            await fetched(adapter, ref_of(file))
+        assert not caught.value.retryable
+        assert "http" not in caught.value.user_message
+
+
+async def test_more_than_was_said_is_cut_off() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("a", bytes(2000), size=10)
+        with pytest.raises(DeliveryError, match="it is larger"):
+            await fetched(adapter, ref_of(file), limit=1000)
+
+
+async def test_a_redirect_elsewhere_gets_no_token() -> None:
+    seen: list[str] = []
+
+    async def other(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization", ""))
+        return web.Response(body=b"x")
+
+    app = web.Application()
+    app.router.add_get("/{any:.*}", other)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        async with fast_slack() as slack, running(slack) as adapter:
+            file = slack.file("a", b"content")
+            slack.fail("download", status=302, headers={"Location": f"http://127.0.0.1:{port}/x"})
+            with pytest.raises(DeliveryError, match="does not lie at Slack"):
+                await fetched(adapter, ref_of(file))
+            slack.fail("download", status=302, headers={"Location": f"/files-pri/{file['id']}"})
+            assert await fetched(adapter, ref_of(file)) == b"content"
+    finally:
+        await runner.cleanup()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("method", "trouble", "retryable", "wait_s"),
+    [
+        ("files.info", {"error": "file_not_found"}, False, None),
+        ("files.info", {"status": 429, "headers": {"Retry-After": "7"}}, True, 7.0),
+        ("download", {"status": 429, "headers": {"Retry-After": "7"}}, True, 7.0),
+        ("download", {"status": 503}, True, None),
+        ("download", {"status": 404}, False, None),
+        (
+            "download",
+            {"drop": "before", "times": 2},
+            True,
+            None,
+        ),  # aiohttp itself asks a second time
+        ("download", {"delay_s": 1.0}, True, None),
+    ],
+    ids=str,
+)
+async def test_failures_are_decisions(
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    trouble: dict[str, object],
+    *,
+    retryable: bool,
+    wait_s: float | None,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with fast_slack() as slack, running(slack, timers=QUICK) as adapter:
+        file = slack.file("a", b"content")
+        slack.fail(method, **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await fetched(adapter, ref_of(file))
+        error = caught.value
+        assert (error.retryable, error.retry_after_s) == (retryable, wait_s)
+        assert not error.ambiguous
+        assert slack.bot_token not in f"{error} {caplog.text}"
+        assert await fetched(adapter, ref_of(file)) == b"content"
+
+
+async def test_a_missing_permission_names_itself() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.file("a", b"content")
+        slack.server.scopes.discard("files:read")
+        with pytest.raises(DeliveryError, match="files:read"):
+            await fetched(adapter, ref_of(file))
