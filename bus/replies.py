@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.runs import Message, MessageChunk, RunEnded, RunFailed, RunPart, Snapshot, text_of
+from bus.runs import (
+    Message,
+    MessageChunk,
+    RunEnded,
+    RunFailed,
+    RunPart,
+    Snapshot,
+    is_apology,
+    text_of,
+)
 
 NO_ANSWER = "(No response from agent)"
 
@@ -142,15 +151,12 @@ def answer_text(said: Sequence[Message]) -> str:
 def apology(said: Sequence[Message]) -> str:
     """Return the words with which the agent itself ended a turn that failed; "" when it did not.
 
-    What the model had said before stands in the same message. Both names of the mark are known: ours, DeerFlow's.
+    What the model had said before stands in the same message.
 
     >>> apology([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
     'Sorry.'
     """
-    extra = (said[-1].get("additional_kwargs") or {}) if said else {}
-    if not (extra.get("error_fallback") or extra.get("deerflow_error_fallback")):
-        return ""
-    return text_of(said[-1]).strip()
+    return text_of(said[-1]).strip() if said and is_apology(said[-1]) else ""
 
 
 def _is_readable(text: str) -> bool:

@@ -220,6 +220,12 @@ def read_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this i
     return reader(data) if reader else None
 
 
+def is_apology(message: Message) -> bool:
+    """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
+    extra = message.get("additional_kwargs") or {}
+    return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
+
+
 def _values(data: Any) -> Snapshot | None:  # noqa: ANN401 - this is the wire
     return Snapshot(data) if isinstance(data, dict) else None
 
@@ -236,8 +242,8 @@ def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
 
 def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
     message = data[0] if isinstance(data, list) and data else data
-    if not isinstance(message, dict):
-        return None
+    if not isinstance(message, dict) or is_apology(message):
+        return None  # an apology is part of the finished answer, never shown as work in progress
     kind = str(message.get("type") or "")
     return MessageChunk(
         message_id=str(message.get("id") or ""),
