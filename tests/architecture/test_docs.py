@@ -72,6 +72,9 @@ def fields(model: type[BaseModel], path: str) -> Iterator[tuple[str, object]]:
         elif isinstance(default, list):
             yield where, default
             yield from fields(inner, f"{where}[]")
+        elif isinstance(default, dict):
+            yield where, default
+            yield from fields(inner, f"{where}.*")
         else:
             yield from fields(inner, where)
 
