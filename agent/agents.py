@@ -24,6 +24,9 @@ MAX_NAME_CHARS: Final = 64
 MAX_SOUL_CHARS: Final = 20_000
 """Longest SOUL.md and USER.md: both stand in every prompt."""
 
+RESERVED: Final = frozenset({"check", "lead-agent"})
+"""Names that mean something else in the API."""
+
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 _SETTINGS = "config.yaml"
 _SOUL = "SOUL.md"
@@ -74,6 +77,8 @@ def agent_name(given: str) -> str:
     """
     if len(given) > MAX_NAME_CHARS or _NAME.fullmatch(given) is None:
         raise AgentInvalid(f"an agent's name has 1 to {MAX_NAME_CHARS} letters, digits and hyphens")
+    if given.lower() in RESERVED:
+        raise AgentInvalid(f"an agent cannot be named {given.lower()!r}")
     return given.lower()
 
 

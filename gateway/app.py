@@ -10,7 +10,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import errors
 from gateway.auth import Guard
 from gateway.config import GatewayConfig
-from gateway.routes import artifacts, channels, health, memory, models, terminal, threads, uploads
+from gateway.routes import (
+    agents,
+    artifacts,
+    channels,
+    health,
+    memory,
+    models,
+    terminal,
+    threads,
+    uploads,
+)
 from gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -59,7 +69,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
-    for module in (artifacts, terminal, channels, memory, models, uploads):
+    for module in (agents, artifacts, terminal, channels, memory, models, uploads):
         app.include_router(module.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):

@@ -7,7 +7,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError
+from agent.errors import (
+    AgentError,
+    AgentExists,
+    AgentInvalid,
+    AgentNotFound,
+    CustomAgentError,
+    ExtensionsError,
+    SkillError,
+    SkillExists,
+    SkillNotFound,
+    SkillNotWritten,
+)
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
 from store.errors import Conflict, NotFound, StoreError
 
@@ -39,6 +50,15 @@ TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
     RunError: (502, _own),
     ServiceNotRunning: (503, _own),
     AgentError: (500, _fixed("The agent failed; see the log.")),
+    CustomAgentError: (500, _own),
+    AgentNotFound: (404, _own),
+    AgentExists: (409, _own),
+    AgentInvalid: (422, _own),
+    ExtensionsError: (500, _own),
+    SkillError: (400, _own),
+    SkillNotFound: (404, _own),
+    SkillExists: (409, _own),
+    SkillNotWritten: (500, _own),
 }
 """The most special class of an error decides."""
 

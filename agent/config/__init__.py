@@ -2,6 +2,7 @@
 
 from pydantic import Field, model_validator
 
+from agent.config.agents import AgentsApiConfig
 from agent.config.chain import (
     CircuitBreakerConfig,
     LlmRetryConfig,
@@ -27,6 +28,7 @@ __all__ = [
     "DEMO_MODEL_CLASS",
     "DEMO_MODEL_NAME",
     "AgentConfig",
+    "AgentsApiConfig",
     "CircuitBreakerConfig",
     "GuardrailProviderConfig",
     "GuardrailsConfig",
@@ -58,6 +60,7 @@ class AgentConfig(Section):
     tools: list[ToolConfig] = Field(default_factory=list)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    agents_api: AgentsApiConfig = Field(default_factory=AgentsApiConfig)
     title: TitleConfig = Field(default_factory=TitleConfig)
     summarization: SummarizationConfig = Field(default_factory=SummarizationConfig)
     llm_retry: LlmRetryConfig = Field(default_factory=LlmRetryConfig)
@@ -79,6 +82,12 @@ class AgentConfig(Section):
         wanted = self.title.model_name
         if wanted is not None and self.model_named(wanted) is None:
             raise ValueError(f"title.model_name: there is no model named {wanted!r}")
+        reading = self.memory.model_name
+        if reading is not None and self.model_named(reading) is None:
+            raise ValueError(f"memory.model_name: there is no model named {reading!r}")
+        scanning = self.skills.scan_model_name
+        if scanning is not None and self.model_named(scanning) is None:
+            raise ValueError(f"skills.scan_model_name: there is no model named {scanning!r}")
         for name in self.subagents.models_named:
             if self.model_named(name) is None:
                 raise ValueError(f"subagents: there is no model named {name!r}")

@@ -1,0 +1,130 @@
+"""/api/agents and /api/user-profile: custom agents, and what all agents know of their people."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Query
+from pydantic import BaseModel, Field
+
+from agent.agents import MAX_SOUL_CHARS, CustomAgent, agent_name
+from agent.config import AgentConfig
+from gateway.deps import Parts
+
+
+def _switched_on(parts: Parts) -> None:
+    if not parts.systems.settings.now().agents_api.enabled:
+        raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
+
+
+router = APIRouter(dependencies=[Depends(_switched_on)])
+
+
+class AgentFields(BaseModel):
+    """What can be said of an agent; an unset field keeps its value in an update."""
+
+    description: str = Field(default="", max_length=1024)
+    model: str | None = None
+    tool_groups: list[str] | None = None
+    skills: list[str] | None = None
+    soul: str = Field(default="", max_length=MAX_SOUL_CHARS)
+
+
+class NewAgent(AgentFields):
+    """A new agent."""
+
+    name: str
+
+
+class AgentView(AgentFields):
+    """An agent as it is stored."""
+
+    name: str
+
+
+class AgentList(BaseModel):
+    """All agents."""
+
+    agents: list[AgentView]
+
+
+class NameCheck(BaseModel):
+    """Whether a name is free; `name` as it would be stored."""
+
+    available: bool
+    name: str
+
+
+class Profile(BaseModel):
+    """USER.md: what every agent is told of the people it works for."""
+
+    content: str = Field(max_length=MAX_SOUL_CHARS)
+
+
+@router.get("/agents")
+async def agents(parts: Parts) -> AgentList:
+    """List the custom agents."""
+    return AgentList(agents=[_view(agent) for agent in await parts.systems.agents.listed()])
+
+
+@router.post("/agents", status_code=201)
+async def create(body: NewAgent, parts: Parts) -> AgentView:
+    """Store a new one."""
+    _check(body, parts.systems.settings.now())
+    fields = body.model_dump()
+    return _view(await parts.systems.agents.create(CustomAgent.model_validate(fields)))
+
+
+@router.get("/agents/check")
+async def check(name: Annotated[str, Query()], parts: Parts) -> NameCheck:
+    """Say whether a name is free."""
+    return NameCheck(available=not await parts.systems.agents.has(name), name=agent_name(name))
+
+
+@router.get("/agents/{name}")
+async def agent(name: str, parts: Parts) -> AgentView:
+    """Return one."""
+    return _view(await parts.systems.agents.named(name))
+
+
+@router.put("/agents/{name}")
+async def update(name: str, body: AgentFields, parts: Parts) -> AgentView:
+    """Change the fields that are given."""
+    _check(body, parts.systems.settings.now())
+    fields = body.model_dump(exclude_unset=True)
+
+    def changed(old: CustomAgent) -> CustomAgent:
+        return CustomAgent.model_validate({**old.model_dump(), **fields})
+
+    return _view(await parts.systems.agents.change(name, changed))
+
+
+@router.delete("/agents/{name}", status_code=204)
+async def delete(name: str, parts: Parts) -> None:
+    """Remove one with its files."""
+    await parts.systems.agents.delete(name)
+
+
+@router.get("/user-profile")
+async def profile(parts: Parts) -> Profile:
+    """Return USER.md."""
+    return Profile(content=await parts.systems.agents.profile())
+
+
+@router.put("/user-profile")
+async def write_profile(body: Profile, parts: Parts) -> Profile:
+    """Replace USER.md."""
+    await parts.systems.agents.write_profile(body.content)
+    return body
+
+
+def _view(agent: CustomAgent) -> AgentView:
+    return AgentView.model_validate(agent.model_dump(exclude={"made_by"}))
+
+
+def _check(body: AgentFields, config: AgentConfig) -> None:
+    """Refuse names that the configuration does not know: the agent would silently run without them."""
+    if body.model is not None and config.model_named(body.model) is None:
+        raise HTTPException(422, f"There is no model named {body.model[:80]!r}.")
+    known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
+    unknown = sorted(set(body.tool_groups or ()) - known)
+    if unknown:
+        raise HTTPException(422, f"There is no tool group named {unknown[0][:80]!r}.")

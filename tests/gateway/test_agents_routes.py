@@ -1,0 +1,84 @@
+"""Custom agents over REST."""
+
+from pathlib import Path
+
+from agent.agents import MAX_SOUL_CHARS
+from tests.gateway.composed import composed
+
+CONFIG = """
+models: [{name: m, use: "agent.models.demo:DemoChatModel", model: demo}]
+tool_groups: [{name: web}]
+"""
+POET = {"name": "Poet", "description": "Rhymes", "soul": "Rhyme.", "model": "m", "skills": []}
+
+
+async def test_an_agent_from_its_making_to_its_end(tmp_path: Path) -> None:
+    async with composed(tmp_path, CONFIG) as service:
+        client = service.client
+        free = await client.get("/api/agents/check", params={"name": "Poet"})
+        assert free.json() == {"available": True, "name": "poet"}
+        made = await client.post("/api/agents", json={**POET, "tool_groups": ["web"]})
+        assert made.status_code == 201
+        assert made.json() == {
+            "name": "poet",
+            "description": "Rhymes",
+            "model": "m",
+            "tool_groups": ["web"],
+            "skills": [],
+            "soul": "Rhyme.",
+        }
+        taken = await client.get("/api/agents/check", params={"name": "POET"})
+        assert taken.json() == {"available": False, "name": "poet"}
+        assert (await client.post("/api/agents", json=POET)).status_code == 409
+        changed = await client.put("/api/agents/POET", json={"skills": None, "soul": "Do not."})
+        assert changed.json() == {**made.json(), "skills": None, "soul": "Do not."}
+        assert (await client.get("/api/agents/poet")).json() == changed.json()
+        assert (await client.get("/api/agents")).json() == {"agents": [changed.json()]}
+        gone = await client.delete("/api/agents/poet")
+        assert (gone.status_code, gone.content) == (204, b"")
+        for request in (client.get, client.delete):
+            missing = await request("/api/agents/poet")
+            assert missing.status_code == 404
+            assert missing.json() == {"detail": "There is no agent named 'poet'."}
+        assert (await client.put("/api/agents/poet", json={})).status_code == 404
+
+
+WRONG: list[dict[str, object]] = [
+    {"name": "a b"},
+    {"name": ".."},
+    {"name": "check"},
+    {"name": "x" * 65},
+    {"model": "none"},
+    {"tool_groups": ["none"]},
+    {"soul": "x" * (MAX_SOUL_CHARS + 1)},
+    {"description": 3},
+    {"name": None},
+]
+
+
+async def test_what_cannot_be_stored(tmp_path: Path) -> None:
+    async with composed(tmp_path, CONFIG) as service:
+        for wrong in WRONG:
+            answer = await service.client.post("/api/agents", json={**POET, **wrong})
+            assert answer.status_code == 422, wrong
+            assert str(tmp_path) not in answer.text
+        assert (await service.client.get("/api/agents")).json() == {"agents": []}
+
+
+async def test_the_user_profile(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        address = "/api/user-profile"
+        assert (await service.client.get(address)).json() == {"content": ""}
+        body = {"content": "We speak Danish."}
+        assert (await service.client.put(address, json=body)).json() == body
+        assert (await service.client.get(address)).json() == body
+        long = {"content": "x" * (MAX_SOUL_CHARS + 1)}
+        assert (await service.client.put(address, json=long)).status_code == 422
+
+
+async def test_the_api_can_be_switched_off_and_wants_the_token(tmp_path: Path) -> None:
+    async with composed(tmp_path, "agents_api: {enabled: false}") as service:
+        for address in ("/api/agents", "/api/agents/poet", "/api/user-profile"):
+            assert (await service.client.get(address)).status_code == 403
+            assert (await service.stranger.get(address)).status_code == 401
+        assert (await service.client.post("/api/agents", json=POET)).status_code == 403
