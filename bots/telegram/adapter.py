@@ -1,7 +1,8 @@
 """The Telegram adapter: connect, receive, send."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from anyio.abc import TaskStatus
 from typing_extensions import override
@@ -9,17 +10,19 @@ from typing_extensions import override
 from bots.config import TelegramConfig
 from bots.telegram.api import Line, Timing, quiet_loggers
 from bots.telegram.capabilities import CAPABILITIES, CHANNEL
+from bots.telegram.downloads import opened
 from bots.telegram.files import send_file
 from bots.telegram.format import fits, render
 from bots.telegram.outbound import send_text, send_typing
 from bots.telegram.polling import Polling
 from bots.telegram.state import State
 from bots.text.split import split
-from bus.messages import MessageId, Place
+from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
     Capabilities,
     CommandInfo,
+    Downloads,
     Health,
     Intake,
     Link,
@@ -39,7 +42,7 @@ def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
     return TelegramAdapter(config, commands)
 
 
-class TelegramAdapter(Adapter, Signs):
+class TelegramAdapter(Adapter, Downloads, Signs):
     """A Telegram bot that polls. Sends also work while `run` does not."""
 
     def __init__(
@@ -101,6 +104,17 @@ class TelegramAdapter(Adapter, Signs):
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._line.open() as bot:
             return await send_file(bot, place, file, timing=self._timing)
+
+    @override
+    @asynccontextmanager
+    async def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with (
+            self._line.open() as bot,
+            opened(bot, attachment, max_bytes=max_bytes, timing=self._timing) as chunks,
+        ):
+            yield chunks
 
     @override
     async def working(self, place: Place) -> None:

@@ -93,6 +93,17 @@ class Transport(HTTPXRequest):
             _raise_unusual(status, body)
         return status, body
 
+    @asynccontextmanager
+    async def streamed(self, url: str, *, silence_s: float) -> AsyncIterator[httpx.Response]:
+        """GET an address over the same connections, its body unread. Raises httpx.HTTPError.
+
+        Args:
+            url: Where; it may hold the token.
+            silence_s: How long nothing may arrive.
+        """
+        async with self._client.stream("GET", url, timeout=silence_s) as response:
+            yield response
+
     @staticmethod
     @override
     def parse_json_payload(payload: bytes) -> dict[str, Any]:

@@ -8,6 +8,9 @@ CHANNEL = "telegram"
 FILE_BYTES = 50_000_000
 """Largest file a bot can send ("up to 50 MB", Bot API: sendDocument)."""
 
+DOWNLOAD_BYTES = 20_000_000
+"""Largest file that Telegram gives a bot ("up to 20MB in size", Bot API: getFile)."""
+
 PHOTO_BYTES = 10_000_000
 """Largest picture that is sent as a photo ("at most 10 MB in size", Bot API: sendPhoto)."""
 

@@ -71,7 +71,7 @@ async def test_the_sign_in_page_is_no_file(mimetype: str) -> None:
 )
 async def test_what_cannot_be_had_is_told(extra: dict[str, object], says: str) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
-        file = slack.file("a", b"content", **extra)
+        file = slack.file("a", b"content", "text/plain", **extra)
         with pytest.raises(DeliveryError, match=says) as caught:
             await fetched(adapter, ref_of(file))
         assert not caught.value.retryable

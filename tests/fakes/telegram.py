@@ -151,7 +151,7 @@ class TelegramServer(World):
         """Make the next calls of a method fail.
 
         Args:
-            method: As in the URL; "*" = any.
+            method: As in the URL; "download" = fetching a file; "*" = any.
             times: How many.
             how: `status` with `description`, `parameters` ({"retry_after": 3}), `headers`, `body` (raw,
                 instead of the usual JSON): a refusal without effect. `drop="before"` or `drop="after"`:
@@ -180,6 +180,11 @@ class TelegramServer(World):
         self.port = self._runner.addresses[0][1]
 
     async def _download(self, request: web.Request) -> web.Response:
+        failure = self._failure("download")
+        if failure is not None:
+            await anyio.sleep(failure.get("delay_s", 0.0))
+            if "status" in failure or "drop" in failure:
+                return _failed(request, failure)
         file = self.files.get(request.match_info["path"].rpartition("/")[2])
         if request.match_info["token"] != self.token or self.revoked or file is None:
             return web.json_response({"ok": False, "error_code": 404}, status=404)
