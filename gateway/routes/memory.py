@@ -1,23 +1,222 @@
-"""GET /api/memory: what the agent remembers. Nothing is remembered yet: the document is empty."""
+"""/api/memory: what the agent remembers of a person or a room, and the ways to correct it."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.config import MemoryConfig
+from agent.memory.schema import DEFAULT_CATEGORY, DEFAULT_CONFIDENCE, Document, as_json
+from agent.memory.scopes import DEFAULT, Spot, spot
+from agent.memory.service import MemoryService
+from gateway.deps import Parts
 
 router = APIRouter()
 
 
-def _empty(*names: str) -> dict[str, dict[str, str]]:
-    return {name: {"summary": "", "updatedAt": ""} for name in names}
+class MemorySection(BaseModel):
+    """One summary."""
+
+    summary: str = ""
+    updatedAt: str = Field(default="", description="ISO 8601 with zone; empty = never")  # noqa: N815 - the API's name
 
 
-@router.get("/memory")
-async def memory() -> dict[str, Any]:
-    """Return the memory document."""
-    return {
-        "version": "1.0",
-        "lastUpdated": "",
-        "user": _empty("workContext", "personalContext", "topOfMind"),
-        "history": _empty("recentMonths", "earlierContext", "longTermBackground"),
-        "facts": [],
-    }
+class UserContext(BaseModel):
+    """How things stand."""
+
+    workContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    personalContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    topOfMind: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+
+
+class HistoryContext(BaseModel):
+    """What happened."""
+
+    recentMonths: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    earlierContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    longTermBackground: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+
+
+class MemoryFact(BaseModel):
+    """Something held to be true."""
+
+    id: str = ""
+    content: str
+    category: str = DEFAULT_CATEGORY
+    confidence: float | None = Field(default=DEFAULT_CONFIDENCE, description="0 to 1")
+    createdAt: str = ""  # noqa: N815
+    source: str = Field(default="unknown", description="a thread's id, manual, or unknown")
+    sourceError: str | None = None  # noqa: N815
+
+
+class MemoryDocument(BaseModel):
+    """All that is remembered in one place."""
+
+    version: str = "1.0"
+    lastUpdated: str = ""  # noqa: N815
+    user: UserContext = Field(default_factory=UserContext)
+    history: HistoryContext = Field(default_factory=HistoryContext)
+    facts: list[MemoryFact] = Field(default_factory=list)
+
+
+class NewFact(BaseModel):
+    """A fact that a person states."""
+
+    content: str
+    category: str = DEFAULT_CATEGORY
+    confidence: float = DEFAULT_CONFIDENCE
+
+
+class FactChanges(BaseModel):
+    """What to change in a fact; what is left out, or null, stays."""
+
+    content: str | None = None
+    category: str | None = None
+    confidence: float | None = None
+
+
+class MemorySettings(BaseModel):
+    """The configuration that holds now."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    enabled: bool
+    storage_path: str
+    debounce_seconds: int
+    max_facts: int
+    fact_confidence_threshold: float
+    injection_enabled: bool
+    max_injection_tokens: int
+
+
+class MemoryStatus(BaseModel):
+    """The configuration and a document."""
+
+    config: MemorySettings
+    data: MemoryDocument
+
+
+class MemoryScope(BaseModel):
+    """A scope that has something. `facts` and `last_updated` are those of its own document."""
+
+    scope: str
+    agents: list[str]
+    facts: int
+    last_updated: str
+
+
+class MemoryScopes(BaseModel):
+    """All of them, by name."""
+
+    scopes: list[MemoryScope]
+
+
+def _memory(parts: Parts) -> MemoryService:
+    return parts.systems.memory
+
+
+def _where(
+    scope: Annotated[str, Query(description="whose memory")] = DEFAULT,
+    agent: Annotated[str, Query(description="a custom agent's; empty = the lead agent's")] = "",
+) -> Spot:
+    return spot(scope, agent)
+
+
+Memory = Annotated[MemoryService, Depends(_memory)]
+Where = Annotated[Spot, Depends(_where)]
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    400: {"description": "What was given breaks a rule; `detail` says which."}
+}
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such fact."}}
+
+
+def _shown(document: Document) -> MemoryDocument:
+    return MemoryDocument.model_validate(as_json(document))
+
+
+def _settings(config: MemoryConfig) -> MemorySettings:
+    return MemorySettings.model_validate(config)
+
+
+@router.get("/memory", responses=REFUSED, response_model_exclude_none=True)
+async def memory(memory: Memory, where: Where) -> MemoryDocument:
+    """Return a document; an empty one when nothing is remembered."""
+    return _shown(await memory.get(where))
+
+
+@router.delete("/memory", responses=REFUSED, response_model_exclude_none=True)
+async def clear(memory: Memory, where: Where) -> MemoryDocument:
+    """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
+    return _shown(await memory.clear(where))
+
+
+@router.post("/memory/reload", responses=REFUSED, response_model_exclude_none=True)
+async def reload(memory: Memory, where: Where) -> MemoryDocument:
+    """Read the documents from disk again; return one."""
+    return _shown(await memory.reload(where))
+
+
+@router.get("/memory/export", responses=REFUSED, response_model_exclude_none=True)
+async def export(memory: Memory, where: Where) -> MemoryDocument:
+    """Return a document, to be imported elsewhere."""
+    return _shown(await memory.get(where))
+
+
+@router.post("/memory/import", responses=REFUSED, response_model_exclude_none=True)
+async def import_(document: MemoryDocument, memory: Memory, where: Where) -> MemoryDocument:
+    """Put a document in the place of the present one."""
+    return _shown(await memory.replace(where, document.model_dump()))
+
+
+@router.post("/memory/facts", responses=REFUSED, response_model_exclude_none=True)
+async def create_fact(fact: NewFact, memory: Memory, where: Where) -> MemoryDocument:
+    """Add a fact; return the whole document."""
+    made = await memory.create_fact(where, fact.content, fact.category, fact.confidence)
+    return _shown(made)
+
+
+@router.patch(
+    "/memory/facts/{fact_id}", responses=REFUSED | UNKNOWN, response_model_exclude_none=True
+)
+async def update_fact(
+    fact_id: str, changes: FactChanges, memory: Memory, where: Where
+) -> MemoryDocument:
+    """Change a fact; return the whole document."""
+    given = changes.model_dump(exclude_none=True)
+    return _shown(await memory.update_fact(where, fact_id, given))
+
+
+@router.delete(
+    "/memory/facts/{fact_id}", responses=REFUSED | UNKNOWN, response_model_exclude_none=True
+)
+async def delete_fact(fact_id: str, memory: Memory, where: Where) -> MemoryDocument:
+    """Remove a fact; return the whole document."""
+    return _shown(await memory.delete_fact(where, fact_id))
+
+
+@router.get("/memory/config")
+async def config(memory: Memory) -> MemorySettings:
+    """Return the configuration that holds now."""
+    return _settings(memory.config)
+
+
+@router.get("/memory/status", responses=REFUSED, response_model_exclude_none=True)
+async def status(memory: Memory, where: Where) -> MemoryStatus:
+    """Return the configuration and a document."""
+    return MemoryStatus(config=_settings(memory.config), data=_shown(await memory.get(where)))
+
+
+@router.get("/memory/scopes")
+async def scopes(memory: Memory) -> MemoryScopes:
+    """List whose memory there is."""
+    found = [
+        MemoryScope(
+            scope=info.scope,
+            agents=list(info.agents),
+            facts=info.facts,
+            last_updated=info.last_updated,
+        )
+        for info in await memory.scopes()
+    ]
+    return MemoryScopes(scopes=found)

@@ -20,6 +20,7 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "common", "misc", "service
 
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
+    "agent/memory/learner.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
     "agent/middleware/guardrails.py": "a guardrail's decision: one that fails must not be a way round it",
     "agent/middleware/llm_retry.py": "a model's call: what a provider raises is told apart, the rest goes on",
     "agent/middleware/title.py": "a title: never worth a run",
