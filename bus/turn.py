@@ -59,6 +59,10 @@ FAILED_TEXTS = {
 }
 """By the class name of the run's error: what to tell the person, and what to do."""
 
+CHOICE_TEXT = "⚠️ {said} Choose another with /agent, or the usual one with /agent default."
+CHOICE_ERRORS = frozenset({"AgentNotFound", "AgentInvalid"})
+"""Errors that say themselves what is wrong with the chosen agent."""
+
 UNREACHABLE_TEXT = (
     "⚠️ I could not reach the agent's server, so this message was not answered. Please send it again "
     "in a few minutes."
@@ -302,7 +306,7 @@ class Turns:
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
             told = apology(turn_messages(fold.values, attempt.message_id))
-            sorry = f"{fold.text}\n\n{FAILED_TEXTS.get(failure.error, FAILED_TEXT)}".strip()
+            sorry = f"{fold.text}\n\n{_told(failure)}".strip()
             return Reply(markdown=told or sorry, failed=True)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
@@ -320,6 +324,12 @@ class Turns:
         }
         await self._runs.make_thread(attempt.thread_id, metadata)
         attempt.known = True
+
+
+def _told(failure: RunFailed) -> str:
+    if failure.error in CHOICE_ERRORS:
+        return CHOICE_TEXT.format(said=failure.message.strip()[:300])
+    return FAILED_TEXTS.get(failure.error, FAILED_TEXT)
 
 
 class _Attempt:

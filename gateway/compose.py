@@ -78,7 +78,12 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
-    site = Site(config=config.agent, home=config.home, extensions=config.extensions)
+    site = Site(
+        config=config.agent,
+        home=config.home,
+        extensions=config.extensions,
+        base=config.source.parent if config.source else None,
+    )
     agents = await stack.enter_async_context(open_agents(site, checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from agent.agents import MAX_SOUL_CHARS
 from tests.gateway.composed import composed
+from tests.gateway.test_routes import terminal, until_rest
 
 CONFIG = """
 models: [{name: m, use: "agent.models.demo:DemoChatModel", model: demo}]
@@ -82,3 +83,19 @@ async def test_the_api_can_be_switched_off_and_wants_the_token(tmp_path: Path) -
             assert (await service.client.get(address)).status_code == 403
             assert (await service.stranger.get(address)).status_code == 401
         assert (await service.client.post("/api/agents", json=POET)).status_code == 403
+
+
+async def test_a_chat_is_told_of_a_missing_agent_and_works_once_it_is_there(tmp_path: Path) -> None:
+    text = "channels: {session: {context: {agent_name: poet}}}"
+    async with composed(tmp_path, text) as service:
+        with terminal(service).attach("s1") as session:
+            address = "/api/channels/terminal/s1/messages"
+            await service.client.post(address, json={"text": "hello", "id": "1"})
+            (missing,) = await until_rest(service, "s1", session.events())
+            assert "There is no agent named 'poet'." in missing.text
+            assert "/agent" in missing.text
+            await service.client.post("/api/agents", json={"name": "poet"})
+            await service.client.post(address, json={"text": "hello", "id": "2"})
+            (answer,) = await until_rest(service, "s1", session.events())
+            assert "poet" not in answer.text
+            assert "⚠️" not in answer.text
