@@ -25,6 +25,7 @@ from agent.config import AgentConfig, ModelConfig
 from agent.delegation import Delegation, Principal
 from agent.guardrails.choice import build_provider
 from agent.guardrails.protocol import GuardrailProvider
+from agent.mcp.tools import McpEdition
 from agent.middleware import Middleware, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
@@ -35,6 +36,8 @@ from agent.middleware.subagent_limit import MOST_AT_ONCE, SubagentLimitMiddlewar
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.uploads import UploadsMiddleware
+from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.persona import Persona, persona_of
@@ -43,6 +46,7 @@ from agent.state import ThreadState
 from agent.systems import Site, Systems, open_systems
 from agent.tools.answers import Limits
 from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
+from agent.tools.images import view_image_tool
 from agent.tools.setup import setup_agent_tool
 
 logger = logging.getLogger(__name__)
@@ -60,10 +64,12 @@ class _Wanted:
     Attributes:
         options: The run's options, reduced to what changes the graph.
         persona: As whom it works.
+        mcp: The tools of MCP servers.
     """
 
     options: RunOptions
     persona: Persona
+    mcp: McpEdition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +113,8 @@ class LeadAgents:
         """
         options = RunOptions.of(config)
         persona = await persona_of(self.systems, options)
-        wanted = _Wanted(options=self._effective(options, persona), persona=persona)
+        mcp = await self.systems.mcp.current()
+        wanted = _Wanted(options=self._effective(options, persona), persona=persona, mcp=mcp)
         found = self._graphs.get(wanted)
         if found is None:
             async with self._building:
@@ -153,6 +160,7 @@ class LeadAgents:
             ),
             middleware=chain(
                 *await self._middleware(edition),
+                *self._file_links(edition, wanted.options),
                 *self._steering(edition, wanted.options),
                 SubagentLimitMiddleware(at_once) if at_once else None,
             ),
@@ -224,7 +232,9 @@ class LeadAgents:
             [
                 *wanted.persona.configured(edition.config.tools, edition.tools),
                 *built_in_tools(self.systems.sandboxes, limits),
+                *([view_image_tool(self.systems.folders)] if _sees(edition, wanted.options) else ()),
                 *([setup_agent_tool(self.systems.agents)] if wanted.options.is_bootstrap else ()),
+                *wanted.mcp.tools,
             ]
         )
 
@@ -234,6 +244,13 @@ class LeadAgents:
             models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
         )
         return steering.links(edition.config, options.model_name or "")
+
+    def _file_links(self, edition: _Edition, options: RunOptions) -> list[Middleware | None]:
+        sees = _sees(edition, options)
+        return [
+            UploadsMiddleware(self.systems.uploads.views, sees=sees),
+            ViewImageMiddleware(self.systems.folders) if sees else None,
+        ]
 
     async def _middleware(self, edition: _Edition) -> list[Middleware | None]:
         config = edition.config
@@ -248,6 +265,11 @@ class LeadAgents:
             MemoryMiddleware(self.systems.memory),
             ClarificationMiddleware(),
         ]
+
+
+def _sees(edition: _Edition, options: RunOptions) -> bool:
+    entry = edition.config.model_named(options.model_name or "")
+    return entry is not None and entry.supports_vision
 
 
 def _edition_of(config: AgentConfig) -> _Edition:

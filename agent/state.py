@@ -30,10 +30,10 @@ class UploadedFile(TypedDict):
 
 
 class ViewedImage(TypedDict):
-    """An image that the model is about to see."""
+    """An image that the model is about to see; `size` in bytes. Its content stays on disk: checkpoints are small."""
 
-    base64: str
     mime_type: str
+    size: int
 
 
 class Todo(TypedDict):
@@ -41,6 +41,17 @@ class Todo(TypedDict):
 
     content: str
     status: str
+
+
+class Summary(TypedDict):
+    """What stands for the beginning of a long thread when the model is asked.
+
+    `kept_from` is the id of the first message behind it, `rescued` the ids of earlier calls that stay readable.
+    """
+
+    text: str
+    kept_from: str
+    rescued: list[str]
 
 
 def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:
@@ -71,7 +82,7 @@ def merge_viewed_images(
 ) -> dict[str, ViewedImage]:
     """Add images by path; None changes nothing, an empty mapping clears.
 
-    >>> merge_viewed_images({"a": {"base64": "", "mime_type": "image/png"}}, {})
+    >>> merge_viewed_images({"a": {"mime_type": "image/png", "size": 9}}, {})
     {}
     """
     if new is None:
@@ -89,3 +100,4 @@ class ThreadState(AgentState[Any]):
     todos: NotRequired[Annotated[list[Todo] | None, merge_todos]]
     uploaded_files: NotRequired[list[UploadedFile] | None]
     viewed_images: NotRequired[Annotated[dict[str, ViewedImage], merge_viewed_images]]
+    summary: NotRequired[Summary | None]

@@ -21,6 +21,8 @@ from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
+from agent.middleware.uploads import UploadsMiddleware
+from agent.middleware.view_image import ViewImageMiddleware
 
 Middleware = AgentMiddleware[Any, Any]
 
@@ -28,11 +30,13 @@ ORDER: tuple[type[Middleware], ...] = (
     ToolOutputBudgetMiddleware,
     SanitisingMiddleware,
     ThreadDataMiddleware,
+    UploadsMiddleware,
     DanglingToolCallMiddleware,
     GuardrailMiddleware,
     ToolErrorMiddleware,
     TitleMiddleware,
     MemoryMiddleware,
+    ViewImageMiddleware,
     SubagentLimitMiddleware,
     TurnLimitMiddleware,
     LoopDetectionMiddleware,

@@ -97,7 +97,7 @@ def _entry(file: Told, *, sees: bool) -> list[str]:
 
 def _image_hint(*, sees: bool) -> str:
     if sees:
-        return "  An image; view_image shows it again later."
+        return "  An image. If you do not see it here, view_image shows it."
     return "  An image; you cannot see it, but tools can work with the file."
 
 

@@ -20,6 +20,7 @@ from agent.uploads.conversion import TOO_SLOW, Converter
 from agent.uploads.incoming import Incoming
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
 from agent.uploads.shelf import Conversion, Entry, Shelf
+from agent.uploads.view import Views
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class UploadService:
         converts: Says whether documents are to be turned into text, asked anew for each request.
         converter: Does that.
         limits: What one request may bring.
+
+    Attributes:
+        views: What the model is told of them.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class UploadService:
         self._converts = converts
         self._converter = converter or Converter()
         self.limits = limits or UploadLimits()
+        self.views = Views(folders)
         self._changing = threading.Lock()  # held by worker threads, for moments
 
     async def accept(self, thread_id: str, files: AsyncIterable[Incoming]) -> Accepted:

@@ -16,8 +16,8 @@ from agent.state import (
     merge_viewed_images,
 )
 
-PNG = ViewedImage(base64="eA==", mime_type="image/png")
-JPG = ViewedImage(base64="eQ==", mime_type="image/jpeg")
+PNG = ViewedImage(mime_type="image/png", size=1)
+JPG = ViewedImage(mime_type="image/jpeg", size=2)
 STEP = Todo(content="look", status="pending")
 
 

@@ -1,0 +1,166 @@
+"""Tells the model of the files that came with messages, and shows it the images among the newest."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.to_thread
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain_core.messages import AnyMessage, HumanMessage
+from langgraph.config import get_config
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.options import thread_id_of
+from agent.paths import UPLOADS
+from agent.state import ThreadState, UploadedFile
+from agent.uploads.block import block_of
+from agent.uploads.names import suffix_of
+from agent.uploads.view import Named, View, Views, named_in
+
+Block = dict[str, Any]
+
+
+class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Puts an `<uploaded_files>` block before the text of each message that files came with.
+
+    The history itself keeps what people wrote: the blocks are made anew for each request, always the same for the
+    same files. The newest message also gets a list of the files from before, when files came with it or when there
+    are some of which nobody told the model. `uploaded_files` becomes the list of this turn's files.
+
+    Args:
+        views: Looks at the threads' uploads.
+        sees: Whether the model takes images; those of the newest message are then shown to it.
+    """
+
+    def __init__(self, views: Views, *, sees: bool) -> None:
+        super().__init__()
+        self._views = views
+        self._sees = sees
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        messages, update = self._told(request, _thread_of(request))
+        return ExtendedModelResponse(handler(request.override(messages=messages)), update)
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        thread_id = _thread_of(request)
+        messages, update = await anyio.to_thread.run_sync(self._told, request, thread_id)
+        return ExtendedModelResponse(await handler(request.override(messages=messages)), update)
+
+    def _told(
+        self, request: ModelRequest[Any], thread_id: str
+    ) -> tuple[list[AnyMessage], Command[Any] | None]:
+        """Return the messages with their blocks, and what changes in the state. Blocking."""
+        told = _Telling(self._views.of(thread_id), request.messages, sees=self._sees)
+        files = told.newest_files()
+        if files == (request.state.get("uploaded_files") or []):
+            return told.messages(), None
+        return told.messages(), Command(update={"uploaded_files": files})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """A message with the files that came with it and are there."""
+
+    files: Sequence[Named]
+    is_newest: bool
+
+
+class _Telling:
+    """One request's messages, as they are told."""
+
+    def __init__(self, view: View, messages: Sequence[AnyMessage], *, sees: bool) -> None:
+        self._view = view
+        self._messages = messages
+        self._sees = sees
+        people = [i for i, message in enumerate(messages) if is_from_a_person(message)]
+        self._named = {
+            i: _Named(
+                files=view.present(named_in(messages[i].additional_kwargs)),
+                is_newest=i == people[-1],
+            )
+            for i in people
+        }
+
+    def newest_files(self) -> list[UploadedFile]:
+        """Return this turn's files for the state."""
+        return [
+            UploadedFile(
+                filename=file.name,
+                size=file.size,
+                path=f"{UPLOADS}/{file.name}",
+                extension=suffix_of(file.name),
+            )
+            for named in self._named.values()
+            if named.is_newest
+            for file in named.files
+        ]
+
+    def messages(self) -> list[AnyMessage]:
+        """Return the messages, those with files with their blocks; all others are the very same objects."""
+        return [
+            self._with_block(message, self._named[i]) if i in self._named else message
+            for i, message in enumerate(self._messages)
+        ]
+
+    def _with_block(self, message: AnyMessage, named: _Named) -> AnyMessage:
+        block = self._newest_block(named) if named.is_newest else self._block(named)
+        if block is None:
+            return message
+        images = self._view.images(named.files) if self._sees and named.is_newest else []
+        return message.model_copy(update={"content": _content(message.content, block, images)})
+
+    def _block(self, named: _Named) -> str | None:
+        if not named.files:
+            return None
+        return block_of([self._view.told(file) for file in named.files], sees=self._sees)
+
+    def _newest_block(self, named: _Named) -> str | None:
+        known = {file.name for told in self._named.values() for file in told.files}
+        if not named.files and not self._view.unknown(known):
+            return None
+        told = [self._view.told(file) for file in named.files]
+        earlier = self._view.earlier({file.name for file in named.files})
+        return block_of(told, earlier, sees=self._sees)
+
+
+def is_from_a_person(message: AnyMessage) -> bool:
+    """Say whether a person wrote this; the framework's own human messages are hidden or named."""
+    hidden = bool(message.additional_kwargs.get("hide_from_ui"))
+    named = message.name in ("summary", "todo_reminder")
+    return isinstance(message, HumanMessage) and not hidden and not named
+
+
+def _content(
+    content: str | list[str | Block], block: str, images: Sequence[Block]
+) -> str | list[str | Block]:
+    """Put a block before the text of a message and images behind it."""
+    if isinstance(content, str):
+        text = f"{block}\n\n{content}" if content else block
+        return [{"type": "text", "text": text}, *images] if images else text
+    parts = list(content)
+    for i, part in enumerate(parts):
+        if isinstance(part, str):
+            parts[i] = f"{block}\n\n{part}"
+            break
+        if part.get("type") == "text":
+            parts[i] = {**part, "text": f"{block}\n\n{part.get('text', '')}"}
+            break
+    else:
+        parts.insert(0, {"type": "text", "text": block})
+    return [*parts, *images]
+
+
+def _thread_of(request: ModelRequest[Any]) -> str:
+    return thread_id_of(request.runtime.context, get_config())

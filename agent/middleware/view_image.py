@@ -1,0 +1,133 @@
+"""Shows the model the images that it asked to see."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+import anyio.to_thread
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.config import get_config
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.errors import AgentError
+from agent.folders import Folders, ThreadFolders
+from agent.middleware.uploads import is_from_a_person
+from agent.options import thread_id_of
+from agent.state import ThreadState, ViewedImage
+from agent.tools.images import MAX_IMAGE_BYTES, NAME, look_at
+from agent.uploads.images import image_block
+
+MAX_IMAGES = 8
+"""Most images of one request; the last ones asked for count."""
+
+INTRO = "Here are the images you've viewed:"
+
+_CLEARED: Command[Any] = Command(update={"viewed_images": {}})
+
+
+class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Puts the images of the turn into each request, behind the results of the newest view_image calls.
+
+    The state keeps their paths only, and only until the turn is over: the images are read anew for each request,
+    so that neither checkpoints nor streams carry megabytes.
+    """
+
+    def __init__(self, folders: Folders) -> None:
+        super().__init__()
+        self._folders = folders
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        viewed, place = _viewed(request), place_of(request.messages)
+        if viewed and place is not None:
+            request = _with_message(request, place, shown(self._thread(request), viewed))
+        response = handler(request)
+        return ExtendedModelResponse(response, _change(viewed, place, response))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        viewed, place = _viewed(request), place_of(request.messages)
+        if viewed and place is not None:
+            thread = self._thread(request)
+            message = await anyio.to_thread.run_sync(shown, thread, viewed)
+            request = _with_message(request, place, message)
+        response = await handler(request)
+        return ExtendedModelResponse(response, _change(viewed, place, response))
+
+    def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
+        return self._folders.of(thread_id_of(request.runtime.context, get_config()))
+
+
+def place_of(messages: Sequence[AnyMessage]) -> int | None:
+    """Return where the images of the turn belong: right behind the results of its newest view_image calls.
+
+    None when the turn has no such calls, or when a call beside them has no result yet.
+    """
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if is_from_a_person(message):
+            return None
+        if isinstance(message, AIMessage) and any(c["name"] == NAME for c in message.tool_calls):
+            return _behind_results(messages, position, message)
+    return None
+
+
+def shown(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMessage:
+    """Return the message that shows images; one that cannot be read any more is told of. Blocking."""
+    content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
+    left = MAX_IMAGE_BYTES
+    for path in list(viewed)[-MAX_IMAGES:]:
+        try:
+            image = look_at(thread, path, with_data=True)
+        except AgentError as error:
+            content.append({"type": "text", "text": f"\n- {path}: {error.user_message}"})
+            continue
+        left -= image.size
+        if left < 0:
+            note = "left out, the images are too large together"
+            content.append({"type": "text", "text": f"\n- {path}: {note}"})
+            continue
+        content.append({"type": "text", "text": f"\n- **{path}** ({image.mime})"})
+        content.append(image_block(image.data, image.mime))
+    return HumanMessage(content, additional_kwargs={"hide_from_ui": True})
+
+
+def _behind_results(messages: Sequence[AnyMessage], position: int, caller: AIMessage) -> int | None:
+    open_calls = {call["id"] for call in caller.tool_calls}
+    position += 1
+    while position < len(messages):
+        message = messages[position]
+        if not isinstance(message, ToolMessage):
+            break
+        open_calls.discard(message.tool_call_id)
+        position += 1
+    return None if open_calls else position
+
+
+def _viewed(request: ModelRequest[Any]) -> dict[str, ViewedImage]:
+    return cast("dict[str, ViewedImage]", request.state.get("viewed_images") or {})
+
+
+def _with_message(
+    request: ModelRequest[Any], place: int, message: HumanMessage
+) -> ModelRequest[Any]:
+    messages = [*request.messages[:place], message, *request.messages[place:]]
+    return request.override(messages=messages)
+
+
+def _change(
+    viewed: Mapping[str, ViewedImage], place: int | None, response: ModelResponse[Any]
+) -> Command[Any] | None:
+    """Return what clears the images: the turn is over, or they are left from one that was stopped."""
+    goes_on = any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
+    return _CLEARED if viewed and (place is None or not goes_on) else None
