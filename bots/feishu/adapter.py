@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskStatus
@@ -11,6 +12,7 @@ from typing_extensions import override
 from bots.config import FeishuConfig
 from bots.feishu.api import Api, Bot
 from bots.feishu.capabilities import FEISHU
+from bots.feishu.downloads import Downloads as FileDownloads
 from bots.feishu.errors import FeishuError
 from bots.feishu.files import Uploads
 from bots.feishu.format import fits
@@ -23,11 +25,12 @@ from bots.feishu.sdk import FrameCodec
 from bots.feishu.timings import Backoff, Timings
 from bots.feishu.vitals import Vitals
 from bots.text.split import split
-from bus.messages import MessageId, Place
+from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
     Capabilities,
     CommandInfo,
+    Downloads,
     Health,
     Intake,
     Now,
@@ -37,7 +40,7 @@ from bus.ports import (
 )
 
 
-class FeishuAdapter(Adapter, Patches, Signs):
+class FeishuAdapter(Adapter, Downloads, Patches, Signs):
     """A Feishu or Lark app over the long connection."""
 
     def __init__(
@@ -58,6 +61,7 @@ class FeishuAdapter(Adapter, Patches, Signs):
         self._rest = Rest(self._app, self._timings)
         self._api = Api(self._rest)
         self._outbound = Outbound(self._api, Uploads(self._api, limit_s=self._timings.upload_s))
+        self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
         self._codec = FrameCodec()
         self._vitals = Vitals(now)
 
@@ -105,6 +109,14 @@ class FeishuAdapter(Adapter, Patches, Signs):
     @override
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         return await self._outbound.send_file(place, file, key=key)
+
+    @override
+    @asynccontextmanager
+    async def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self._downloads.open(attachment, max_bytes=max_bytes) as chunks:
+            yield chunks
 
     @override
     async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:

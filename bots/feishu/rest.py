@@ -4,7 +4,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
@@ -139,7 +139,7 @@ class Rest:
             token = await self._tenant_token(client)
             answer = await self._send(client, request, token)
             if answer.code in TOKEN_CODES:
-                self._forget(token)
+                self.forget(token)
                 answer = await self._send(client, request, await self._tenant_token(client))
         if not answer.ok:
             raise delivery_error(answer)
@@ -154,6 +154,33 @@ class Rest:
         request = _Request("POST", path, {}, json_body(value), self._timings.call_s)
         async with self._connections() as client:
             return await self._send(client, request, "")
+
+    @asynccontextmanager
+    async def streamed(
+        self, path: str, *, silence_s: float
+    ) -> AsyncIterator[tuple[str, httpx.Response]]:
+        """GET with the tenant token; yield the token and the answer, whatever it says, its body unread.
+
+        Raises:
+            FeishuError: there was no answer, or no token.
+        """
+        async with self._connections() as client, AsyncExitStack() as stack:
+            token = await self._tenant_token(client)
+            headers = {"authorization": f"Bearer {token}"}
+            timeout = httpx.Timeout(silence_s, connect=min(5.0, self._timings.call_s))
+            request = client.stream("GET", path, headers=headers, timeout=timeout)
+            try:
+                response = await stack.enter_async_context(request)
+            except httpx.HTTPError as error:
+                found = delivery_error(error)
+                found.ambiguous = False  # asking changes nothing
+                raise found from error
+            yield token, response
+
+    def forget(self, token: str) -> None:
+        """Drop a token that was not taken, unless somebody renewed it meanwhile."""
+        if self._token == token:
+            self._token = ""
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -210,11 +237,6 @@ class Rest:
         life_s = float(life_s) if isinstance(life_s, int | float) else 0.0
         self._token = token
         self._renew_at = self._clock() + life_s - min(_RENEW_S, life_s / 4)
-
-    def _forget(self, token: str) -> None:
-        """Drop `token` unless somebody renewed it meanwhile."""
-        if self._token == token:
-            self._token = ""
 
     async def _send(self, client: httpx.AsyncClient, request: "_Request", token: str) -> Answer:
         headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -151,11 +151,32 @@ class FakeFeishu:
         return await self.message("text", {"text": text}, chat=chat, user=user, **extra)
 
     async def file(
-        self, name: str, *, chat: str = "oc_dm_ou_alice", user: str = "ou_alice"
+        self,
+        name: str,
+        data: bytes = b"content",
+        *,
+        mime: str = "application/octet-stream",
+        user: str = "ou_alice",
     ) -> Message:
         """Send a file in private."""
-        content = {"file_key": self.world.next_id("file_v3_"), "file_name": name}
-        return await self.message("file", content, chat=chat, user=user, private=True)
+        key = self.world.next_id("file_v3_")
+        return await self._resource(
+            "file", {"file_key": key, "file_name": name}, key, (mime, data), user
+        )
+
+    async def picture(
+        self, data: bytes, *, mime: str = "image/png", user: str = "ou_alice"
+    ) -> Message:
+        """Send a picture in private."""
+        key = self.world.next_id("img_v3_")
+        return await self._resource("image", {"image_key": key}, key, (mime, data), user)
+
+    async def _resource(
+        self, kind: str, content: dict[str, Any], key: str, data: tuple[str, bytes], user: str
+    ) -> Message:
+        # Known before the event goes out: the bot may ask for it at once.
+        self.world.resources[key] = (kind, *data)
+        return await self.message(kind, content, chat=f"oc_dm_{user}", user=user, private=True)
 
     async def message(
         self,

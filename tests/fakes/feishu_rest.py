@@ -14,12 +14,13 @@ from tests.fakes import feishu_cards
 from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Message, World
 
 Body = dict[str, Any]
-Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any]]]
+Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any] | web.Response]]
 
 CARD_BYTES = 30 * 1024
 TEXT_BYTES = 150 * 1024
 IMAGE_BYTES = 10 * 1024 * 1024
 FILE_BYTES = 30 * 1024 * 1024
+RESOURCE_BYTES = 100 * 1024 * 1024
 PATCHES_PER_S = 5
 UUID_LIFE_S = 3600.0
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
@@ -67,6 +68,7 @@ class RestApi:
                 "reaction.delete",
                 self._unreact,
             ),
+            ("GET", f"{_IM}/messages/{{id}}/resources/{{key}}", "resource", self._resource),
             ("POST", f"{_IM}/images", "image.create", self._image),
             ("POST", f"{_IM}/files", "file.create", self._file),
         ]
@@ -102,8 +104,11 @@ class RestApi:
                     return web.json_response(wrong, status=failure.status, headers=failure.headers)
             try:
                 self._check_app(op, request)
-                response = web.json_response(
-                    {"code": 0, "msg": "success"} | await handler(request, body)
+                found = await handler(request, body)
+                response = (
+                    found
+                    if isinstance(found, web.Response)
+                    else web.json_response({"code": 0, "msg": "success"} | found)
                 )
             except Refused as error:
                 wrong = {"code": error.code, "msg": error.msg}
@@ -258,6 +263,21 @@ class RestApi:
         if message.reactions.pop(request.match_info["reaction"], None) is None:
             raise Refused(231007, "The reaction does not exist.")
         return {"data": {}}
+
+    async def _resource(self, request: web.Request, body: Body) -> web.Response:
+        """Give a file that somebody sent."""
+        message, key = request.match_info["id"], request.match_info["key"]
+        if request.query.get("type") not in {"image", "file"}:
+            self._bad("resource", f"query {dict(request.query)}")
+        found, said = self._world.resources.get(key), self._world.messages.get(message)
+        if found is None or said is None or key not in json.dumps(said.content):
+            raise Refused(234003, "File not in msg.")
+        kind, mime, content = found
+        if kind != request.query["type"]:
+            raise Refused(234001, "Invalid request param.")
+        if len(content) > RESOURCE_BYTES:
+            raise Refused(234037, "Downloaded file size exceeds limit.")
+        return web.Response(body=content, content_type=mime)
 
     async def _image(self, request: web.Request, body: Body) -> dict[str, Any]:
         self._arguments("image.create", body, {"image_type": str, "image": bytes})

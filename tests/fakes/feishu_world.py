@@ -116,6 +116,7 @@ class World:
         self.failures: list[Failure] = []
         self.violations: list[str] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
+        self.resources: dict[str, tuple[str, str, bytes]] = {}
         self.chats: set[str] = set()
         self.left: set[str] = set()
         self._numbers = count(1)

@@ -1,0 +1,113 @@
+"""Files from Feishu: a message's resource, streamed with the tenant token."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+
+from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
+from bots.feishu.rest import Rest
+from bus.messages import Attachment
+
+_CHUNK_BYTES: Final = 64 * 1024
+
+
+class Downloads:
+    """Fetches the files of messages.
+
+    Args:
+        rest: Calls to the platform.
+        silence_s: How long nothing may arrive.
+    """
+
+    def __init__(self, rest: Rest, *, silence_s: float) -> None:
+        self._rest = rest
+        self._silence_s = silence_s
+
+    @asynccontextmanager
+    async def open(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Stream a file's bytes, at most `max_bytes`. The platform gives none above 100 MB.
+
+        Raises:
+            FeishuError: it is not there, too large, or the connection broke.
+        """
+        path = f"/open-apis/im/v1/{attachment.ref}"
+        for is_last in (False, True):
+            async with self._rest.streamed(path, silence_s=self._silence_s) as (token, response):
+                # In pieces as long as a refusal can be: then the first one is all of it.
+                chunks = response.aiter_bytes(_CHUNK_BYTES)
+                head, refusal = await _judged(response, chunks)
+                if refusal is None:
+                    _require_size(response, max_bytes)
+                    yield _file(head, chunks, max_bytes)
+                    return
+                if refusal.code not in TOKEN_CODES or is_last:
+                    raise _harmless(delivery_error(refusal))
+                self._rest.forget(token)
+
+
+async def _judged(
+    response: httpx.Response, chunks: AsyncIterator[bytes]
+) -> tuple[bytes, Answer | None]:
+    """Return what was read already, and the refusal if the answer is one."""
+    is_json = response.headers.get("content-type", "").startswith("application/json")
+    is_refused = response.status_code >= httpx.codes.BAD_REQUEST
+    if not is_refused and (not is_json or "content-disposition" in response.headers):
+        return b"", None
+    head = await _next(chunks) or b""
+    body = _json_object(head)
+    code = body.get("code")
+    if not is_refused and (not isinstance(code, int) or code == 0):
+        return head, None  # a JSON file
+    return b"", Answer(
+        status=response.status_code,
+        code=code if isinstance(code, int) else None,
+        msg=str(body.get("msg") or ""),
+        headers=response.headers,
+    )
+
+
+async def _file(head: bytes, chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    received, chunk = 0, head or await _next(chunks)
+    while chunk:
+        received += len(chunk)
+        if received > max_bytes:
+            raise _too_large(max_bytes)
+        yield chunk
+        chunk = await _next(chunks)
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next piece, or None at the end. Raises FeishuError."""
+    try:
+        return await anext(chunks, None)
+    except httpx.HTTPError as error:
+        raise _harmless(delivery_error(error)) from error
+
+
+def _require_size(response: httpx.Response, max_bytes: int) -> None:
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> FeishuError:
+    return FeishuError(f"it is larger than {max_bytes // 1_000_000} MB")
+
+
+def _harmless(error: FeishuError) -> FeishuError:
+    """Asking for a file changes nothing: what is uncertain can simply be asked again."""
+    error.ambiguous = False
+    return error
+
+
+def _json_object(data: bytes) -> Mapping[str, Any]:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
