@@ -37,6 +37,9 @@ ATTEMPTS = 3
 CHUNK_BYTES = 256 * 1024
 
 
+_PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
     """What became of a message's files.
@@ -122,7 +125,9 @@ class Uploads:
     async def _hand_over(
         self, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
-        form = _Form(name_for(file), file.mime, copy)
+        async with await anyio.open_file(copy, "rb") as opened:
+            head = await opened.read(16)
+        form = _Form(name_for(file, head), file.mime, copy)
         try:
             answer = await self._gateway.post(
                 f"threads/{thread_id}/uploads",
@@ -161,22 +166,33 @@ class _Form:
         yield f"\r\n--{self._boundary}--\r\n".encode()
 
 
-def name_for(file: Attachment) -> str:
-    """Return the name under which a file is kept.
+def name_for(file: Attachment, head: bytes = b"") -> str:
+    r"""Return the name under which a file is kept.
 
     A document sent again replaces the former one. Pictures and recordings come with the same few names again
     and again: each keeps its own, made of what the platform calls it, so that a repeated upload changes nothing.
+    A picture's suffix is that of its first bytes (`head`), for some platforms do not tell what it is.
 
     >>> name_for(Attachment(name="report.pdf", ref="r"))
     'report.pdf'
     >>> name_for(Attachment(name="image.png", kind="image", ref="r"))
     'image-cff111b5.png'
+    >>> name_for(Attachment(name="image.png", kind="image", ref="r"), b"\xff\xd8\xff\xe0")
+    'image-cff111b5.jpg'
     """
     flat = PurePath(file.name.replace("\\", "_").replace("/", "_") or "file")
     if file.kind == "file":
         return str(flat)
     mark = hashlib.sha256(f"parley:{file.ref}".encode()).hexdigest()[:8]
-    return f"{flat.stem}-{mark}{flat.suffix}"
+    suffix = _suffix_of(head) if file.kind == "image" else ""
+    return f"{flat.stem}-{mark}{suffix or flat.suffix}"
+
+
+def _suffix_of(head: bytes) -> str:
+    for magic, suffix in _PICTURES.items():
+        if head.startswith(magic):
+            return suffix
+    return ".webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""
 
 
 async def _fetch(adapter: Downloads, file: Attachment, copy: Path) -> None:
