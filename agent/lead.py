@@ -21,6 +21,7 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
+from agent.acp.tool import acp_tools
 from agent.config import AgentConfig, ModelConfig
 from agent.delegation import Delegation, Principal
 from agent.guardrails.choice import build_provider
@@ -31,6 +32,7 @@ from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import guardrail_link
 from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.steering import Steering
 from agent.middleware.subagent_limit import MOST_AT_ONCE, SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
@@ -48,6 +50,7 @@ from agent.tools.answers import Limits
 from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
 from agent.tools.images import view_image_tool
 from agent.tools.setup import setup_agent_tool
+from agent.tools.shell import BASH, ShellLimits
 
 logger = logging.getLogger(__name__)
 
@@ -157,11 +160,12 @@ class LeadAgents:
                 wanted.options,
                 kinds=delegation.kinds if delegation else (),
                 further=wanted.persona.sections,
+                has_bash=any(tool.name == BASH for tool in tools),
             ),
             middleware=chain(
                 *await self._middleware(edition),
                 *self._file_links(edition, wanted.options),
-                *self._steering(edition, wanted.options),
+                *self._steering(edition, wanted.options, model),
                 SubagentLimitMiddleware(at_once) if at_once else None,
             ),
             state_schema=ThreadState,
@@ -182,6 +186,7 @@ class LeadAgents:
             thinking_enabled=options.thinking_enabled and entry.supports_thinking,
             reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
             is_bootstrap=options.is_bootstrap,
+            is_plan_mode=options.is_plan_mode,
             **self._delegating(options),
         )
 
@@ -228,22 +233,38 @@ class LeadAgents:
             reading=sandbox.read_file_output_max_chars,
             write_bytes=sandbox.write_file_max_bytes,
         )
+        shell = ShellLimits(
+            timeout_s=sandbox.bash_command_timeout, output_chars=sandbox.bash_output_max_chars
+        )
         return wanted.persona.permitted(
             [
                 *wanted.persona.configured(edition.config.tools, edition.tools),
-                *built_in_tools(self.systems.sandboxes, limits),
-                *([view_image_tool(self.systems.folders)] if _sees(edition, wanted.options) else ()),
+                *built_in_tools(self.systems.sandboxes, limits, shell),
+                *(
+                    [view_image_tool(self.systems.folders)]
+                    if _sees(edition, wanted.options)
+                    else ()
+                ),
                 *([setup_agent_tool(self.systems.agents)] if wanted.options.is_bootstrap else ()),
                 *wanted.mcp.tools,
+                *acp_tools(edition.config.acp_agents, self.systems.folders),
             ]
         )
 
-    def _steering(self, edition: _Edition, options: RunOptions) -> list[Middleware | None]:
+    def _steering(
+        self, edition: _Edition, options: RunOptions, model: BaseChatModel
+    ) -> list[Middleware | None]:
         systems = self.systems
         steering = Steering(
             models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
         )
-        return steering.links(edition.config, options.model_name or "")
+        return steering.links_of_lead(
+            edition.config,
+            options.model_name or "",
+            model,
+            is_plan_mode=options.is_plan_mode,
+            before_summarization=[systems.memory.before_summarization],
+        )
 
     def _file_links(self, edition: _Edition, options: RunOptions) -> list[Middleware | None]:
         sees = _sees(edition, options)
@@ -258,6 +279,7 @@ class LeadAgents:
         title_model = await self.systems.models.get(title.model_name) if title.model_name else None
         return [
             ThreadDataMiddleware(self.systems.folders),
+            SandboxMiddleware(self.systems.sandboxes),
             DanglingToolCallMiddleware(),
             guardrail_link(config.guardrails, edition.guardrail),
             ToolErrorMiddleware(),

@@ -15,10 +15,13 @@ from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
+from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.sanitising import SanitisingMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
+from agent.middleware.summarization import SummarizationMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
+from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
@@ -31,9 +34,12 @@ ORDER: tuple[type[Middleware], ...] = (
     SanitisingMiddleware,
     ThreadDataMiddleware,
     UploadsMiddleware,
+    SandboxMiddleware,
     DanglingToolCallMiddleware,
     GuardrailMiddleware,
     ToolErrorMiddleware,
+    SummarizationMiddleware,
+    TodoListMiddleware,
     TitleMiddleware,
     MemoryMiddleware,
     ViewImageMiddleware,

@@ -1,6 +1,9 @@
 """Builds the links that steer the calls of model and tools, for the lead agent and for subagents."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from langchain_core.language_models import BaseChatModel
 
 from agent.config import AgentConfig
 from agent.middleware import Middleware
@@ -8,6 +11,8 @@ from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sanitising import SanitisingMiddleware
+from agent.middleware.summarization import Hook, SummarizationMiddleware
+from agent.middleware.todo_list import TodoListMiddleware
 from agent.models.breakers import Breakers
 from agent.models.side import ModelSource
 from agent.sandbox.protocol import Sandboxes
@@ -26,6 +31,42 @@ class Steering:
     models: ModelSource
     breakers: Breakers
     sandboxes: Sandboxes
+
+    def links_of_lead(
+        self,
+        config: AgentConfig,
+        model_name: str,
+        model: BaseChatModel,
+        *,
+        is_plan_mode: bool,
+        before_summarization: Sequence[Hook] = (),
+    ) -> list[Middleware | None]:
+        """Return the links of an agent whose thread goes on for long: `links`, summaries, and the plan.
+
+        Args:
+            config: The configuration.
+            model_name: The entry of `models` that the agent uses.
+            model: That model.
+            is_plan_mode: Whether it keeps a to-do list.
+            before_summarization: Who wants to know what is about to be left out.
+
+        Raises:
+            ModelUnusable: Summaries are configured by fractions of a model of unknown size.
+        """
+        summaries = config.summarization
+        return [
+            *self.links(config, model_name),
+            SummarizationMiddleware(
+                summaries,
+                model=model,
+                models=self.models,
+                skills=config.skills.container_path,
+                before_summarization=before_summarization,
+            )
+            if summaries.enabled
+            else None,
+            TodoListMiddleware() if is_plan_mode else None,
+        ]
 
     def links(self, config: AgentConfig, model_name: str) -> list[Middleware | None]:
         """Return the links that every agent has around its calls.

@@ -21,8 +21,12 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "common", "misc", "service
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
     "agent/memory/learner.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
+    "agent/mcp/adapter.py": "a call of an MCP tool: a server may fail in any way; the model is told",
+    "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
+    "agent/mcp/session.py": "a connection to an MCP server: whatever ends it is told to those who use it",
     "agent/middleware/guardrails.py": "a guardrail's decision: one that fails must not be a way round it",
     "agent/middleware/llm_retry.py": "a model's call: what a provider raises is told apart, the rest goes on",
+    "agent/middleware/summarization.py": "a summary, and those told of it: the run goes on without",
     "agent/middleware/title.py": "a title: never worth a run",
     "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
     "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
@@ -41,6 +45,8 @@ BROAD_EXCEPTS = {
 }
 
 LAZY_IMPORTS = {
+    "agent/mcp/tools.py": "the MCP SDK is imported with the first server that is configured",
+    "agent/acp/tool.py": "the protocol's package takes half a second; it is imported with the first call",
     "agent/uploads/worker.py": "the converter is imported after its process has limited itself",
     "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",
     "bots/registry.py": "a platform's SDK is imported only when the platform is configured",

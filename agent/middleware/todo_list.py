@@ -1,0 +1,195 @@
+"""Keeps the plan of a turn in plan mode: write_todos, and reminders of what is still open."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import TodoListMiddleware as Planner
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from typing_extensions import override
+
+from agent.middleware.shortening import NAME as SUMMARY
+from agent.middleware.shortening import is_person
+from agent.models.failures import is_fallback
+from agent.state import ThreadState, Todo
+
+TOOL = "write_todos"
+REMINDER = "todo_reminder"
+MOST_REMINDERS = 2
+"""How often one turn is sent back to its open steps; a model that stops all the same has its reasons."""
+
+PROMPT = """\
+<todo_list>
+For work that takes three steps or more, keep a list with write_todos; for less, just do the work.
+- Give the whole list each time: every call replaces it. Call the tool once per message.
+- Exactly one step is in_progress while you work; mark it completed as soon as it is done, before you begin the next.
+- Add steps that turn up, remove those that are no longer needed. A step that failed is not completed.
+- The list is for you. When all is done, give the user the result itself in a message without tool calls.
+</todo_list>"""
+
+DESCRIPTION = (
+    "Write the list of steps for work that takes three or more. Each step has `content` and a `status`: pending, "
+    "in_progress or completed. The list given replaces the old one."
+)
+
+PARALLEL = (
+    "Error: write_todos was called more than once in one message, so none of the lists was taken. "
+    "Call it once, with the whole list."
+)
+
+_TOOL_REASONS = frozenset({"tool_calls", "tool_use", "function_call"})
+
+Request = ModelRequest[Any]
+Response = ModelResponse[Any]
+
+
+class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Offers LangChain's write_todos with words of our own, without the node that its middleware would be.
+
+    Its check for parallel calls is done here, on the answer itself. A final answer that comes while steps are open
+    is followed by a reminder, in the request alone, and another call; the answer stays in the thread. A list whose
+    last write_todos was summed up is shown again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools = list(Planner(tool_description=DESCRIPTION).tools)
+
+    @override
+    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
+        asked, left = _planned(request), _reminders_left(request)
+        response = _checked(handler(asked))
+        said: list[BaseMessage] = []
+        while left and _stops_early(request, response):
+            said += response.result
+            left -= 1
+            response = _checked(handler(_reminded(asked, said, _open_steps(request))))
+        return _after(said, response)
+
+    @override
+    async def awrap_model_call(
+        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        asked, left = _planned(request), _reminders_left(request)
+        response = _checked(await handler(asked))
+        said: list[BaseMessage] = []
+        while left and _stops_early(request, response):
+            said += response.result
+            left -= 1
+            response = _checked(await handler(_reminded(asked, said, _open_steps(request))))
+        return _after(said, response)
+
+
+def _planned(request: Request) -> Request:
+    """Return the request with the rules, and with the list where the model no longer sees it."""
+    system = request.system_message
+    told = f"{system.content}\n\n{PROMPT}" if system and isinstance(system.content, str) else PROMPT
+    if system is not None and not isinstance(system.content, str):
+        blocks = [*system.content, {"type": "text", "text": f"\n\n{PROMPT}"}]
+        asked = request.override(system_message=system.model_copy(update={"content": blocks}))
+    else:
+        asked = request.override(system_message=SystemMessage(told))
+    todos = _steps(request)
+    if not todos or _is_in_sight(request.messages):
+        return asked
+    # In front of everything but the summary: never between a call and its result, nor behind the user's words.
+    at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
+    reminder = HumanMessage(
+        f"Your list of steps, as you wrote it last:\n{_listed(todos)}",
+        name=REMINDER,
+        additional_kwargs={"hide_from_ui": True},
+    )
+    return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
+
+
+def _is_in_sight(messages: Sequence[AnyMessage]) -> bool:
+    return any(
+        call["name"] == TOOL
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    )
+
+
+def _checked(response: Response) -> Response:
+    """Answer parallel calls of write_todos with an error each: which list should count?"""
+    calls = [
+        call
+        for message in response.result
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+        if call["name"] == TOOL
+    ]
+    if len(calls) <= 1:
+        return response
+    errors = [
+        ToolMessage(PARALLEL, tool_call_id=call["id"] or "", name=TOOL, status="error")
+        for call in calls
+    ]
+    return ModelResponse(result=[*response.result, *errors])
+
+
+def _stops_early(request: Request, response: Response) -> bool:
+    return bool(_open_steps(request)) and _is_final(response.result)
+
+
+def _is_final(messages: Sequence[BaseMessage]) -> bool:
+    """Return whether these are an answer in words that calls nothing, in whatever form providers have for calls."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, AIMessage) or is_fallback(last) or not last.text.strip():
+        return False
+    extra = last.additional_kwargs
+    return not (
+        last.tool_calls
+        or last.invalid_tool_calls
+        or extra.get("tool_calls")
+        or extra.get("function_call")
+        or last.response_metadata.get("finish_reason") in _TOOL_REASONS
+        or last.response_metadata.get("stop_reason") in _TOOL_REASONS
+    )
+
+
+def _reminders_left(request: Request) -> int:
+    """Return how often this turn may still be sent back: each final answer in it was followed by a reminder."""
+    used = 0
+    for message in reversed(request.state["messages"]):
+        if is_person(message):
+            break
+        used += _is_final([message])
+    return max(0, MOST_REMINDERS - used)
+
+
+def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:
+    reminder = HumanMessage(
+        f"These steps of your list are still open:\n{_listed(steps)}\n"
+        "Go on with them. If they are done or no longer needed, write the list anew. Then give the whole answer "
+        "again: only your last message reaches the user.",
+        name=REMINDER,
+        additional_kwargs={"hide_from_ui": True},
+    )
+    messages: Any = [*request.messages, *said, reminder]
+    return request.override(messages=messages)
+
+
+def _open_steps(request: Request) -> list[Todo]:
+    return [todo for todo in _steps(request) if todo["status"] != "completed"]
+
+
+def _steps(request: Request) -> list[Todo]:
+    return cast("list[Todo]", request.state.get("todos") or [])
+
+
+def _listed(todos: Sequence[Todo]) -> str:
+    return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
+
+
+def _after(said: Sequence[BaseMessage], response: Response) -> Response:
+    return ModelResponse(result=[*said, *response.result]) if said else response
