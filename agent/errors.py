@@ -38,6 +38,7 @@ AgentError
 │   ├── UploadRefused     the name, or what stands in its place, cannot be written to
 │   ├── UploadNotFound    there is no uploaded file of this name
 │   └── ConversionFailed  a document has no text version; the text says why
+├── SandboxUnusable    the sandbox that is configured does not work on this machine
 └── SandboxError       something that the sandbox cannot do
     ├── CommandsOff    commands are not run here
     ├── PathRefused    the path is not one that the agent may use like this
@@ -157,8 +158,12 @@ class ForeignAgentError(AgentError):
     """The other agent cannot be asked."""
 
 
+class SandboxUnusable(AgentError):
+    """The sandbox that is configured does not work on this machine."""
+
+
 class SandboxError(AgentError):
-    """The file operation cannot be done."""
+    """The sandbox cannot do this."""
 
 
 class CommandsOff(SandboxError):

@@ -22,6 +22,12 @@ Nobody sees these folders. To hand over a file, write it below {OUTPUTS} and cal
 never give a path or a link to it instead. Write long files in parts, the later ones with append.
 </files>"""
 
+_BASH = """\
+<shell>
+bash runs commands in these folders, by the same paths. Count on no network in it, and on nothing but what is \
+installed. Read and change files with the file tools; use bash to compute, convert and try things out.
+</shell>"""
+
 _CLARIFY = """\
 <clarification>
 When something you need is missing, when a request can mean different things, or before an action that cannot be \
@@ -60,7 +66,11 @@ def subagent_prompt(role: str, *sections: str) -> str:
 
 
 def system_prompt(
-    options: RunOptions, *, kinds: Iterable[str] = (), further: Iterable[str] = ()
+    options: RunOptions,
+    *,
+    kinds: Iterable[str] = (),
+    further: Iterable[str] = (),
+    has_bash: bool = False,
 ) -> str:
     """Return the system prompt of a run. The same options give the same text, so that providers can cache it.
 
@@ -68,11 +78,12 @@ def system_prompt(
         options: The run's options.
         kinds: The kinds of subagents on offer, where the options allow to delegate.
         further: Sections about this agent in particular: soul, people, skills.
+        has_bash: Whether it can run commands.
     """
-    sections = [_ROLE, _FILES, _CLARIFY, _TRUST]
+    sections = [_ROLE, _FILES, *([_BASH] if has_bash else ()), _CLARIFY, _TRUST]
     if options.subagent_enabled:
         at_once = options.max_concurrent_subagents
-        sections.insert(3, _DELEGATION.format(kinds=", ".join(kinds), at_once=at_once))
+        sections.insert(-1, _DELEGATION.format(kinds=", ".join(kinds), at_once=at_once))
     sections += further
     if options.is_bootstrap:
         sections.append(_BOOTSTRAP)

@@ -19,13 +19,21 @@ class SandboxConfig(Section):
     """Where the agent's files are and its commands run.
 
     Attributes:
-        use: `auto`, `local`, or `module:Class`.
-        allow_host_bash: Whether `bash` may run without confinement on this machine.
+        use: `auto`, `bubblewrap`, `local`, `docker`, or `module:Class`.
+        allow_host_bash: Whether `bash` may run without confinement on this machine, where it is `local`.
         mounts: Further folders that the agent sees.
         environment: Variables of its commands.
         ls_output_max_chars: Longest answer of ls, glob and grep; 0 = no limit.
         read_file_output_max_chars: Longest answer of read_file; 0 = no limit.
         write_file_max_bytes: Largest content of one write_file without append; 0 = no limit.
+        bash_command_timeout: How long one command may take, seconds.
+        bash_output_max_chars: Longest answer of bash; 0 = no limit.
+        memory_mb: Memory of one command, all its processes together; MiB.
+        cpu_seconds: Processor time of one process of a command.
+        max_processes: Processes and threads of one command at once.
+        max_file_mb: Largest file that a command may write; MiB.
+        disk_quota_mb: What one thread's files may take; MiB.
+        min_free_disk_mb: What stays free on the disk: commands write nothing below it; MiB.
     """
 
     passes_extra_keys: ClassVar[bool] = True
@@ -37,3 +45,11 @@ class SandboxConfig(Section):
     ls_output_max_chars: int = Field(default=20_000, ge=0)
     read_file_output_max_chars: int = Field(default=50_000, ge=0)
     write_file_max_bytes: int = Field(default=80_000, ge=0)
+    bash_command_timeout: float = Field(default=600.0, gt=0, le=86_400)
+    bash_output_max_chars: int = Field(default=20_000, ge=0)
+    memory_mb: int = Field(default=1024, ge=64)
+    cpu_seconds: int = Field(default=300, ge=1)
+    max_processes: int = Field(default=128, ge=8)
+    max_file_mb: int = Field(default=200, ge=1)
+    disk_quota_mb: int = Field(default=2048, ge=1)
+    min_free_disk_mb: int = Field(default=512, ge=0)

@@ -187,6 +187,7 @@ class LocalSandboxes(Sandboxes):
         shared: What all threads see besides.
         host_bash: Whether commands may run on this machine, unconfined.
         environment: Variables of those commands.
+        fault: Why commands cannot be confined here, where that was tried.
     """
 
     def __init__(
@@ -197,11 +198,20 @@ class LocalSandboxes(Sandboxes):
         shared: Shared = nothing_shared,
         host_bash: bool = False,
         environment: StrMapping[str, str] | None = None,
+        fault: str | None = None,
     ) -> None:
         self._tables = Tables(folders, mounts=mounts, shared=shared)
         self._host_bash = host_bash
         self._environment = dict(environment or {})
+        self._fault = fault
         self._locks = PathLocks()
+
+    @property
+    @override
+    def label(self) -> str:
+        shell = "bash unconfined on this machine" if self._host_bash else "no shell"
+        reason = f" ({self._fault})" if self._fault else ""
+        return f"local: the thread's own folders, {shell}{reason}"
 
     @property
     @override

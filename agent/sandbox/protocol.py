@@ -91,6 +91,11 @@ class Sandboxes(Protocol):
     """Where sandboxes come from: one for each thread."""
 
     @property
+    def label(self) -> str:
+        """What people read about it when the service starts, one line."""
+        return type(self).__name__
+
+    @property
     def uses_thread_folders(self) -> bool:
         """Whether the sandbox sees the thread's folders of this machine, so that nothing has to be copied."""
         ...

@@ -13,14 +13,18 @@ from agent.tools.answers import Limits
 from agent.tools.clarify import ask_clarification_tool
 from agent.tools.files import file_tools
 from agent.tools.present import present_files_tool
+from agent.tools.shell import ShellLimits, bash_tool
 
 logger = logging.getLogger(__name__)
 
 
-def built_in_tools(sandboxes: Sandboxes, limits: Limits) -> tuple[BaseTool, ...]:
-    """Build the tools that every agent has."""
+def built_in_tools(
+    sandboxes: Sandboxes, limits: Limits, shell: ShellLimits | None = None
+) -> tuple[BaseTool, ...]:
+    """Build the tools that every agent has; `bash` where the sandboxes run commands."""
     return (
         *file_tools(sandboxes, limits),
+        *([bash_tool(sandboxes, shell or ShellLimits())] if sandboxes.can_execute else ()),
         present_files_tool(sandboxes),
         ask_clarification_tool(),
     )

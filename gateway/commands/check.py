@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.config import AgentConfig
-from agent.errors import Unresolvable
+from agent.errors import AgentError, Unresolvable
+from agent.folders import Folders
 from agent.reflect import resolve
+from agent.sandbox.choice import BUILT_IN, NAMED, build_sandboxes, sandbox_fault
 from bots.config import BotsConfig
 from bots.registry import missing
 from gateway.config import Config, load
@@ -19,7 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; 1 if something cannot work."""
     config = load(arguments.config)
     problems = list(find_problems(config))
-    text = banner.listing(banner.facts(config)) + banner.listing(_channels(config))
+    text = banner.listing(banner.facts(config, _sandbox(config)))
+    text += banner.listing(_channels(config))
     text += "".join(f"  - {hint}\n" for hint in banner.hints(config))
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -35,6 +38,8 @@ def find_problems(config: Config) -> Iterator[str]:
     label = config.source or "(built-in defaults)"
     if fault := folder_fault(config.home):
         yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
+    if fault := sandbox_fault(config.agent.sandbox):
+        yield f"{label}: {fault}"
     for path, use in _classes(config.agent):
         try:
             resolve(use)
@@ -56,13 +61,21 @@ def folder_fault(folder: Path) -> str | None:
     return None
 
 
+def _sandbox(config: Config) -> str:
+    """Return what the configured sandboxes say of themselves; why there are none, where they cannot be built."""
+    try:
+        return build_sandboxes(config.agent.sandbox, Folders(config.home)).label
+    except AgentError as error:
+        return error.user_message
+
+
 def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
     for index, model in enumerate(config.models):
         yield f"models[{index}].use", model.use
     for index, tool in enumerate(config.tools):
         yield f"tools[{index}].use", tool.use
-    if config.sandbox.use not in ("auto", "local"):
-        yield "sandbox.use", config.sandbox.use
+    if config.sandbox.use not in BUILT_IN:
+        yield "sandbox.use", NAMED.get(config.sandbox.use, config.sandbox.use)
 
 
 def _channels(config: Config) -> Iterator[tuple[str, str]]:

@@ -16,25 +16,22 @@ NO_CHANNEL_HINT = (
 )
 
 
-def facts(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of what holds whatever runs."""
+def facts(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of what holds whatever runs.
+
+    Args:
+        config: The configuration.
+        sandbox: The label of the sandboxes that it leads to.
+    """
     source = _short(config.source) if config.source else "none found; built-in defaults"
     yield "config", source
     yield "data", _short(config.home)
     model = config.agent.chat_models[0]
     is_demo = model.use == DEMO_MODEL_CLASS
     yield "model", DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
-    yield "sandbox", sandbox(config)
+    yield "sandbox", sandbox
     if config.bus.langgraph_url:
         yield "runs", f"on {config.bus.langgraph_url}"
-
-
-def sandbox(config: Config) -> str:
-    """Return where the agent's files are and its commands run."""
-    use = config.agent.sandbox.use
-    if use not in ("auto", "local"):
-        return use
-    return "local: the thread's own folders, no shell"
 
 
 def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

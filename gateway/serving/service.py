@@ -88,7 +88,9 @@ async def _chat(app: FastAPI, stop: Stop) -> None:
 def _report(services: Services, port: int, token: AdminToken | None, *, has_chat: bool) -> str:
     config = services.config
     url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
-    text = f"Parley is running at {url}\n" + banner.listing(banner.facts(config))
+    text = f"Parley is running at {url}\n" + banner.listing(
+        banner.facts(config, services.systems.sandboxes.label)
+    )
     text += banner.listing(banner.channel_lines(channel_states(services)))
     text += banner.listing(iter([("logs", str(config.log_file) if has_chat else "here")]))
     if token is None:

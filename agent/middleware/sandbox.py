@@ -1,0 +1,104 @@
+"""Ties a thread to its sandbox: which one it is stands in the state, and it may rest when the turn is over."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import (
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.config import get_config
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.errors import CommandsOff
+from agent.options import thread_id_of
+from agent.sandbox.protocol import Sandboxes
+from agent.state import SandboxState, ThreadState
+from agent.tools.shell import BASH
+
+
+class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Writes `sandbox` with the first model call of a thread, and releases the sandbox after a final answer.
+
+    The sandbox itself is made by the first tool that needs it. A call of `bash` where there is none is answered
+    with what would have to be set.
+    """
+
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        super().__init__()
+        self._sandboxes = sandboxes
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ExtendedModelResponse[Any]:
+        wanted = self._wanted(request)
+        return ExtendedModelResponse(handler(request), _update(request, wanted))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ExtendedModelResponse[Any]:
+        wanted = self._wanted(request)
+        response = await handler(request)
+        if not _calls_tools(response):
+            await self._sandboxes.release(wanted)
+        return ExtendedModelResponse(response, _update(request, wanted))
+
+    @override
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        return self._refused(request) or handler(request)
+
+    @override
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        return self._refused(request) or await handler(request)
+
+    def _wanted(self, request: ModelRequest[Any]) -> str:
+        """Return the id of the thread's sandbox.
+
+        Raises:
+            ThreadIdMissing, ThreadIdInvalid: The run can have none; the model is not called.
+        """
+        thread_id = thread_id_of(request.runtime.context, get_config())
+        return self._sandboxes.sandbox_id(thread_id)
+
+    def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
+        """Answer a call of `bash` where there is none."""
+        if self._sandboxes.can_execute or request.tool_call["name"] != BASH:
+            return None
+        if request.tool is not None:  # a tool of the configuration
+            return None
+        return ToolMessage(
+            content=f"Error: {CommandsOff().user_message}",
+            name=BASH,
+            tool_call_id=request.tool_call["id"] or "missing_tool_call_id",
+            status="error",
+        )
+
+
+def _update(request: ModelRequest[Any], sandbox_id: str) -> Command[Any] | None:
+    wanted = SandboxState(sandbox_id=sandbox_id)
+    if request.state.get("sandbox") == wanted:
+        return None
+    return Command(update={"sandbox": wanted})
+
+
+def _calls_tools(response: ModelResponse[Any]) -> bool:
+    return any(isinstance(message, AIMessage) and message.tool_calls for message in response.result)

@@ -1,0 +1,146 @@
+"""The filter of system calls for confined commands, as a program for the kernel. Pure.
+
+It takes away what ordinary programs never use and what most kernel faults were found in. It adds to the
+namespaces, it does not replace them. Numbers: `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux 6.
+"""
+
+import struct
+from collections.abc import Iterable
+
+_DENIED = {  # x86_64, aarch64
+    # other processes, tracing
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "perf_event_open": (298, 241),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    # namespaces, mounts
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "fanotify_init": (300, 262),
+    # the machine
+    "reboot": (169, 142),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+    # keys of the kernel, which no namespace keeps apart
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    # memory that no limit of a process counts
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+}
+_CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
+
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
+_X32 = 0x40000000  # calls of x86_64's 32-bit form, which have numbers of their own
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
+_FAMILIES = (
+    1,
+    2,
+    10,
+    16,
+)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK: it leads to the machine outside
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put words into a terminal's mouth
+
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_LOAD, _JEQ, _JGE, _JSET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
+
+
+def program(machine: str) -> bytes | None:
+    """Return the filter for a machine (`platform.machine()`), or None where its numbers are not known."""
+    if machine not in _ARCHITECTURES:
+        return None
+    column, architecture = _ARCHITECTURES[machine]
+    denied = [numbers[column] for numbers in _DENIED.values()]
+    lines = [
+        _line(_LOAD, _ARCHITECTURE),
+        *_unless(_JEQ, architecture, _ENOSYS),
+        _line(_LOAD, _NUMBER),
+        *(_when(_JGE, _X32, _ENOSYS) if machine == "x86_64" else ()),
+        # The C library then falls back to clone, whose flags can be looked at.
+        *_when(_JEQ, _CLONE3[column], _ENOSYS),
+        *(line for number in denied if number is not None for line in _when(_JEQ, number, _EPERM)),
+        *_looked_at(_CLONE[column], _FIRST, _when(_JSET, _NEW_NAMESPACES, _EPERM)),
+        *_looked_at(_SOCKET[column], _FIRST, _only(_FAMILIES, _EAFNOSUPPORT)),
+        *_looked_at(
+            _IOCTL[column],
+            _SECOND,
+            [*_when(_JEQ, _TIOCSTI, _EPERM), *_when(_JEQ, _TIOCLINUX, _EPERM)],
+        ),
+        _line(_RETURN, _ALLOW),
+    ]
+    return b"".join(lines)
+
+
+def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    """Return one instruction; jumps count the instructions that are passed over."""
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _when(test: int, value: int, error: int) -> list[bytes]:
+    """Fail the call when the loaded value passes a test."""
+    return [_line(test, value, 0, 1), _line(_RETURN, _ERRNO | error)]
+
+
+def _unless(test: int, value: int, error: int) -> list[bytes]:
+    return [_line(test, value, 1, 0), _line(_RETURN, _ERRNO | error)]
+
+
+def _only(values: Iterable[int], error: int) -> list[bytes]:
+    """Allow the call for some values of what is loaded, fail it for all others."""
+    allowed = [line for value in values for line in _allowing(value)]
+    return [*allowed, _line(_RETURN, _ERRNO | error)]
+
+
+def _allowing(value: int) -> list[bytes]:
+    return [_line(_JEQ, value, 0, 1), _line(_RETURN, _ALLOW)]
+
+
+def _looked_at(number: int, offset: int, tests: list[bytes]) -> list[bytes]:
+    """Apply tests to an argument of one call; the number is loaded again for what follows."""
+    body = [_line(_LOAD, offset), *tests, _line(_LOAD, _NUMBER)]
+    return [_line(_JEQ, number, 0, len(body)), *body]
