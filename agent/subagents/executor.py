@@ -26,10 +26,12 @@ logger = logging.getLogger(__name__)
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_AT_ONCE = 64
-"""Subagents of all runs that work at once; further ones wait, within their deadline. 16 runs with four each."""
+"""Subagents of all runs that work at once: 16 runs with four each."""
 
 STOP_S = 5.0
-"""How long a parent waits for a subagent that was told to stop, seconds; after that its owner waits alone."""
+"""How long a parent waits for a subagent that was told to stop, seconds; after that its owner waits alone.
+
+A connection to a model or a sandbox is closed in well under a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +87,20 @@ class Execution:
 
 
 class Subagents:
-    """Runs subagents; owns each until it has ended."""
+    """Runs subagents; owns each until it has ended.
 
-    def __init__(self, group: TaskGroup) -> None:
+    Args:
+        group: The owner of their tasks.
+        at_once: How many work at once; further ones wait, within their deadline.
+        stop_s: How long a parent waits for one that was told to stop, seconds.
+    """
+
+    def __init__(
+        self, group: TaskGroup, *, at_once: int = MAX_AT_ONCE, stop_s: float = STOP_S
+    ) -> None:
         self._group = group
-        self._slots = anyio.Semaphore(MAX_AT_ONCE)
+        self._slots = anyio.Semaphore(at_once)
+        self._stop_s = stop_s
         self._running: set[Execution] = set()
 
     @property
@@ -100,17 +111,17 @@ class Subagents:
     async def run(self, job: Job) -> Outcome:
         """Run a subagent to its end, its deadline at most.
 
-        When the caller is cancelled, the subagent is stopped and waited for, `STOP_S` at most.
+        When the caller is cancelled, the subagent is stopped and waited for, `stop_s` at most.
         """
         execution = Execution(job)
         _apart().run(self._group.start_soon, self._host, execution)
         self._running.add(execution)
         try:
-            with anyio.move_on_after(job.timeout_s + STOP_S):
+            with anyio.move_on_after(job.timeout_s + self._stop_s):
                 await execution.settled.wait()
         finally:
             if execution.outcome is None:
-                await _stopped(execution)
+                await _stopped(execution, self._stop_s)
         usage = execution.progress.usage
         return execution.settle(Outcome(status="polling_timed_out", usage=usage))
 
@@ -148,11 +159,13 @@ class Subagents:
 
 
 @asynccontextmanager
-async def open_subagents() -> AsyncIterator[Subagents]:
+async def open_subagents(
+    *, at_once: int = MAX_AT_ONCE, stop_s: float = STOP_S
+) -> AsyncIterator[Subagents]:
     """Open the owner of all subagents; leaving stops those that still run."""
     try:
         async with anyio.create_task_group() as group:
-            yield Subagents(group)
+            yield Subagents(group, at_once=at_once, stop_s=stop_s)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as raised:
         # The group wraps what was raised inside the caller's block: no task of its own raises.
@@ -170,10 +183,10 @@ async def _drive(execution: Execution) -> None:
             execution.progress.take(values)
 
 
-async def _stopped(execution: Execution) -> None:
+async def _stopped(execution: Execution, bound_s: float) -> None:
     """Stop a subagent whose parent no longer waits for its outcome."""
     execution.stop()
-    with anyio.move_on_after(STOP_S, shield=True):
+    with anyio.move_on_after(bound_s, shield=True):
         await execution.ended.wait()
     if not execution.ended.is_set():
         logger.warning("a subagent does not stop; it is left to its owner")

@@ -5,22 +5,28 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
-from langchain_core.callbacks import UsageMetadataCallbackHandler
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import StreamMode
+from typing_extensions import override
 
+from agent.errors import ThreadIdMissing
+from agent.middleware.turn_limit import LAST_TURN
 from agent.paths import OUTPUTS
 from agent.subagents.status import delegated_usage
 from tests.agent.house import House, house
 from tests.agent.turns import THREAD
+from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
 
 MODES: list[StreamMode] = ["messages", "values", "updates", "custom"]
+DELEGATING = {"thread_id": THREAD, "subagent_enabled": True}
 
 
 def task(prompt: str, kind: str = "general-purpose", call_id: str = "t0", **more: Any) -> Call:  # noqa: ANN401
@@ -117,10 +123,10 @@ async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
     look = Call(name="ls", args={"path": OUTPUTS}, id="inner-call")
     child = ScriptedChatModel.playing(Turn(text="murmur murmur", calls=(look,)), "quiet words")
     async with pair(tmp_path, lead, child) as home:
-        config: RunnableConfig = {"configurable": {"thread_id": THREAD, "subagent_enabled": True}}
+        config: RunnableConfig = {"configurable": DELEGATING}
         graph = await home.agents.graph(config)
         modes: list[StreamMode] = [*MODES, "tasks", "checkpoints", "debug"]
-        parts = [
+        parts: list[Any] = [
             part
             async for part in graph.astream(
                 {"messages": [HumanMessage("go")]},
@@ -134,7 +140,7 @@ async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
     assert any("Done." in str(part) for part in heard)
     assert not any("murmur" in str(part) or "inner-call" in str(part) for part in heard)
     if subgraphs:
-        assert {cast("tuple[Any, ...]", part)[0] for part in parts} == {()}
+        assert {part[0] for part in parts} == {()}
     told = [part for part in heard if "messages" in part]
     assert not any(
         isinstance(part[-1][0], AIMessage) and "quiet" in part[-1][0].text for part in told
@@ -157,30 +163,41 @@ async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
     assert [m.tool_call_id for m in results(state["messages"])] == ["t0", "t1", "t2"]
 
 
+class Counting(BaseCallbackHandler):
+    """Counts the tokens of every model call, as a tracer would."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.calls = 0
+
+    @override
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        generation = response.generations[0][0]
+        assert isinstance(generation, ChatGeneration)
+        message = generation.message
+        assert isinstance(message, AIMessage)
+        assert message.usage_metadata is not None
+        self.tokens += message.usage_metadata["total_tokens"]
+        self.calls += 1
+
+
 async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     tmp_path: Path,
 ) -> None:
     look = Call(name="ls", args={"path": OUTPUTS}, id="l")
     lead = ScriptedChatModel.playing(Turn(calls=(task("look"),)), "Nothing.")
     child = ScriptedChatModel.playing(Turn(calls=(look,)), "Empty.")
-    counter = UsageMetadataCallbackHandler()
+    counter = Counting()
     async with pair(tmp_path, lead, child) as home:
-        config: RunnableConfig = {
-            "configurable": {"thread_id": THREAD, "subagent_enabled": True},
-            "callbacks": [counter],
-        }
+        config: RunnableConfig = {"configurable": DELEGATING, "callbacks": [counter]}
         graph = await home.agents.graph(config)
         state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
-    messages = state["messages"]
-    own = sum(
-        m.usage_metadata["total_tokens"]
-        for m in messages
-        if isinstance(m, AIMessage) and m.usage_metadata
-    )
+    messages: list[AnyMessage] = state["messages"]
+    own = [m.usage_metadata for m in messages if isinstance(m, AIMessage) and m.usage_metadata]
     delegated = [usage for m in messages if (usage := delegated_usage(m)) is not None]
-    assert len(delegated) == 1
-    assert delegated[0]["total_tokens"] > 0
-    assert own > 0
+    assert (len(own), len(delegated)) == (2, 1)
+    assert counter.calls == 4
+    assert sum(usage["total_tokens"] for usage in [*own, *delegated]) == counter.tokens
 
 
 async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -227,10 +244,209 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
             with anyio.fail_after(20):
-                while len(child.prompts) < 3:
+                while len(child.prompts) < 3:  # noqa: ASYNC110 - the model tells of its first call only
                     await anyio.sleep(0.005)
             assert home.systems.subagents.running == 3
             tasks[0].cancel()
         assert home.systems.subagents.running == 0
         messages = await home.say("and now?", subagent_enabled=True)
     assert messages[-1].text == "Never said."
+
+
+# ---- through a real model class --------------------------------------------------------------------
+
+
+def served(server: FakeModelServer) -> dict[str, Any]:
+    """Return sections with which general-purpose subagents ask a model server."""
+    model = {
+        "name": "server",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "fake",
+        "api_key": "k",
+        "base_url": server.base_url,
+        "max_retries": 0,
+    }
+    return {
+        "models": [model],
+        "subagents": {"agents": {"general-purpose": {"model": "server"}}},
+    }
+
+
+async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> None:
+    calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
+    lead = ScriptedChatModel.playing(Turn(calls=calls), "Fine.")
+    async with FakeModelServer() as server:
+        server.reply(*(Reply(text="on and on", hang_after=1) for _ in range(3)))
+        async with house(tmp_path, lead, served(server)) as home:
+            running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
+            await server.until(lambda s: len(s.requests) == 3)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await server.until(lambda s: all(r.closed_by_client for r in s.requests))
+            assert home.systems.subagents.running == 0
+
+
+async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("dawdle"),)), "Too slow.")
+    async with FakeModelServer() as server:
+        server.reply(Reply(text="on and on", hang_after=1))
+        sections = served(server)
+        sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 1.0
+        async with house(tmp_path, lead, sections) as home:
+            messages = await home.say("go", subagent_enabled=True)
+            await server.until(lambda s: s.requests[0].closed_by_client)
+    assert messages[-1].text == "Too slow."
+
+
+async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
+    tmp_path: Path,
+) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("ask"),)), "It did not work.")
+    async with FakeModelServer() as server:
+        server.reply(Reply(status=401))
+        async with house(tmp_path, lead, served(server)) as home:
+            messages = await home.say("go", subagent_enabled=True)
+    (result,) = results(messages)
+    assert result.text.startswith("Task failed. Error: ")
+    assert result.additional_kwargs["subagent_status"] == "failed"
+    assert result.status == "error"
+    assert messages[-1].text == "It did not work."
+
+
+# ---- bounds, refusals, guards ------------------------------------------------------------------------
+
+
+async def test_the_last_turn_is_told_and_answers_with_what_there_is(tmp_path: Path) -> None:
+    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
+    again = Turn(text="Half of it.", calls=(look,))
+    lead = ScriptedChatModel.playing(Turn(calls=(task("look", max_turns=2),)), "Half, then.")
+    child = ScriptedChatModel.playing(again, again, "never asked")
+    async with pair(tmp_path, lead, child) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    (result,) = results(messages)
+    assert result.text.startswith("Task Succeeded. Result: Half of it.")
+    assert "may be incomplete" in result.text
+    assert result.additional_kwargs["subagent_stop_reason"] == "turn_capped"
+    assert [prompt[-1].text == LAST_TURN for prompt in child.prompts] == [False, True]
+
+
+@pytest.mark.parametrize(("asked", "turns"), [(0, 1), (-3, 1), (99, 3), (None, 3)])
+async def test_turns_are_bounded_by_the_kind_s(
+    tmp_path: Path, asked: int | None, turns: int
+) -> None:
+    script = [
+        Turn(text=f"{n}", calls=(Call(name="ls", args={"path": f"{OUTPUTS}/{n}"}, id=f"l{n}"),))
+        for n in range(9)
+    ]
+    lead = ScriptedChatModel.playing(Turn(calls=(task("look", max_turns=asked),)), "ok")
+    child = ScriptedChatModel.playing(*script)
+    async with pair(tmp_path, lead, child, {"max_turns": 3}) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    assert len(child.prompts) == turns
+    assert results(messages)[0].text.startswith(f"Task Succeeded. Result: {turns - 1}")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            task("x", "painter"),
+            "Error: Unknown subagent type 'painter'. Available: general-purpose",
+        ),
+        (task("x", "bash"), "Error: The bash subagent is not available"),
+        (task("  "), "Error: The prompt is empty"),
+        (task("x", "y" * 5_000), "Error: Unknown subagent type 'yyy"),
+    ],
+)
+async def test_what_cannot_be_delegated_is_told(tmp_path: Path, call: Call, text: str) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(call,)), "ok")
+    async with pair(tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}) as home:
+        parts = await home.stream("go", *MODES, subagent_enabled=True)
+        state = await home.state(subagent_enabled=True)
+    (result,) = results(state["messages"])
+    assert result.text.startswith(text)
+    assert len(result.text) < 300
+    assert result.additional_kwargs["subagent_status"] == "failed"
+    assert result.additional_kwargs["subagent_error"] in result.text
+    assert events(parts) == []
+
+
+async def test_arguments_of_a_wrong_shape_are_told(tmp_path: Path) -> None:
+    wrong = Call(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
+    lead = ScriptedChatModel.playing(Turn(calls=(wrong,)), "ok")
+    async with pair(tmp_path, lead, ScriptedChatModel.playing()) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    (result,) = results(messages)
+    assert result.text.startswith("Error")
+    assert result.additional_kwargs["subagent_status"] == "failed"
+    assert messages[-1].text == "ok"
+
+
+async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
+    path = f"{OUTPUTS}/secret.txt"
+    write = Call(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(Turn(calls=(write,)), "I may not.")
+    provider = {"use": "allowlist", "config": {"denied_tools": ["write_file"]}}
+    guardrails = {"enabled": True, "provider": provider}
+    async with pair(tmp_path, lead, child, guardrails=guardrails) as home:
+        await home.say("go", subagent_enabled=True)
+        assert not (home.folders().outputs / "secret.txt").exists()
+    denied = child.prompts[1][-1]
+    assert isinstance(denied, ToolMessage)
+    assert denied.status == "error"
+    assert "write_file" in denied.text
+
+
+async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path) -> None:
+    wrong = Call(name="read_file", args={"path": "/etc/passwd"}, id="r")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("read"),)), "ok")
+    child = ScriptedChatModel.playing(Turn(calls=(wrong,)), "Refused.")
+    async with pair(tmp_path, lead, child) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    assert child.prompts[1][-1].text.startswith("Error")
+    assert results(messages)[0].text == "Task Succeeded. Result: Refused."
+
+
+async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(
+        *(Turn(calls=(task("one"),)), "first", Turn(calls=(task("two"),)), "second")
+    )
+    child = ScriptedChatModel.playing("1", "2")
+    async with pair(tmp_path, lead, child) as home:
+        await home.say("go", subagent_enabled=True)
+        messages = await home.say("again", subagent_enabled=True)
+    assert [result.text[-1] for result in results(messages)] == ["1", "2"]
+
+
+async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> None:
+    path = f"{OUTPUTS}/mine.txt"
+    write = Call(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(Turn(calls=(write,)), "done")
+    async with pair(tmp_path, lead, child) as home:
+        graph = await home.agents.graph({"configurable": DELEGATING})
+        question = {"messages": [HumanMessage("go")]}
+        with pytest.raises((ThreadIdMissing, ValueError)):
+            await graph.ainvoke(question)
+        # The thread is named by the context alone, as LangGraph Server does it.
+        graph.checkpointer = None
+        await graph.ainvoke(question, context={"thread_id": "other"})
+        assert (home.folders("other").outputs / "mine.txt").exists()
+        assert not home.folders().outputs.exists()
+
+
+async def test_a_subagent_s_model_that_cannot_be_built_is_told(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("x"),)), "ok")
+    broken = {"name": "broken", "use": "nowhere.at_all:Model", "model": "m"}
+    sections = {
+        "models": [broken],
+        "subagents": {"agents": {"general-purpose": {"model": "broken"}}},
+    }
+    async with house(tmp_path, lead, sections) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    (result,) = results(messages)
+    assert result.text.startswith("Task failed. Error: ")
+    assert "nowhere" in result.text
+    assert messages[-1].text == "ok"

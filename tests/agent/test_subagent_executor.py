@@ -1,0 +1,296 @@
+"""The executor by itself: histories of all kinds, deadlines, subagents that do not stop, and who owns them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+from agent.errors import ModelUnusable
+from agent.models.failures import MARK
+from agent.subagents.execution import NO_RESPONSE, NO_TEXT, Outcome, Progress, Said, final_text
+from agent.subagents.executor import Execution, Graph, Job, Subagents, open_subagents
+from agent.subagents.tool import text_of
+
+Node = Callable[[MessagesState], Awaitable[Mapping[str, Any]]]
+
+
+def graph_of(*nodes: Node) -> Graph:
+    builder: Any = StateGraph(MessagesState)
+    names = [f"n{number}" for number in range(len(nodes))]
+    for name, node in zip(names, nodes, strict=True):
+        builder.add_node(name, node)
+    for one, other in zip([START, *names], [*names, END], strict=True):
+        builder.add_edge(one, other)
+    compiled: Graph = builder.compile(checkpointer=False)
+    return compiled
+
+
+def saying(*messages: AnyMessage) -> Node:
+    async def say(_: MessagesState) -> Mapping[str, Any]:
+        return {"messages": list(messages)}
+
+    return say
+
+
+def job(*nodes: Node, timeout_s: float = 20.0, heard: list[Said] | None = None) -> Job:
+    graph = graph_of(*nodes)
+
+    async def build() -> Graph:
+        return graph
+
+    return Job(
+        build=build,
+        input={"messages": [HumanMessage("go")]},
+        config={},
+        context=None,
+        timeout_s=timeout_s,
+        report=(heard if heard is not None else []).append,
+    )
+
+
+async def outcome_of(*nodes: Node, heard: list[Said] | None = None) -> Outcome:
+    async with open_subagents() as subagents:
+        outcome = await subagents.run(job(*nodes, heard=heard))
+        assert subagents.running == 0
+    return outcome
+
+
+# ---- what a history says in the end ------------------------------------------------------------------
+
+
+def answer(text: str | list[str | dict[str, Any]], total: int = 0, **more: Any) -> AIMessage:  # noqa: ANN401
+    usage = (
+        {"input_tokens": total - 1, "output_tokens": 1, "total_tokens": total} if total else None
+    )
+    return AIMessage(text, usage_metadata=usage, **more)
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([], NO_RESPONSE),
+        ([answer("")], NO_RESPONSE),
+        ([answer([])], NO_TEXT),
+        ([answer([{"type": "image_url", "image_url": "x"}])], NO_TEXT),
+        ([answer([{"type": "text", "text": "one"}, "two"])], "one\ntwo"),
+        ([answer("early"), HumanMessage("and?")], "early"),
+        ([HumanMessage("only asked")], "only asked"),
+        ([answer("early"), ToolMessage("r", tool_call_id="1"), answer("late")], "late"),
+    ],
+)
+def test_the_final_text(messages: list[AnyMessage], text: str) -> None:
+    assert final_text(messages) == text
+
+
+async def test_messages_are_reported_once_and_their_tokens_counted_once() -> None:
+    heard: list[Said] = []
+    first, second = answer("a", 5, id="m1"), answer("b", 7, id="m2")
+    outcome = await outcome_of(saying(first), saying(first), saying(second), heard=heard)
+    assert [(said.message.text, said.index) for said in heard] == [("a", 1), ("b", 2)]
+    assert outcome.status == "completed"
+    assert outcome.usage is not None
+    assert outcome.usage["total_tokens"] == 12
+
+
+def test_long_histories_are_looked_at_once() -> None:
+    reported: list[Said] = []
+    progress = Progress(reported.append)
+    messages: list[AnyMessage] = []
+    for number in range(3_000):
+        messages.append(answer("x", 2, id=str(number)))
+        progress.take({"messages": messages})
+    assert len(reported) == 3_000
+    assert progress.usage is not None
+    assert progress.usage["total_tokens"] == 6_000
+
+
+async def test_an_answer_that_no_model_could_give_is_a_failure() -> None:
+    fallback = answer("The model could not be reached.", additional_kwargs={MARK: True})
+    outcome = await outcome_of(saying(fallback))
+    assert (outcome.status, outcome.error) == ("failed", "The model could not be reached.")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("/home/me sk-secret"), "ValueError"),
+        (TimeoutError("of its own"), "TimeoutError"),
+        (ModelUnusable("The model m cannot be used."), "The model m cannot be used."),
+    ],
+)
+async def test_an_exception_is_a_failure_without_secrets(error: Exception, told: str) -> None:
+    async def fail(_: MessagesState) -> Mapping[str, Any]:
+        raise error
+
+    outcome = await outcome_of(saying(answer("so far", 3)), fail)
+    assert (outcome.status, outcome.error) == ("failed", told)
+    assert outcome.usage is not None
+    assert outcome.usage["total_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome(status="completed", result="r"), "Task Succeeded. Result: r"),
+        (Outcome(status="failed", error="e"), "Task failed. Error: e"),
+        (Outcome(status="cancelled", error="e"), "Task cancelled by user."),
+        (Outcome(status="timed_out", error="e"), "Task timed out. Error: e"),
+        (
+            Outcome(status="polling_timed_out"),
+            "Task polling timed out after 15 minutes. This may indicate the background task is stuck. "
+            "Status: running",
+        ),
+    ],
+)
+def test_the_texts_that_the_model_reads(outcome: Outcome, text: str) -> None:
+    assert text_of(outcome, 900) == text
+
+
+# ---- deadlines, cancellation, owners -------------------------------------------------------------------
+
+
+async def hang(_: MessagesState) -> Mapping[str, Any]:
+    await anyio.sleep_forever()
+    return {}
+
+
+class Stubborn:
+    """A node that does not end when it is cancelled, until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = anyio.Event()
+        self.cancelled = 0
+
+    async def __call__(self, _: MessagesState) -> Mapping[str, Any]:
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+        return {"messages": [answer("too late", id="late")]}
+
+
+async def test_a_deadline() -> None:
+    heard: list[Said] = []
+    async with open_subagents() as subagents:
+        outcome = await subagents.run(
+            job(saying(answer("a", 4)), hang, timeout_s=0.05, heard=heard)
+        )
+        assert subagents.running == 0
+    assert outcome.status == "timed_out"
+    assert outcome.error == "Execution timed out after 0.05 seconds"
+    assert outcome.usage is not None
+    assert len(heard) == 1
+
+
+async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard() -> None:
+    stubborn, heard = Stubborn(), list[Said]()
+    async with open_subagents(stop_s=0.05) as subagents:
+        with anyio.fail_after(10):
+            outcome = await subagents.run(job(stubborn, timeout_s=0.05, heard=heard))
+        assert outcome.status == "polling_timed_out"
+        assert subagents.running == 1
+        stubborn.let_go.set()
+        with anyio.fail_after(10):
+            while subagents.running:  # noqa: ASYNC110 - the owner tells nobody
+                await anyio.sleep(0.002)
+    assert stubborn.cancelled >= 2
+    assert heard == []
+
+
+async def test_a_cancelled_parent_waits_for_its_child_but_not_for_ever() -> None:
+    stubborn = Stubborn()
+    async with open_subagents(stop_s=0.05) as subagents:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(subagents.run, job(stubborn))
+                group.start_soon(subagents.run, job(hang))
+                await reached(subagents, 2)
+                group.cancel_scope.cancel()
+        assert subagents.running == 1
+        stubborn.let_go.set()
+    assert subagents.running == 0
+
+
+async def test_leaving_stops_what_still_runs() -> None:
+    outcomes: list[Outcome] = []
+
+    async def run(subagents: Subagents) -> None:
+        outcomes.append(await subagents.run(job(hang)))
+
+    async with anyio.create_task_group() as group, open_subagents() as subagents:
+        group.start_soon(run, subagents)
+        await reached(subagents, 1)
+    assert [outcome.status for outcome in outcomes] == ["cancelled"]
+    assert subagents.running == 0
+
+
+async def test_an_error_inside_comes_out_as_it_is() -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with open_subagents():
+            raise LookupError("mine")
+    with anyio.move_on_after(0) as scope:
+        async with open_subagents():
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def test_more_than_the_process_takes_wait_their_turn() -> None:
+    working, most = 0, 0
+
+    async def work(_: MessagesState) -> Mapping[str, Any]:
+        nonlocal working, most
+        working += 1
+        most = max(most, working)
+        await anyio.sleep(0.002)
+        working -= 1
+        return {"messages": [answer("ok")]}
+
+    async with open_subagents(at_once=2) as subagents, anyio.create_task_group() as group:
+        for _ in range(7):
+            group.start_soon(subagents.run, job(work))
+    assert most == 2
+
+
+async def test_the_outcome_is_written_once() -> None:
+    execution = Execution(job(hang))
+    first, second = Outcome(status="timed_out"), Outcome(status="completed")
+    assert execution.settle(first) is first
+    assert execution.settle(second) is first
+    assert execution.outcome is first
+
+
+async def test_the_parent_s_run_is_unknown_inside() -> None:
+    seen: list[object] = []
+
+    async def look() -> Graph:
+        seen.append(var_child_runnable_config.get())
+        return graph_of(saying(answer("ok")))
+
+    async with open_subagents() as subagents:
+        token = var_child_runnable_config.set({"tags": ["parent"]})
+        plain = job(hang)
+        await subagents.run(
+            Job(
+                build=look,
+                input=plain.input,
+                config={},
+                context=None,
+                timeout_s=5,
+                report=plain.report,
+            )
+        )
+        assert var_child_runnable_config.get() == {"tags": ["parent"]}
+        var_child_runnable_config.reset(token)
+    assert seen == [None]
+
+
+async def reached(subagents: Subagents, number: int) -> None:
+    with anyio.fail_after(10):
+        while subagents.running < number:  # noqa: ASYNC110 - the owner tells nobody
+            await anyio.sleep(0.002)

@@ -1,0 +1,164 @@
+"""Kinds of subagents: what the configuration makes of them, and which tools they get in the whole agent."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import ValidationError
+
+from agent.config import AgentConfig, SubagentsConfig
+from agent.subagents.kinds import NEVER, SubagentKind, kinds_of, offered
+from tests.agent.house import house
+from tests.fakes.model import FakeModelServer
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+
+def kinds(**section: Any) -> dict[str, SubagentKind]:  # noqa: ANN401
+    return kinds_of(SubagentsConfig.model_validate(section))
+
+
+OWN = {"description": "Own.", "system_prompt": "You are mine."}
+
+
+def test_the_built_in_kinds() -> None:
+    general, bash = kinds().values()
+    assert (general.name, general.max_turns, general.timeout_seconds) == (
+        *("general-purpose", 100),
+        900,
+    )
+    assert (general.tools, general.skills, general.model) == (None, None, "inherit")
+    assert (bash.name, bash.max_turns) == ("bash", 60)
+    assert bash.tools == ("bash", "ls", "read_file", "write_file", "str_replace")
+
+
+def test_defaults_of_the_section_fill_built_in_kinds_only() -> None:
+    found = kinds(timeout_seconds=60, max_turns=7, custom_agents={"own": OWN})
+    assert (found["bash"].timeout_seconds, found["bash"].max_turns) == (60, 7)
+    assert (found["own"].timeout_seconds, found["own"].max_turns) == (900, 50)
+
+
+def test_a_custom_kind_replaces_a_built_in_one_and_overrides_hold_for_both() -> None:
+    found = kinds(
+        timeout_seconds=60,
+        custom_agents={"bash": {**OWN, "max_turns": 5, "skills": ["s"]}},
+        agents={
+            "bash": {"timeout_seconds": 30, "skills": []},
+            "general-purpose": {"max_turns": 9, "model": "m"},
+        },
+    )
+    assert found["bash"].description == "Own."
+    assert found["bash"].system_prompt.startswith("You are mine.")
+    assert (found["bash"].timeout_seconds, found["bash"].max_turns) == (30, 5)
+    assert found["bash"].skills == ()
+    general = found["general-purpose"]
+    assert (general.timeout_seconds, general.max_turns, general.model) == (60, 9, "m")
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ({"agents": {"nobody": {}}}, "there is no kind of subagent named 'nobody'"),
+        ({"agents": {"bash": {"max_turns": 0}}}, "subagents.agents.bash.max_turns"),
+        ({"custom_agents": {"own": {"description": "x"}}}, "custom_agents.own.system_prompt"),
+        ({"custom_agents": {"own": {**OWN, "model": "gpt"}}}, "there is no model named 'gpt'"),
+        ({"timeout_seconds": 0}, "subagents.timeout_seconds"),
+    ],
+)
+def test_mistakes_are_named(section: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        AgentConfig.model_validate({"subagents": section})
+    assert text in str(caught.value)
+
+
+def named(*names: str) -> list[BaseTool]:
+    def tool() -> str:
+        return ""
+
+    return [StructuredTool.from_function(tool, name=name, description=name) for name in names]
+
+
+def test_no_kind_gets_the_tools_of_the_lead_agent_alone() -> None:
+    everything = named("ls", "web", *NEVER)
+    greedy = SubagentKind(name="x", description="", system_prompt="", disallowed_tools=())
+    assert [tool.name for tool in greedy.choose(everything)] == ["ls", "web"]
+    asking = SubagentKind(name="x", description="", system_prompt="", tools=("task", "ls"))
+    assert [tool.name for tool in asking.choose(everything)] == ["ls"]
+    denied = SubagentKind(name="x", description="", system_prompt="", disallowed_tools=("web",))
+    assert [tool.name for tool in denied.choose(everything)] == ["ls"]
+    nothing = SubagentKind(name="x", description="", system_prompt="", tools=())
+    assert nothing.choose(everything) == []
+
+
+def test_bash_is_offered_where_there_is_a_tool_of_that_name() -> None:
+    assert list(offered(kinds(), named("ls"))) == ["general-purpose"]
+    assert list(offered(kinds(), named("ls", "bash"))) == ["general-purpose", "bash"]
+
+
+# ---- in the whole agent --------------------------------------------------------------------------------
+
+
+def entry(server: FakeModelServer) -> dict[str, Any]:
+    return {
+        "name": "server",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "fake",
+        "api_key": "k",
+        "base_url": server.base_url,
+        "max_retries": 0,
+    }
+
+
+def delegate(kind: str) -> Turn:
+    args = {"description": "d", "prompt": "look around", "subagent_type": kind}
+    return Turn(calls=(Call(name="task", args=args, id="t"),))
+
+
+async def test_a_custom_kind_has_its_prompt_tools_and_model(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(delegate("reader"), delegate("general-purpose"), "ok")
+    async with FakeModelServer() as server:
+        server.reply("read", "done")
+        reader = {**OWN, "tools": ["ls", "read_file", "task"], "model": "server"}
+        config = {
+            "models": [entry(server)],
+            "sandbox": {"use": "local"},
+            "subagents": {
+                "custom_agents": {"reader": reader},
+                "agents": {"general-purpose": {"model": "server"}},
+            },
+        }
+        async with house(tmp_path, lead, config) as home:
+            await home.say("go", subagent_enabled=True)
+    custom, general = server.requests
+    assert custom.tool_names == ["ls", "read_file"]
+    assert [m["role"] for m in custom.messages] == ["system", "user"]
+    assert custom.messages[0]["content"].startswith("You are mine.")
+    assert general.tool_names == ["ls", "read_file", "write_file", "str_replace", "glob", "grep"]
+
+
+async def test_the_prompt_and_the_tool_are_there_only_when_asked_for(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing("a", "b", "c")
+    config = {"subagents": {"custom_agents": {"reviewer": OWN}}, "sandbox": {"use": "local"}}
+    async with house(tmp_path, lead, config) as home:
+        plain = await home.agents.graph({})
+        asked = await home.agents.graph({"configurable": {"subagent_enabled": True}})
+        four = await home.agents.graph(
+            {"configurable": {"subagent_enabled": True, "max_concurrent_subagents": 9}}
+        )
+        await home.say("one")
+        await home.say("two", subagent_enabled=True)
+        await home.say("three", subagent_enabled=True, max_concurrent_subagents=9)
+    assert plain is not asked
+    assert four is not asked
+    without, three, most = (prompt[0].text for prompt in lead.prompts)
+    assert "<delegation>" not in without
+    assert "Kinds: general-purpose, reviewer." in three
+    assert "up to 3 calls" in three
+    assert "up to 4 calls" in most
+
+
+async def test_an_operator_can_switch_delegation_off(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing("a")
+    async with house(tmp_path, lead, {"subagents": {"enabled": False}}) as home:
+        plain = await home.agents.graph({})
+        assert await home.agents.graph({"configurable": {"subagent_enabled": True}}) is plain

@@ -1,0 +1,158 @@
+"""How often a model may delegate: in one answer, and in one run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool
+
+from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.subagent_limit import (
+    EXHAUSTED,
+    MOST_IN_A_RUN,
+    SubagentLimitMiddleware,
+    delegations_left,
+)
+from agent.state import ThreadState
+from tests.agent.house import house
+from tests.fakes.model import Call as Asked
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+
+def call(name: str, number: int) -> Call:
+    return Call(name=name, args={}, id=f"{name}-{number}")
+
+
+def counted(name: str, log: list[str]) -> BaseTool:
+    async def tool() -> str:
+        log.append(name)
+        return "ok"
+
+    return StructuredTool.from_function(coroutine=tool, name=name, description=name)
+
+
+async def run(limit: SubagentLimitMiddleware, *script: Turn | str) -> tuple[list[Any], list[str]]:
+    log: list[str] = []
+    graph: Any = create_agent(
+        ScriptedChatModel.playing(*script),
+        [counted("task", log), counted("ls", log)],
+        middleware=[limit],
+        state_schema=ThreadState,
+    )
+    state = await graph.ainvoke({"messages": [HumanMessage("go")]})
+    return state["messages"], log
+
+
+MIXED = Turn(
+    calls=(
+        *(call("task", 0), call("ls", 0), call("task", 1), call("task", 2)),
+        *(call("task", 3), call("ls", 1), call("task", 4)),
+    )
+)
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(3, 3), (0, 1), (-5, 1), (1, 1), (4, 4), (9, 4)])
+async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
+    asked: int, kept: int
+) -> None:
+    messages, log = await run(SubagentLimitMiddleware(asked), MIXED, "done")
+    assert log.count("task") == kept
+    assert log.count("ls") == 2
+    names = [c["id"] for c in messages[1].tool_calls]
+    whole = [c.id for c in MIXED.calls]
+    dropped = {f"task-{number}" for number in range(kept, 5)}
+    assert names == [call_id for call_id in whole if call_id not in dropped]
+
+
+async def test_few_calls_are_left_as_they_are() -> None:
+    messages, log = await run(SubagentLimitMiddleware(), Turn(calls=MIXED.calls[:4]), "done")
+    assert len(messages[1].tool_calls) == 4
+    assert log.count("task") == 3
+
+
+async def test_a_run_delegates_six_times_and_then_says_so() -> None:
+    three = Turn(calls=tuple(call("task", n) for n in range(3)))
+    messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
+    assert log == ["task"] * MOST_IN_A_RUN
+    assert messages[-1].text == EXHAUSTED
+    assert messages[-1].tool_calls == []
+
+
+async def test_the_words_before_the_notice_stay_and_other_calls_go_on() -> None:
+    four = Turn(calls=tuple(call("task", n) for n in range(4)))
+    both = Turn(text="More.", calls=(call("task", 9), call("ls", 9)))
+    words = Turn(text="More.", calls=(call("task", 10),))
+    messages, log = await run(SubagentLimitMiddleware(4), four, four, both, words)
+    assert log == [*["task"] * 6, "ls"]
+    assert messages[-1].text == f"More.\n\n{EXHAUSTED}"
+
+
+async def test_the_next_run_may_delegate_again() -> None:
+    calls = [{"name": "task", "args": {}, "id": str(n)} for n in range(4)]
+    turn: list[AnyMessage] = [
+        HumanMessage("go"),
+        AIMessage("", tool_calls=calls),
+        ToolMessage("x", tool_call_id="0"),
+    ]
+    assert delegations_left(turn) == 2
+    assert delegations_left([*turn, AIMessage("", tool_calls=calls)]) == 0
+    assert delegations_left([*turn, AIMessage("done"), HumanMessage("next")]) == 6
+
+
+async def test_a_model_that_used_up_its_delegations_is_not_offered_the_tool(tmp_path: Path) -> None:
+    kind = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
+    three = Reply(calls=tuple(Asked("task", kind, f"c{n}") for n in range(3)))
+    async with FakeModelServer() as server:
+        server.reply(three, three, "By myself, then.")
+        entry = {
+            "use": "langchain_openai:ChatOpenAI",
+            "model": "fake",
+            "api_key": "k",
+            "base_url": server.base_url,
+        }
+        sections = {
+            "models": [{"name": "server", **entry}],
+            "subagents": {"agents": {"general-purpose": {"model": "scripted"}}},
+        }
+        async with house(tmp_path, ScriptedChatModel.playing(), sections) as home:
+            messages = await home.say("go", subagent_enabled=True, model_name="server")
+    assert messages[-1].text == "By myself, then."
+    assert ["task" in request.tool_names for request in server.requests] == [True, True, False]
+
+
+# ---- calls are taken out wherever a provider keeps them -----------------------------------------------
+
+
+def test_raw_calls_and_content_blocks_go_with_their_calls() -> None:
+    calls = [{"name": "task", "args": {}, "id": str(n)} for n in range(3)]
+    message = AIMessage(
+        content=[
+            {"type": "text", "text": "Working."},
+            *({"type": "tool_use", "id": str(n), "name": "task", "input": {}} for n in range(2)),
+            {"type": "function_call", "id": "fc_2", "call_id": "2", "name": "task"},
+        ],
+        id="m",
+        tool_calls=calls,
+        additional_kwargs={
+            "tool_calls": [{"id": str(n), "function": {"name": "task"}} for n in range(3)],
+            "refusal": None,
+        },
+    )
+    cut = without_calls(message, lambda c: c["id"] != "0")
+    assert cut.id == "m"
+    assert [c["id"] for c in cut.tool_calls] == ["0"]
+    assert [c["id"] for c in cut.additional_kwargs["tool_calls"]] == ["0"]
+    assert cut.content == message.content[:2]
+    bare = without_calls(message, lambda _: True)
+    assert bare.additional_kwargs == {"refusal": None}
+    assert bare.content == message.content[:1]
+    assert with_note(bare, "note").text == "Working.note"
+    assert len(message.tool_calls) == 3
+
+
+def test_nothing_dropped_is_the_very_message() -> None:
+    message = AIMessage("x", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
+    assert without_calls(message, lambda c: c["name"] == "task") is message
