@@ -1,0 +1,309 @@
+"""What the model is told of files: through the whole agent, and block by block."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AnyMessage, HumanMessage
+
+from agent.folders import Folders, ThreadFolders
+from agent.uploads.incoming import Incoming, of_bytes
+from agent.uploads.shelf import Conversion, Shelf
+from agent.uploads.view import Named, View, Views, named_in
+from tests.agent.house import house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 20
+JPEG = b"\xff\xd8\xff\xe0" + b"j" * 20
+WEBP = b"RIFF\x10\0\0\0WEBPVP8 "
+GIF = b"GIF89a" + b"g" * 20
+
+
+def message(text: str | list[Any], *names: str) -> HumanMessage:
+    files = [{"filename": name, "size": 2048, "status": "uploaded"} for name in names]
+    return HumanMessage(text, additional_kwargs={"files": files} if names else {})
+
+
+def put(rooms: ThreadFolders, **files: bytes | str) -> None:
+    """Put files into the uploads folder; `a__txt` is `a.txt`."""
+    rooms.make()
+    for name, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        (rooms.uploads / name.replace("__", ".")).write_bytes(data)
+
+
+def people(model: ScriptedChatModel, call: int = -1) -> list[AnyMessage]:
+    """Return the human messages of one request."""
+    return [m for m in model.prompts[call] if isinstance(m, HumanMessage)]
+
+
+def text_of(message: AnyMessage) -> str:
+    content = message.content
+    return content if isinstance(content, str) else content[0]["text"]  # type: ignore[index]
+
+
+# ---- through the agent -------------------------------------------------------------------------
+
+
+async def test_the_block_stands_in_the_request_and_not_in_the_history(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("read it")
+    async with house(tmp_path, model) as home:
+        put(home.folders(), a__txt="hello")
+        history = await home.say(message("What is in it?", "a.txt"))
+        state = await home.state()
+    (asked,) = people(model)
+    assert text_of(asked) == (
+        "<uploaded_files>\n"
+        "Files that came with this message (in /mnt/user-data/uploads):\n"
+        "- a.txt (2.0 KB)\n"
+        "  Path: /mnt/user-data/uploads/a.txt\n"
+        "  read_file reads it, with line ranges where it is long; grep searches it.\n"
+        "</uploaded_files>\n\n"
+        "What is in it?"
+    )
+    assert history[0].content == "What is in it?"
+    assert asked.id == history[0].id
+    assert asked.additional_kwargs == history[0].additional_kwargs
+    assert state["uploaded_files"] == [
+        {
+            "filename": "a.txt",
+            "size": 2048,
+            "path": "/mnt/user-data/uploads/a.txt",
+            "extension": ".txt",
+        }
+    ]
+
+
+async def test_earlier_messages_keep_their_block_and_the_newest_lists_what_was_before(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedChatModel.playing("one", "two", "three")
+    async with house(tmp_path, model) as home:
+        put(home.folders(), a__txt="hello")
+        await home.say(message("first", "a.txt"))
+        put(home.folders(), b__txt="x" * 3_000_000)
+        await home.say(message("second", "b.txt"))
+        await home.say("third")
+        state = await home.state()
+    first, second = people(model, 1)
+    assert text_of(first) == text_of(people(model, 0)[0])
+    new, _, before = text_of(second).partition("Files from earlier")
+    assert "b.txt" in new
+    assert "a.txt" not in new
+    assert "- a.txt (0.0 KB)\n  Path: /mnt/user-data/uploads/a.txt" in before
+    assert "b.txt" not in before
+    again, without_list, plain = people(model, 2)
+    assert text_of(again) == text_of(first)
+    assert "Files from earlier" not in text_of(without_list)
+    assert plain.content == "third"  # the model knows all files from the messages before
+    assert state["uploaded_files"] == []
+
+
+async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
+    look = Turn(calls=(Call(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),))
+    model = ScriptedChatModel.playing(look, "done")
+    async with house(tmp_path, model) as home:
+        put(home.folders(), a__txt="hello", b__txt="world")
+        await home.say(message("see", "b.txt"))
+    assert text_of(people(model, 0)[0]) == text_of(people(model, 1)[0])
+
+
+async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("ok")
+    async with house(tmp_path, model) as home:
+        files = [of_bytes("sent-before.txt", b"x")]
+        await home.systems.uploads.accept(THREAD, _stream(files))
+        await home.say("what did I send?")
+    asked = text_of(people(model)[0])
+    assert "(empty)" in asked
+    assert "- sent-before.txt (0.0 KB)" in asked.partition("Files from earlier")[2]
+    assert asked.endswith("</uploaded_files>\n\nwhat did I send?")
+
+
+async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("ok")
+    async with house(tmp_path, model) as home:
+        await home.say(message("hello", "../x", "gone.txt"))
+        state = await home.state()
+    assert people(model)[0].content == "hello"
+    assert "uploaded_files" not in state
+
+
+async def test_a_list_of_blocks_gets_it_before_its_first_text(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("one", "two")
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    async with house(tmp_path, model) as home:
+        put(home.folders(), a__txt="hello")
+        await home.say(message([picture, {"type": "text", "text": "look"}], "a.txt"))
+        await home.say(message([picture], "a.txt"))
+    with_text, without = (people(model, 1)[i].content for i in (0, 1))
+    assert isinstance(with_text, list)
+    assert isinstance(without, list)
+    assert with_text[0] == picture
+    assert with_text[1]["text"].startswith("<uploaded_files>")  # type: ignore[index]
+    assert with_text[1]["text"].endswith("\n\nlook")  # type: ignore[index]
+    assert without[0]["text"].endswith("</uploaded_files>")  # type: ignore[index]
+    assert without[1] == picture
+
+
+# ---- images ------------------------------------------------------------------------------------
+
+
+async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel:
+    look = Turn(calls=(Call(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),))
+    model = ScriptedChatModel.playing(look, "seen", "later")
+    async with house(tmp_path, model, entry={"supports_vision": sees}) as home:
+        rooms = home.folders()
+        put(rooms, a__png=PNG, b__jpg=JPEG, c__webp=WEBP, d__gif=GIF, not__png=b"<svg/>")
+        (rooms.uploads / "big.png").write_bytes(PNG + bytes(5 * 1024 * 1024))
+        (rooms.root / "secret.png").write_bytes(PNG)
+        (rooms.uploads / "link.png").symlink_to(rooms.root / "secret.png")
+        names = ["a.png", "b.jpg", "c.webp", "d.gif", "not.png", "big.png", "link.png"]
+        await home.say(message("what is it?", *names))
+        await home.say("and now?")
+        stored = (tmp_path / "checkpoints.db").read_bytes()
+        assert b"image_url" not in stored
+    return model
+
+
+async def test_a_model_that_sees_is_shown_the_newest_images(tmp_path: Path) -> None:
+    model = await _asked_with_images(tmp_path, sees=True)
+    for call in (0, 1):
+        content = people(model, call)[0].content
+        assert isinstance(content, list)
+        kinds = [
+            block["image_url"]["url"].partition(";")[0]
+            for block in content
+            if isinstance(block, dict) and block["type"] == "image_url"
+        ]
+        assert kinds == ["data:image/png", "data:image/jpeg", "data:image/webp", "data:image/gif"]
+        assert "view_image" in text_of(people(model, call)[0])
+        assert "link.png" not in text_of(people(model, call)[0])
+    assert isinstance(people(model, 2)[0].content, str)  # a turn later they cost nothing any more
+
+
+async def test_a_model_that_does_not_see_is_told_so(tmp_path: Path) -> None:
+    model = await _asked_with_images(tmp_path, sees=False)
+    asked = people(model, 0)[0].content
+    assert isinstance(asked, str)
+    assert "you cannot see it" in asked
+    assert "view_image" not in asked
+
+
+async def test_no_more_than_eight_images_are_shown(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("ok")
+    names = [f"{n}.png" for n in range(10)]
+    async with house(tmp_path, model, entry={"supports_vision": True}) as home:
+        put(home.folders(), **{name.replace(".", "__"): PNG for name in names})
+        await home.say(message("see", *names))
+    content = people(model)[0].content
+    assert sum(isinstance(b, dict) and b["type"] == "image_url" for b in content) == 8
+
+
+# ---- block by block ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> ThreadFolders:
+    folders = Folders(tmp_path).of(THREAD)
+    folders.make()
+    return folders
+
+
+def view(tmp_path: Path) -> View:
+    return Views(Folders(tmp_path)).of(THREAD)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "a.txt",
+        {"filename": "a.txt"},
+        [None, 1, "a.txt", ["a.txt"]],
+        [{"filename": ""}, {"filename": None}, {"filename": 7}, {"name": "a.txt"}],
+        [
+            {"filename": "../a.txt"},
+            {"filename": "x/a.txt"},
+            {"filename": ".."},
+            {"filename": "\\a"},
+        ],
+    ],
+)
+def test_entries_that_name_no_file_are_dropped(given: object) -> None:
+    assert named_in({"files": given}) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        (12, 12), ("12", 12), (12.9, 12), (None, 0), ("much", 0), (-1, 0),
+        (float("nan"), 0), (float("inf"), 0), ([1], 0),
+    ],
+)  # fmt: skip
+def test_sizes_become_whole_numbers(given: object, size: int) -> None:
+    entry = {"filename": "a.txt", "size": given}
+    assert named_in({"files": [entry]}) == [Named(name="a.txt", size=size)]
+    assert named_in({"files": [{"filename": "a.txt"}]}) == [Named(name="a.txt", size=0)]
+
+
+def test_only_regular_files_count(tmp_path: Path, rooms: ThreadFolders) -> None:
+    put(rooms, a__txt="x")
+    (rooms.uploads / "folder").mkdir()
+    (rooms.uploads / "link.txt").symlink_to(rooms.uploads / "a.txt")
+    (rooms.uploads / ".upload-77.part").write_bytes(b"half")
+    os.mkfifo(rooms.uploads / "pipe")
+    names = ["a.txt", "folder", "link.txt", ".upload-77.part", "pipe", "none"]
+    named = [Named(name=name, size=1) for name in names]
+    assert view(tmp_path).present(named) == [Named(name="a.txt", size=1)]
+    assert [f.name for f in view(tmp_path).earlier(()).files] == ["a.txt"]
+
+
+def test_a_document_brings_the_outline_of_its_text(tmp_path: Path, rooms: ThreadFolders) -> None:
+    put(rooms, plan__docx="zip", plan__md="# Plan\n\n**Costs**\n")
+    told = view(tmp_path).told(Named(name="plan.docx", size=1))
+    assert told.markdown == "plan.md"
+    assert told.outline is not None
+    assert [h.title for h in told.outline.headings] == ["Plan", "Costs"]
+    assert [f.name for f in view(tmp_path).earlier(()).files] == ["plan.docx"]
+
+
+def test_the_record_decides_which_text_belongs_to_a_document(
+    tmp_path: Path, rooms: ThreadFolders
+) -> None:
+    put(rooms, plan__docx="zip", plan__md="mine", plan_1__md="plain words")
+    Shelf(rooms).note("plan.docx", Conversion(markdown="plan_1.md"))
+    told = view(tmp_path).told(Named(name="plan.docx", size=1))
+    assert told.outline is not None
+    assert told.outline.preview == ("plain words",)
+    assert [f.name for f in view(tmp_path).earlier(()).files] == ["plan.docx", "plan.md"]
+
+
+def test_an_outline_follows_its_text(tmp_path: Path, rooms: ThreadFolders) -> None:
+    views = Views(Folders(tmp_path))
+    plan = Named(name="plan.docx", size=1)
+    put(rooms, plan__docx="zip", plan__md="# One\n")
+    first = views.of(THREAD).told(plan)
+    put(rooms, plan__md="# Two and more\n")
+    second = views.of(THREAD).told(plan)
+    assert [t.outline and t.outline.headings[0].title for t in (first, second)] == [
+        "One",
+        "Two and more",
+    ]
+
+
+def test_many_earlier_files_are_cut_to_the_newest(tmp_path: Path, rooms: ThreadFolders) -> None:
+    for n in range(35):
+        put(rooms, **{f"f{n:02}__txt": "x"})
+        os.utime(rooms.uploads / f"f{n:02}.txt", (n, n))
+    earlier = view(tmp_path).earlier(())
+    assert earlier.left_out == 5
+    assert [f.name for f in earlier.files] == [f"f{n:02}.txt" for n in range(5, 35)]
+
+
+async def _stream(files: list[Incoming]) -> AsyncIterator[Incoming]:
+    for file in files:
+        yield file

@@ -1,0 +1,258 @@
+"""view_image: what may be looked at, and when the model is shown it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from agent.errors import SandboxError
+from agent.folders import Folders, ThreadFolders
+from agent.middleware.view_image import INTRO, place_of, shown
+from agent.state import ViewedImage
+from agent.tools.images import MAX_IMAGE_BYTES, look_at
+from tests.agent.house import house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+WORK = "/mnt/user-data/workspace"
+SEES = {"supports_vision": True}
+CONTENT = {
+    "a.png": b"\x89PNG\r\n\x1a\n" + b"p" * 20,
+    "b.jpg": b"\xff\xd8\xff\xe0" + b"j" * 20,
+    "c.jpeg": b"\xff\xd8\xff\xe1" + b"j" * 20,
+    "d.webp": b"RIFF\x10\0\0\0WEBPVP8 ",
+    "e.gif": b"GIF89a" + b"g" * 20,
+}
+
+
+def view(path: str, call_id: str = "v1") -> Call:
+    return Call(name="view_image", args={"image_path": path}, id=call_id)
+
+
+def ls(call_id: str) -> Call:
+    return Call(name="ls", args={"path": WORK}, id=call_id)
+
+
+def fill(rooms: ThreadFolders) -> None:
+    rooms.make()
+    for name, content in CONTENT.items():
+        (rooms.workspace / name).write_bytes(content)
+
+
+def pictures(prompt: list[Any]) -> list[tuple[int, str]]:
+    """Return (position, text of the message) of each message that shows viewed images."""
+    return [
+        (i, " ".join(b["text"] for b in message.content if isinstance(b, dict) and "text" in b))
+        for i, message in enumerate(prompt)
+        if isinstance(message, HumanMessage) and isinstance(message.content, list)
+    ]
+
+
+# ---- through the agent -------------------------------------------------------------------------
+
+
+async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(
+        Turn(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
+        Turn(calls=(ls("l2"),)),
+        "a cat and a dog",
+        "nothing to see",
+    )
+    async with house(tmp_path, model, entry=SEES) as home:
+        fill(home.folders())
+        await home.say("what do they show?")
+        after = await home.state()
+        await home.say("and now?")
+    first, second, third, fourth = model.prompts
+    assert pictures(first) == []
+    ((place, text),) = pictures(second)
+    assert text.startswith(INTRO)
+    assert f"**{WORK}/a.png** (image/png)" in text
+    assert f"**{WORK}/b.jpg** (image/jpeg)" in text
+    assert [type(m) for m in second[place - 4 : place]] == [
+        AIMessage,
+        ToolMessage,
+        ToolMessage,
+        ToolMessage,
+    ]
+    kinds = [b["image_url"]["url"][:15] for b in second[place].content if b["type"] == "image_url"]  # type: ignore[index]
+    assert kinds == ["data:image/png;", "data:image/jpeg"]
+    assert pictures(third) == [(place, text)]  # the same place: what came before stays cached
+    assert pictures(fourth) == []
+    assert after["viewed_images"] == {}
+    assert not [m for m in after["messages"] if isinstance(m.content, list)]
+
+
+async def test_the_state_holds_paths_and_no_content(tmp_path: Path) -> None:
+    look = Turn(calls=(view(f"{WORK}/a.png"),))
+    model = ScriptedChatModel.playing(look, RuntimeError("the provider is down"), "fine again")
+    async with house(tmp_path, model, entry=SEES) as home:
+        fill(home.folders())
+        with pytest.raises(RuntimeError):
+            await home.say("look")
+        stopped = await home.state()
+        await home.say("go on")
+        after = await home.state()
+        stored = (tmp_path / "checkpoints.db").read_bytes()
+    assert stopped["viewed_images"] == {
+        f"{WORK}/a.png": {"mime_type": "image/png", "size": len(CONTENT["a.png"])}
+    }
+    assert pictures(model.prompts[-1]) == []  # it was another turn that asked for it
+    assert after["viewed_images"] == {}
+    assert b"data:image" not in stored
+
+
+async def test_a_second_look_moves_all_to_the_newest_place(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(
+        Turn(calls=(view(f"{WORK}/a.png", "v1"),)),
+        Turn(calls=(view(f"{WORK}/d.webp", "v2"),)),
+        "done",
+    )
+    async with house(tmp_path, model, entry=SEES) as home:
+        fill(home.folders())
+        await home.say("look")
+    ((place, text),) = pictures(model.prompts[2])
+    assert place == len(model.prompts[2]) - 1
+    assert text.index("a.png") < text.index("d.webp")
+
+
+async def test_errors_are_told_to_the_model(tmp_path: Path) -> None:
+    calls = tuple(
+        view(path, f"v{n}")
+        for n, path in enumerate(["/etc/passwd.png", f"{WORK}/none.png", f"{WORK}/../x.png", ""])
+    )
+    model = ScriptedChatModel.playing(Turn(calls=calls), "sorry")
+    async with house(tmp_path, model, entry=SEES) as home:
+        history = await home.say("look")
+        state = await home.state()
+    answers = [m for m in history if isinstance(m, ToolMessage)]
+    assert all(m.text.startswith("Error: ") and m.status == "error" for m in answers)
+    assert str(tmp_path) not in "".join(m.text for m in answers)
+    assert pictures(model.prompts[1]) == []
+    assert not state.get("viewed_images")
+
+
+async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(Turn(calls=(view(f"{WORK}/a.png"),)), "ok")
+    async with house(tmp_path, model) as home:
+        fill(home.folders())
+        history = await home.say("look")
+    (answer,) = [m for m in history if isinstance(m, ToolMessage)]
+    assert "view_image is not a valid tool" in answer.text
+
+
+# ---- what may be looked at ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> ThreadFolders:
+    folders = Folders(tmp_path).of(THREAD)
+    fill(folders)
+    return folders
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_images_of_all_kinds(rooms: ThreadFolders, name: str) -> None:
+    image = look_at(rooms, f"{WORK}/{name}", with_data=True)
+    assert (image.size, image.data) == (len(CONTENT[name]), CONTENT[name])
+    assert look_at(rooms, f"{WORK}/{name}").data == b""
+    assert (
+        look_at(rooms, name).path == f"{WORK}/{name}"
+    )  # relative paths are meant below the workspace
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/etc/shadow.png", "only paths below"),
+        ("/mnt/acp-workspace/a.png", "only paths below"),
+        ("/mnt/skills/a.png", "only paths below"),
+        ("/mnt/user-data-2/a.png", "only paths below"),
+        (f"{WORK}/../../secret.png", "traversal"),
+        (f"{WORK}/outside.png", "leads out"),
+        (f"{WORK}/none.png", "no such file"),
+        (f"{WORK}/folder.png", "a folder"),
+        (f"{WORK}/pipe.png", "not a regular file"),
+        (f"{WORK}/notes.txt", "not an image"),
+        (f"{WORK}/noname", "not an image"),
+        (f"{WORK}/fake.png", "it holds no image"),
+        (f"{WORK}/other.png", "it holds image/jpeg"),
+        (f"{WORK}/empty.png", "it holds no image"),
+        (f"{WORK}/large.png", "smaller copy"),
+        ("", "empty"),
+        (f"{WORK}/a\0.png", "NUL"),
+    ],
+)
+def test_what_is_refused(rooms: ThreadFolders, path: str, told: str) -> None:
+    work = rooms.workspace
+    (rooms.root / "secret.png").write_bytes(CONTENT["a.png"])
+    (work / "outside.png").symlink_to(rooms.root / "secret.png")
+    (work / "folder.png").mkdir()
+    os.mkfifo(work / "pipe.png")
+    for name in ("notes.txt", "noname"):
+        (work / name).write_bytes(CONTENT["a.png"])
+    (work / "fake.png").write_bytes(b"<svg onload='x'/>")
+    (work / "other.png").write_bytes(CONTENT["b.jpg"])
+    (work / "empty.png").write_bytes(b"")
+    with (work / "large.png").open("wb") as file:
+        file.write(CONTENT["a.png"])
+        file.truncate(MAX_IMAGE_BYTES + 1)
+    with pytest.raises(SandboxError, match=told) as error:
+        look_at(rooms, path)
+    assert str(rooms.root) not in error.value.user_message
+
+
+# ---- where and what is shown -------------------------------------------------------------------
+
+
+def asked(*names: str) -> AIMessage:
+    return AIMessage(
+        "", tool_calls=[{"name": n, "args": {}, "id": f"{n}-{i}"} for i, n in enumerate(names)]
+    )
+
+
+def result(call_id: str) -> ToolMessage:
+    return ToolMessage("ok", tool_call_id=call_id)
+
+
+def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
+    one, user = asked("view_image"), HumanMessage("look")
+    two = asked("view_image", "ls")
+    done = [result("view_image-0"), result("ls-1")]
+    assert place_of([]) is None
+    assert place_of([user]) is None
+    assert place_of([user, one]) is None
+    assert place_of([user, one, result("view_image-0")]) == 3
+    assert place_of([user, two, result("view_image-0")]) is None
+    assert place_of([user, two, *done]) == 4
+    assert place_of([user, two, *done, AIMessage("hm"), asked("ls"), result("ls-0")]) == 4
+    assert place_of([user, two, *done, HumanMessage("next")]) is None
+    hidden = HumanMessage("careful", additional_kwargs={"hide_from_ui": True})
+    assert place_of([user, two, *done, hidden]) == 4
+
+
+def test_what_cannot_be_shown_is_told(rooms: ThreadFolders) -> None:
+    paths = [f"{WORK}/{name}" for name in ("a.png", "gone.png")]
+    message = shown(rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths})
+    kinds = [block["type"] for block in message.content]  # type: ignore[index]
+    assert kinds == ["text", "text", "image_url", "text"]
+    assert "no such file" in message.content[3]["text"]  # type: ignore[index]
+
+
+def test_the_last_eight_are_shown_and_not_more_than_one_request_can_carry(
+    rooms: ThreadFolders,
+) -> None:
+    for n in range(10):
+        (rooms.workspace / f"{n}.png").write_bytes(CONTENT["a.png"])
+    paths = [f"{WORK}/{n}.png" for n in range(10)]
+    viewed = {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
+    blocks = shown(rooms, viewed).content
+    assert sum(block["type"] == "image_url" for block in blocks) == 8  # type: ignore[index]
+    assert "2.png" in blocks[1]["text"]  # type: ignore[index]
+    for n in (8, 9):
+        with (rooms.workspace / f"{n}.png").open("r+b") as file:
+            file.truncate(MAX_IMAGE_BYTES - 1000)
+    texts = [b["text"] for b in shown(rooms, viewed).content if b["type"] == "text"]  # type: ignore[index]
+    assert "too large together" in texts[-1]
