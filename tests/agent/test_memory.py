@@ -1,0 +1,112 @@
+"""Memory in the whole agent: what one conversation teaches, the next one of the same scope knows."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
+
+from agent.config import AgentConfig
+from agent.memory.scopes import Spot
+from agent.memory.service import MemoryService
+from agent.middleware.memory import MemoryMiddleware
+from agent.models.playback import Call, Turn
+from agent.paths import OUTPUTS
+from agent.state import ThreadState
+from tests.agent.house import house
+from tests.agent.noting import NotingModel
+from tests.fakes.scripted import ScriptedChatModel, registered
+
+ON: dict[str, Any] = {"memory": {"enabled": True}}
+ANN = "person:slack:T1:U1"
+OTHER_THREAD = "11111111-2222-4333-8444-666666666666"
+
+
+def noted(*facts: str) -> str:
+    new = [{"content": fact, "category": "context", "confidence": 0.9} for fact in facts]
+    return json.dumps({"user": {}, "history": {}, "newFacts": new, "factsToRemove": []})
+
+
+def system_of(model: ScriptedChatModel, call: int = 0) -> str:
+    first, *others = model.prompts[call]
+    assert first.type == "system"
+    assert all(message.type != "system" for message in others)
+    return first.text
+
+
+async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Noted.", noted("builds ships"))
+    async with house(tmp_path, model, ON) as home:
+        messages = await home.say("I build ships", memory_scope=ANN)
+        assert [message.type for message in messages] == ["human", "ai"]
+        assert len(model.prompts) == 1
+    later = ScriptedChatModel.playing("Ships.", "Who are you?", noted(), noted())
+    async with house(tmp_path, later, ON) as home:
+        await home.say("What do I do?", thread=OTHER_THREAD, memory_scope=ANN)
+        await home.say("And I?", memory_scope="room:slack:T1:C1")
+        assert "<memory>" not in str(await home.state(OTHER_THREAD))
+    assert system_of(later).count("- [context | 0.90] builds ships") == 1
+    assert "ships" not in system_of(later, 1)
+    assert "<current_date>" in system_of(later, 1)
+
+
+async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_path: Path) -> None:
+    write = Call(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
+    model = ScriptedChatModel.playing(Turn(text="Writing.", calls=(write,)), "Written.")
+    reader = ScriptedChatModel.playing(noted("wants files"))
+    with registered(reader) as keys:
+        config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
+        async with house(tmp_path, model, config) as home:
+            parts = await home.stream("a file please", "messages", memory_scope=ANN)
+            memory = home.systems.memory
+            assert not reader.prompts
+    assert len(model.prompts) == 2
+    (asked,) = reader.prompts
+    assert "User: a file please\nAssistant: Written." in asked[-1].text
+    assert "Writing." not in asked[-1].text
+    assert "wants files" not in str(parts)
+    assert [fact.content for fact in (await memory.get(Spot(scope=ANN))).facts] == ["wants files"]
+
+
+async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
+    async with house(tmp_path, ScriptedChatModel.playing(), ON) as home:
+        memory = home.systems.memory
+        await memory.create_fact(Spot(scope=ANN), "of the lead")
+        await memory.create_fact(Spot(scope=ANN, agent="writer"), "of the writer")
+        assert [(info.scope, info.agents) for info in await memory.scopes()] == [(ANN, ("writer",))]
+
+
+async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    reader = ScriptedChatModel.playing(hang=True)
+    with registered(reader) as keys:
+        config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
+        model = ScriptedChatModel.playing("Hello.")
+        async with house(tmp_path, model, config) as home:
+            await home.say("markone", memory_scope=ANN)
+            home.systems.memory._flush_s = 0.05
+        assert len(reader.prompts) == 1
+    assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
+
+
+async def test_also_where_the_graph_is_run_without_a_loop(tmp_path: Path) -> None:
+    config = AgentConfig.model_validate({"models": [{"name": "m", "use": "a:B", "model": "m"}]})
+    reader, model = NotingModel(), ScriptedChatModel.playing("One.", "Two.")
+    async with MemoryService(tmp_path, lambda: config, reader.given) as memory:
+        await memory.create_fact(Spot(scope=ANN), "builds ships")
+        link = MemoryMiddleware(memory, now=lambda: datetime(2026, 3, 1, tzinfo=UTC))
+        graph = create_agent(
+            model, system_prompt="Be brief.", middleware=[link], state_schema=ThreadState
+        )
+        context: Any = {"thread_id": "t1", "memory_scope": ANN}
+        question: Any = {"messages": [HumanMessage("markone", id="1")]}
+        await anyio.to_thread.run_sync(lambda: graph.invoke(question, context=context))
+        await graph.ainvoke({"messages": [HumanMessage("marktwo", id="2")]}, context=context)
+    assert system_of(model).startswith("Be brief.\n\n<memory>")
+    assert system_of(model).endswith("</memory>\n\n<current_date>2026-03-01, Sunday</current_date>")
+    assert system_of(model) == system_of(model, 1)
+    assert "markone" in reader.questions[0]
+    assert len(reader.questions) == 1

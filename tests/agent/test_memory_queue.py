@@ -1,0 +1,207 @@
+"""What waits to be learnt: rest, joining, hurry, dropping, closing."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.memory.pending import PendingFile
+from agent.memory.queue import LONGEST_WAIT, MAX_MESSAGES, UpdateQueue, Work, due, joined
+from agent.memory.scopes import Spot
+from agent.memory.turns import Exchange, Said
+
+NEVER = 1000.0  # seconds of rest that no test waits for
+
+
+def turn(
+    *texts: str, thread: str = "t1", spot: Spot | None = None, corrects: bool = False
+) -> Exchange:
+    said = tuple(Said(id=text, role="user", text=text) for text in texts)
+    return Exchange(spot=spot or Spot(), thread_id=thread, said=said, is_correction=corrects)
+
+
+class Learner:
+    """Notes what it is given; may be held up."""
+
+    def __init__(self) -> None:
+        self.learnt: list[list[str]] = []
+        self.begun = anyio.Event()
+        self.may_go_on = anyio.Event()
+        self.may_go_on.set()
+        self._changed = anyio.Event()
+
+    async def learn(self, work: Work) -> None:
+        self.begun.set()
+        await self.may_go_on.wait()
+        if not work.is_dropped:
+            self.learnt.append([one.text for one in work.exchange.said])
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(20):
+            while not condition():
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def queue(learner: Learner, rest_s: float) -> AsyncIterator[UpdateQueue]:
+    made = UpdateQueue(learner.learn, rest_s=lambda: rest_s, gap_s=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.run)
+        yield made
+        tasks.cancel_scope.cancel()
+
+
+# ---- when --------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 300))
+def test_a_conversation_is_learnt_from_when_it_rests_or_never_rests(
+    first: float, busy_for: float, rest_s: float
+) -> None:
+    work = Work(exchange=turn("a"), first=first, last=first + busy_for)
+    when = due(work, rest_s)
+    assert when <= first + LONGEST_WAIT * rest_s
+    assert when == work.last + rest_s or when == first + LONGEST_WAIT * rest_s
+    work.is_hurried = True
+    assert due(work, rest_s) == first
+
+
+async def test_turns_of_one_conversation_are_learnt_together_and_others_by_themselves() -> None:
+    learner = Learner()
+    async with queue(learner, rest_s=0.05) as waiting:
+        waiting.add(turn("a"))
+        waiting.add(turn("x", thread="t2"))
+        waiting.add(turn("y", spot=Spot(scope="other")))
+        waiting.add(turn("z", spot=Spot(agent="writer")))
+        waiting.add(turn("b"))
+        await learner.until(lambda: len(learner.learnt) == 4)
+    assert sorted(learner.learnt) == [["a", "b"], ["x"], ["y"], ["z"]]
+
+
+async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
+    learner = Learner()
+    async with queue(learner, rest_s=NEVER) as waiting:
+        waiting.add(turn("slow"))
+        waiting.add_nowait(turn("fast", thread="t2"))
+        await learner.until(lambda: len(learner.learnt) == 1)
+        assert learner.learnt == [["fast"]]
+        assert [exchange.thread_id for exchange in waiting.open] == ["t1"]
+
+
+async def test_what_waits_can_be_hurried() -> None:
+    learner = Learner()
+    async with queue(learner, rest_s=NEVER) as waiting:
+        waiting.add(turn("a"))
+        waiting.hurry(Work(exchange=turn(), first=0, last=0).key)
+        await learner.until(lambda: learner.learnt == [["a"]])
+
+
+async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_twice() -> None:
+    learner = Learner()
+    learner.may_go_on = anyio.Event()
+    async with queue(learner, rest_s=0.01) as waiting:
+        waiting.add(turn("a"))
+        await learner.begun.wait()
+        waiting.add(turn("a", "b"))
+        learner.may_go_on.set()
+        await learner.until(lambda: len(learner.learnt) == 2)
+        assert learner.learnt[0] == ["a"]
+        waiting.add(turn("a"))
+        waiting.add(turn("b"))
+        assert waiting.open == []
+    assert "b" in learner.learnt[1]
+
+
+def test_joining_keeps_each_message_once_and_all_flags() -> None:
+    before = turn("a", "b", corrects=True)
+    after = turn("b", "c")
+    both = joined(before, after)
+    assert [one.text for one in both.said] == ["a", "b", "c"]
+    assert both.is_correction
+    many = joined(turn(*map(str, range(MAX_MESSAGES))), turn("last"))
+    assert len(many.said) == MAX_MESSAGES
+    assert many.said[-1].text == "last"
+
+
+# ---- dropping and closing ----------------------------------------------------------------------
+
+
+async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> None:
+    learner = Learner()
+    learner.may_go_on = anyio.Event()
+    mine, agents = Spot(scope="p"), Spot(scope="p", agent="writer")
+    async with queue(learner, rest_s=0.01) as waiting:
+        waiting.add_nowait(turn("a", spot=mine))
+        await learner.begun.wait()
+        waiting.add(turn("b", spot=mine, thread="t2"))
+        waiting.add(turn("c", spot=agents))
+        waiting.add(turn("kept", spot=Spot(scope="q")))
+        waiting.drop(mine)
+        assert [exchange.spot.scope for exchange in waiting.open] == ["q"]
+        learner.may_go_on.set()
+        await learner.until(lambda: bool(learner.learnt))
+        assert learner.learnt == [["kept"]]
+
+
+async def test_dropping_an_agent_s_leaves_the_rest_of_the_scope() -> None:
+    async with queue(Learner(), rest_s=NEVER) as waiting:
+        waiting.add(turn("a", spot=Spot(scope="p")))
+        waiting.add(turn("b", spot=Spot(scope="p", agent="writer")))
+        waiting.drop(Spot(scope="p", agent="writer"))
+        assert [exchange.spot.agent for exchange in waiting.open] == [None]
+
+
+async def test_closing_learns_everything_at_once() -> None:
+    learner = Learner()
+    async with queue(learner, rest_s=NEVER) as waiting:
+        for number in range(20):
+            waiting.add(turn(str(number), thread=f"t{number}"))
+        with anyio.fail_after(20):
+            await waiting.flush()
+        assert waiting.open == []
+    assert len(learner.learnt) == 20
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_busy: bool) -> None:
+    learner = Learner()
+    learner.may_go_on = anyio.Event()
+    async with queue(learner, rest_s=NEVER) as waiting:
+        (waiting.add_nowait if is_busy else waiting.add)(turn("a"))
+        if is_busy:
+            await learner.begun.wait()
+        with anyio.move_on_after(0.05):
+            await waiting.flush()
+        assert [one.text for exchange in waiting.open for one in exchange.said] == ["a"]
+
+
+# ---- on disk until the next start --------------------------------------------------------------
+
+
+def test_what_is_open_survives_a_stop(tmp_path: Path) -> None:
+    file = PendingFile(tmp_path / "memory")
+    assert file.load() == []
+    waiting = [turn("你好", spot=Spot(scope="p", agent="w"), corrects=True), turn("b")]
+    file.save(waiting)
+    assert file.load() == waiting
+    (path,) = (tmp_path / "memory").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    file.save([])
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '[1, {"spot": {}}]', "\x00"])
+def test_a_broken_file_of_what_waits_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pending.json").write_text(text)
+    assert PendingFile(tmp_path).load() == []
+
+
+def test_a_disk_that_refuses_does_not_stop_the_stop(tmp_path: Path) -> None:
+    (tmp_path / "memory").write_text("a file where the folder should be")
+    PendingFile(tmp_path / "memory").save([turn("a")])

@@ -1,0 +1,328 @@
+"""Memory as a service: learning, showing, correcting, forgetting, closing."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from agent.config import AgentConfig
+from agent.errors import FactNotFound, MemoryRefused
+from agent.memory.schema import EMPTY, Document
+from agent.memory.scopes import Spot
+from agent.memory.service import MemoryService
+from agent.options import Caller
+from tests.agent.noting import NotingModel
+from tests.fakes.scripted import ScriptedChatModel
+
+ANN = Spot(scope="person:slack:T1:U1")
+BOB = Spot(scope="person:slack:T1:U2")
+
+
+def settings(**memory: object) -> AgentConfig:
+    real = {"name": "m", "use": "somebody:Model", "model": "m"}
+    return AgentConfig.model_validate({"models": [real], "memory": memory})
+
+
+def caller(where: Spot = ANN, thread: str = "t1") -> Caller:
+    return Caller(thread_id=thread, memory_scope=where.scope, agent_name=where.agent)
+
+
+def turn(text: str, answer: str = "I see.") -> list[AnyMessage]:
+    return [HumanMessage(text, id=f"h-{text}"), AIMessage(answer, id=f"a-{text}")]
+
+
+@asynccontextmanager
+async def memory(
+    home: Path, model: BaseChatModel, *, flush_s: float = 20.0, **keys: object
+) -> AsyncIterator[MemoryService]:
+    async def given(_: str | None) -> BaseChatModel:
+        return model
+
+    config = settings(**keys)
+    async with MemoryService(home, lambda: config, given, flush_s=flush_s) as service:
+        yield service
+
+
+def contents(document: Document) -> list[str]:
+    return [fact.content for fact in document.facts]
+
+
+async def until(service: MemoryService, where: Spot, condition: Callable[[Document], bool]) -> None:
+    with anyio.fail_after(20):
+        while not condition(await service.get(where)):  # noqa: ASYNC110 - the document is on disk
+            await anyio.sleep(0.01)
+
+
+# ---- learning and showing ----------------------------------------------------------------------
+
+
+async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: Path) -> None:
+    async with memory(tmp_path, NotingModel()) as service:
+        service.remember(turn("I sail markone"), caller())
+        service.remember(turn("I cook marktwo"), caller(BOB))
+        assert await service.block(caller()) == ""
+    async with memory(tmp_path, NotingModel()) as service:
+        block = await service.block(caller())
+        assert "- [context | 0.90] markone" in block
+        assert "marktwo" not in block
+        (fact,) = (await service.get(ANN)).facts
+        assert (fact.source, fact.created_at[-1]) == ("t1", "Z")
+    assert not (tmp_path / "memory" / "pending.json").exists()
+
+
+async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
+    tmp_path: Path,
+) -> None:
+    model = NotingModel()
+    async with memory(tmp_path, model) as service:
+        first = turn("markone")
+        service.remember(first, caller())
+        service.remember([*first, *turn("that's wrong, marktwo")], caller())
+        service.remember([*first, AIMessage("again", id="x")], caller())
+    (question,) = model.questions
+    assert "markone" in question
+    assert "marktwo" in question
+    assert "corrected" in question
+
+
+async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path: Path) -> None:
+    model = NotingModel()
+    async with memory(tmp_path, model, debounce_seconds=300) as service:
+        said = turn("markone")
+        service.remember(said, caller())
+        service.remember(turn("markother"), caller(thread="t2"))
+        service.before_summarization(said, caller())
+        await until(service, ANN, lambda document: contents(document) == ["markone"])
+        service.before_summarization(said, caller())
+        assert len(model.questions) == 1
+
+
+@pytest.mark.parametrize("keys", [{"enabled": False}, {"injection_enabled": False}])
+async def test_switched_off(tmp_path: Path, keys: dict[str, Any]) -> None:
+    async with memory(tmp_path, NotingModel()) as service:
+        await service.create_fact(ANN, "known")
+    model = NotingModel()
+    async with memory(tmp_path, model, **keys) as service:
+        assert await service.block(caller()) == ""
+        service.remember(turn("markone"), caller())
+    assert len(model.questions) == (0 if "enabled" in keys else 1)
+
+
+async def test_the_demo_model_is_never_asked(tmp_path: Path) -> None:
+    async def nobody(_: str | None) -> BaseChatModel:
+        raise AssertionError("no model is needed")
+
+    config = AgentConfig()
+    async with MemoryService(tmp_path, lambda: config, nobody) as service:
+        service.remember(turn("hello"), caller())
+    assert not (tmp_path / "memory").exists()
+
+
+async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = json.dumps(
+        {"user": {}, "history": {}, "newFacts": [{"content": "good", "confidence": 1}]}
+        | {"factsToRemove": []}
+    )
+    model = ScriptedChatModel.playing(RuntimeError("secret text"), "Just talk.", good)
+    with caplog.at_level(logging.INFO):
+        async with memory(tmp_path, model, debounce_seconds=300) as service:
+            for number in range(3):
+                where = Spot(scope=f"p{number}")
+                service.remember(turn("hello"), caller(where))
+                service.before_summarization([], caller(where))
+            await until(service, Spot(scope="p2"), lambda document: contents(document) == ["good"])
+            assert await service.get(Spot(scope="p0")) == EMPTY
+            assert await service.get(Spot(scope="p1")) == EMPTY
+    assert [record.getMessage() for record in caplog.records] == [
+        "a conversation was not learnt from: RuntimeError"
+    ]
+
+
+async def test_a_caller_whose_scope_cannot_be_used_gets_nobody_s_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = NotingModel()
+    async with memory(tmp_path, model) as service:
+        await service.create_fact(Spot(), "of the default scope")
+        for bad in (Spot(scope="x" * 600), Spot(scope="a\nb"), Spot(agent="../a")):
+            assert await service.block(caller(bad)) == ""
+            service.remember(turn("markone"), caller(bad))
+    assert model.questions == []
+
+
+async def test_a_document_that_cannot_be_read_does_not_stop_a_run(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / ANN.folder).write_text("a file where the folder should be")
+    async with memory(tmp_path, NotingModel()) as service:
+        assert await service.block(caller()) == ""
+
+
+async def test_the_folder_can_be_chosen(tmp_path: Path) -> None:
+    async with memory(tmp_path, NotingModel(), storage_path="notes/people") as service:
+        await service.create_fact(ANN, "x")
+    assert (tmp_path / "notes" / "people" / ANN.folder / "memory.json").exists()
+
+
+# ---- closing -----------------------------------------------------------------------------------
+
+
+async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    model = NotingModel(hang=True)
+    with anyio.fail_after(20):
+        async with memory(tmp_path, model, flush_s=0.05, debounce_seconds=1) as service:
+            service.remember(turn("markone"), caller())
+            service.before_summarization([], caller())
+            await model.asked.wait()
+            service.remember(turn("marktwo"), caller(BOB))
+    async with memory(tmp_path, NotingModel()):
+        pass
+    async with memory(tmp_path, NotingModel()) as service:
+        assert contents(await service.get(ANN)) == ["markone"]
+        assert contents(await service.get(BOB)) == ["marktwo"]
+
+
+async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> None:
+    model = NotingModel()
+    may_answer = model.hold()
+    closed = anyio.Event()
+
+    async def open_and_close() -> None:
+        async with memory(tmp_path, model) as service:
+            service.remember(turn("markone"), caller())
+        closed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(open_and_close)
+        with anyio.fail_after(20):
+            await model.asked.wait()
+            assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
+            may_answer.set()
+            await closed.wait()
+    assert not (tmp_path / "memory" / "pending.json").exists()
+
+
+async def test_cancelling_closes_in_order(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks, memory(tmp_path, NotingModel()) as service:
+        service.remember(turn("markone"), caller())
+        tasks.cancel_scope.cancel()
+        await anyio.lowlevel.checkpoint()
+    async with memory(tmp_path, NotingModel()) as service:
+        assert contents(await service.get(ANN)) == ["markone"]
+
+
+async def test_an_error_in_the_block_stays_itself(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with memory(tmp_path, NotingModel()):
+            raise KeyError("mine")
+
+
+# ---- correcting and forgetting -----------------------------------------------------------------
+
+
+async def test_facts_can_be_added_changed_and_removed(tmp_path: Path) -> None:
+    async with memory(tmp_path, NotingModel()) as service:
+        document = await service.create_fact(ANN, "  likes tea ", "Preference", 1)
+        (fact,) = document.facts
+        assert (fact.content, fact.category, fact.confidence) == ("likes tea", "preference", 1.0)
+        assert fact.source == "manual"
+        assert document.last_updated
+        changed = await service.update_fact(ANN, fact.id, {"confidence": 0.25})
+        assert changed.facts[0].content == "likes tea"
+        assert changed.facts[0].confidence == 0.25
+        assert await service.get(BOB) == EMPTY
+        gone = await service.delete_fact(ANN, fact.id)
+        assert gone.facts == ()
+        for refused in (
+            service.update_fact(ANN, fact.id, {"content": "x"}),
+            service.delete_fact(ANN, fact.id),
+        ):
+            with pytest.raises(FactNotFound):
+                await refused
+
+
+@pytest.mark.parametrize(
+    ("content", "category", "confidence"),
+    [
+        ("", "context", 0.5),
+        (" \n\x00", "context", 0.5),
+        ("x" * 1001, "context", 0.5),
+        ("x", "gossip", 0.5),
+        ("x", "context", 1.01),
+        ("x", "context", -0.01),
+        ("x", "context", float("nan")),
+        ("x", "context", float("inf")),
+        ("x", "context", True),
+    ],
+)
+async def test_a_fact_that_breaks_a_rule_is_refused(
+    tmp_path: Path, content: str, category: str, confidence: float
+) -> None:
+    async with memory(tmp_path, NotingModel()) as service:
+        with pytest.raises(MemoryRefused):
+            await service.create_fact(ANN, content, category, confidence)
+        (fact,) = (await service.create_fact(ANN, "good")).facts
+        changes = {"content": content, "category": category, "confidence": confidence}
+        with pytest.raises(MemoryRefused):
+            await service.update_fact(ANN, fact.id, changes)
+        assert (await service.get(ANN)).facts == (fact,)
+
+
+async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
+    from_file = {"facts": [{"id": "f1", "content": "你好"}], "user": {}, "version": "1.0"}
+    async with memory(tmp_path, NotingModel()) as service:
+        document = await service.replace(ANN, from_file)
+        assert contents(document) == contents(await service.get(ANN)) == ["你好"]
+        with pytest.raises(MemoryRefused):
+            await service.replace(ANN, {"facts": "none"})
+        assert contents(await service.reload(ANN)) == ["你好"]
+
+
+async def test_what_was_forgotten_while_it_was_being_learnt_stays_forgotten(
+    tmp_path: Path,
+) -> None:
+    model = NotingModel()
+    may_answer = model.hold()
+    async with memory(tmp_path, model) as service:
+        await service.create_fact(ANN, "known")
+        service.remember(turn("markone"), caller())
+        service.before_summarization([], caller())
+        with anyio.fail_after(20):
+            await model.asked.wait()
+        service.remember(turn("marktwo"), caller(thread="t2"))
+        assert await service.clear(ANN) == EMPTY
+        may_answer.set()
+    assert not (tmp_path / "memory" / ANN.folder).exists()
+
+
+async def test_what_a_person_changes_while_the_model_thinks_is_kept(tmp_path: Path) -> None:
+    model = NotingModel()
+    may_answer = model.hold()
+    async with memory(tmp_path, model) as service:
+        service.remember(turn("markone"), caller())
+        service.before_summarization([], caller())
+        with anyio.fail_after(20):
+            await model.asked.wait()
+        await service.create_fact(ANN, "by hand")
+        may_answer.set()
+    async with memory(tmp_path, NotingModel()) as service:
+        assert contents(await service.get(ANN)) == ["by hand", "markone"]
+
+
+async def test_changes_side_by_side_lose_nothing(tmp_path: Path) -> None:
+    async with memory(tmp_path, NotingModel()) as service:
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(service.create_fact, ANN, f"fact {number}")
+        assert len((await service.get(ANN)).facts) == 30
