@@ -86,12 +86,22 @@ def _complete(
     if "stream_usage" in fields and (settings.get("base_url") or settings.get("openai_api_base")):
         # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
         settings.setdefault("stream_usage", True)
+    if "use_responses_api" in fields and _is_imitation(settings):
+        # Left alone, ChatOpenAI takes OpenAI's newer API for some names of models; few other servers have it.
+        settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
         # It is built on asyncio.wait_for, which before Python 3.12 loses a cancellation that comes together with
         # a chunk: a stopped run would go on. The client's own deadline for reads bounds the silence instead.
         settings.setdefault("stream_chunk_timeout", None)
     if connections is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", connections.client())
+
+
+def _is_imitation(settings: dict[str, Any]) -> bool:
+    """Return whether another server than OpenAI's is named, and nothing that only the newer API has."""
+    url = str(settings.get("base_url") or settings.get("openai_api_base") or "")
+    asks_newer = settings.keys() & {"reasoning", "output_version", "include", "truncation"}
+    return bool(url) and "api.openai.com" not in url and not asks_newer
 
 
 def _built(

@@ -131,6 +131,24 @@ def test_an_openai_compatible_model() -> None:
     assert model.stream_chunk_timeout is None  # loses cancellations
 
 
+@pytest.mark.parametrize(
+    ("keys", "used"),
+    [
+        ({"base_url": "http://127.0.0.1:1/v1"}, False),
+        ({"base_url": "https://api.openai.com/v1"}, None),
+        ({}, None),
+        ({"base_url": "http://127.0.0.1:1/v1", "use_responses_api": True}, True),
+        ({"base_url": "http://127.0.0.1:1/v1", "output_version": "responses/v1"}, None),
+    ],
+)
+def test_servers_that_imitate_openai_are_asked_in_the_older_way(
+    keys: dict[str, Any], used: bool | None
+) -> None:
+    model = create_chat_model(openai(**keys))
+    assert isinstance(model, ChatOpenAI)
+    assert model.use_responses_api is used
+
+
 def test_what_is_set_is_kept() -> None:
     keys = {"base_url": "http://127.0.0.1:9/v1", "stream_usage": False, "stream_chunk_timeout": 9}
     model = create_chat_model(openai(**keys, use_responses_api=True, output_version="responses/v1"))

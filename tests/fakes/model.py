@@ -38,7 +38,8 @@ class Reply:
     Attributes:
         text: What the model says; streamed word by word.
         calls: Which tools it calls.
-        reasoning: Streamed before the text, in the field that vLLM uses.
+        reasoning: Streamed before the text.
+        reasoning_field: What the server calls it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
         first_token_delay_s: Pause before the first chunk.
         token_delay_s: Pause before each further chunk; None = the server's.
         hang_after: Stop after so many words and keep the connection open; None = never.
@@ -51,6 +52,7 @@ class Reply:
     text: str = ""
     calls: tuple[Call, ...] = ()
     reasoning: str = ""
+    reasoning_field: str = "reasoning"
     first_token_delay_s: float = 0.0
     token_delay_s: float | None = None
     hang_after: int | None = None
@@ -206,7 +208,7 @@ class FakeModelServer:
     async def _deltas(self, http: web.Request, reply: Reply) -> AsyncIterator[dict[str, Any]]:
         yield {"role": "assistant", "content": ""}
         for word in words(reply.reasoning):
-            yield {"reasoning": word}
+            yield {reply.reasoning_field: word}
         for sent, word in enumerate([*words(reply.text), ""]):
             if reply.hang_after == sent:
                 await anyio.sleep_forever()
@@ -247,7 +249,7 @@ def _chunk(
 def _whole(request: ModelRequest, reply: Reply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
     if reply.reasoning:
-        message["reasoning"] = reply.reasoning
+        message[reply.reasoning_field] = reply.reasoning
     if reply.calls:
         message["tool_calls"] = [
             _call(call, index, json.dumps(call.args)) for index, call in enumerate(reply.calls)
