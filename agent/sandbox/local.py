@@ -23,6 +23,7 @@ from agent.sandbox.hostshell import HostShell
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.protocol import Listing, Query, Sandbox, Sandboxes
 from agent.sandbox.tables import Shared, Tables, nothing_shared
+from agent.sandbox.ways import Part, parts_of
 
 SEARCH_DEADLINE_S = 10.0
 """How long one grep may take."""
@@ -91,17 +92,16 @@ class LocalSandbox(Sandbox):
 
     @override
     async def grep(self, path: str, query: Query) -> Listing:
-        way = await _in_thread(lambda: files.fence(self._table, path))
+        asked, parts = await _in_thread(lambda: parts_of(self._table, path))
         try:
             with anyio.fail_after(self._search_deadline_s):
-                answer = await self._search(way, query)
+                answer = await self._search(parts, query)
         except TimeoutError as error:
             raise SearchTooSlow from error
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         lines = tuple(
-            f"{_joined(way.virtual, name)}:{number}: {text}"
-            for name, number, text in answer["lines"]
+            f"{_joined(asked, name)}:{number}: {text}" for name, number, text in answer["lines"]
         )
         return Listing(lines=lines, truncated=answer["truncated"])
 
@@ -116,14 +116,16 @@ class LocalSandbox(Sandbox):
         return await self._shell(command, timeout_s)
 
     def _list_dir(self, path: str, max_depth: int) -> Listing:
-        way = files.fence(self._table, path)
-        with files.opened(way) as folder, files.explained(way.virtual):
-            entries = list(islice(search.walk(folder, max_depth=max_depth), files.MAX_LISTED + 1))
-        lines = tuple(
-            _joined(way.virtual, entry.path) + ("/" if entry.is_dir else "")
-            for entry in entries[: files.MAX_LISTED]
-        )
-        return Listing(lines=lines, truncated=len(entries) > files.MAX_LISTED)
+        asked, parts = parts_of(self._table, path)
+        found: dict[str, None] = {}  # in order, each once: parts share the folders above them
+        for part in parts:
+            names = part.prefix.split("/") if part.prefix else []
+            shown = min(len(names), max_depth)
+            found.update(dict.fromkeys("/".join(names[: at + 1]) + "/" for at in range(shown)))
+            if max_depth > len(names):
+                found.update(dict.fromkeys(_entries(part, max_depth - len(names))))
+        lines = tuple(_joined(asked, name) for name in islice(found, files.MAX_LISTED))
+        return Listing(lines=lines, truncated=len(found) > files.MAX_LISTED)
 
     def _write_file(self, path: str, content: str, *, append: bool) -> None:
         way = files.fence(self._table, path, write=True)
@@ -144,32 +146,42 @@ class LocalSandbox(Sandbox):
             files.write_text(way, text.replace(old, new, -1 if everywhere else 1))
 
     def _glob(self, path: str, pattern: str, *, include_dirs: bool, max_results: int) -> Listing:
-        way = files.fence(self._table, path)
-        with files.opened(way) as folder, files.explained(way.virtual):
-            found, truncated = search.find(
-                folder, pattern, include_dirs=include_dirs, max_results=max_results
-            )
-        return Listing(
-            lines=tuple(_joined(way.virtual, name) for name in found), truncated=truncated
-        )
+        asked, parts = parts_of(self._table, path)
+        wanted = search.Wanted(pattern=pattern, include_dirs=include_dirs)
+        found: list[str] = []
+        for part in parts:
+            with files.opened(part.way) as folder, files.explained(part.way.virtual):
+                room = max_results - len(found)
+                more, truncated = search.find(folder, wanted, max_results=room, prefix=part.start)
+            found += more
+            if truncated:
+                break
+        else:
+            truncated = False
+        return Listing(lines=tuple(_joined(asked, name) for name in found), truncated=truncated)
 
     def _check_file(self, path: str) -> str:
         way = files.fence(self._table, path)
         files.require_file(way)
         return way.virtual
 
-    async def _search(self, way: files.Fenced, query: Query) -> dict[str, Any]:
+    async def _search(self, parts: Sequence[Part], query: Query) -> dict[str, Any]:
         """Run `search.py` as a child process; it is killed when the deadline cancels this."""
+        prefixes = [part.prefix for part in parts]
         with ExitStack() as stack:
-            # Entered on the stack inside the thread: the descriptor is closed also if this is cancelled just then.
-            fd = await _in_thread(lambda: stack.enter_context(files.opened(way)))
+
+            def opened() -> list[int]:
+                return [stack.enter_context(files.opened(part.way)) for part in parts]
+
+            # Entered on the stack inside the thread: descriptors are closed also if this is cancelled just then.
+            descriptors = await _in_thread(opened)
             done = await anyio.run_process(
-                [sys.executable, "-I", "-S", search.__file__, str(fd)],
-                input=json.dumps(asdict(query)).encode(),
+                [sys.executable, "-I", "-S", search.__file__, *map(str, descriptors)],
+                input=json.dumps({**asdict(query), "prefixes": prefixes}).encode(),
                 stderr=subprocess.DEVNULL,
                 check=False,
                 env={},
-                pass_fds=[fd],
+                pass_fds=descriptors,
             )
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
@@ -252,6 +264,13 @@ class LocalSandboxes(Sandboxes):
 
 async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
+
+
+def _entries(part: Part, max_depth: int) -> list[str]:
+    """List what is in a part, by paths below the path that was asked for."""
+    with files.opened(part.way) as folder, files.explained(part.way.virtual):
+        entries = islice(search.walk(folder, max_depth=max_depth), files.MAX_LISTED + 1)
+        return [part.below(one.path) + ("/" if one.is_dir else "") for one in entries]
 
 
 def _joined(folder: str, name: str) -> str:

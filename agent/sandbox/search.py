@@ -13,8 +13,8 @@ import re
 import resource
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 IGNORED = frozenset(
     (
@@ -135,16 +135,30 @@ def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
     return result
 
 
+class Wanted(NamedTuple):
+    """What a glob looks for."""
+
+    pattern: str
+    include_dirs: bool = False
+
+
 def find(
-    folder_fd: int, pattern: str, *, include_dirs: bool, max_results: int
+    folder_fd: int, wanted: Wanted, *, max_results: int, prefix: str = ""
 ) -> tuple[list[str], bool]:
-    """Return the paths that a glob pattern finds, and whether there are more."""
-    matches = glob_matcher(pattern)
+    """Return the paths that a glob pattern finds, and whether there are more.
+
+    Args:
+        folder_fd: The folder.
+        wanted: The pattern.
+        max_results: At most so many paths.
+        prefix: The folder's own path below where the pattern begins, with a trailing slash.
+    """
+    matches = glob_matcher(wanted.pattern)
     found: list[str] = []
-    for visited, entry in enumerate(walk(folder_fd)):
+    for visited, entry in enumerate(walk(folder_fd, prefix=prefix)):
         if visited >= MAX_VISITED:
             return found, True
-        if not (entry.is_file or (include_dirs and entry.is_dir)) or not matches(entry.path):
+        if not (entry.is_file or (wanted.include_dirs and entry.is_dir)) or not matches(entry.path):
             continue
         if len(found) >= max_results:
             return found, True
@@ -152,12 +166,13 @@ def find(
     return found, False
 
 
-def search(fd: int, query: dict[str, object]) -> dict[str, object]:
-    """Search a folder or one file for a pattern.
+def search(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, object]:
+    """Search folders, or one file, for a pattern.
 
     Args:
-        fd: The open folder or regular file.
-        query: `pattern`, `glob`, `literal`, `case_sensitive`, `max_results`.
+        descriptors: The open folders, or the regular file.
+        query: `pattern`, `glob`, `literal`, `case_sensitive`, `max_results`, and `prefixes`: each one's path
+            below the path that was asked for.
 
     Returns:
         `{"lines": [[path, number, text], ...], "truncated": bool}` (path "" for the file itself), or `{"error": text}`.
@@ -170,21 +185,22 @@ def search(fd: int, query: dict[str, object]) -> dict[str, object]:
         return {"error": f"the pattern is not a valid regular expression: {error}"}
     limit = int(str(query["max_results"]))
     found: list[tuple[str, int, str]] = []
-    for path, file_fd in _files(fd, query["glob"]):
-        for number, line in _matching_lines(file_fd, pattern):
-            if len(found) >= limit:
-                return {"lines": found, "truncated": True}
-            found.append((path, number, line[:SHOWN_LINE_CHARS]))
+    for fd, prefix in zip(descriptors, query["prefixes"], strict=True):
+        for path, file_fd in _files(fd, query["glob"], f"{prefix}/" if prefix else ""):
+            for number, line in _matching_lines(file_fd, pattern):
+                if len(found) >= limit:
+                    return {"lines": found, "truncated": True}
+                found.append((path, number, line[:SHOWN_LINE_CHARS]))
     return {"lines": found, "truncated": False}
 
 
-def _files(fd: int, glob: object) -> Iterator[tuple[str, int]]:
+def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield every file to search, open; it is closed when the next one is asked for."""
     if stat.S_ISREG(os.fstat(fd).st_mode):
         yield "", fd
         return
     wanted = glob_matcher(glob) if isinstance(glob, str) and glob else None
-    for visited, entry in enumerate(walk(fd)):
+    for visited, entry in enumerate(walk(fd, prefix=prefix)):
         if visited >= MAX_VISITED:
             return
         if not entry.is_file or (wanted is not None and not wanted(entry.path)):
@@ -214,12 +230,12 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 
 
 def main() -> None:
-    """Search the descriptor named by the first argument: the query is JSON on stdin, the result JSON on stdout."""
+    """Search the descriptors named by the arguments: the query is JSON on stdin, the result JSON on stdout."""
     limits = ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S))
     for kind, most in limits:
         with contextlib.suppress(OSError, ValueError):  # not every system can limit everything
             resource.setrlimit(kind, (most, most))
-    sys.stdout.write(json.dumps(search(int(sys.argv[1]), json.load(sys.stdin))))
+    sys.stdout.write(json.dumps(search([int(one) for one in sys.argv[1:]], json.load(sys.stdin))))
 
 
 if __name__ == "__main__":

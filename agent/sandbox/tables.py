@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -51,7 +52,9 @@ class Tables:
         def made() -> PathTable:
             with files.explained("the thread's folders"):
                 folders.make()
-            return PathTable((*folders.mappings(), *self._mounts, *self._shared()))
+            # Resolved: a fence compares with resolved paths.
+            shared = [replace(one, host=one.host.resolve()) for one in self._shared()]
+            return PathTable((*folders.mappings(), *self._mounts, *shared))
 
         return await anyio.to_thread.run_sync(made)
 

@@ -330,3 +330,51 @@ def test_bad_mounts_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         Mapping(virtual="/data", host=tmp_path.resolve(), read_only=True),
     )
     assert len(caplog.records) == len(bad)
+
+
+def skill(home: Path, kind: str, name: str) -> Mapping:
+    folder = home / "kept" / kind / name
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(f"# {name}\n")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "more.md").write_text("more of it\n")
+    return Mapping(virtual=f"/mnt/skills/{kind}/{name}", host=folder, read_only=True)
+
+
+async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) -> None:
+    shown = [
+        skill(tmp_path, "public", "charts"),
+        skill(tmp_path, "public", "tables"),
+        skill(tmp_path, "custom", "ours"),
+    ]
+    (tmp_path / "kept/public/hidden").mkdir()
+    box = await LocalSandboxes(Folders(tmp_path), shared=lambda: shown).acquire(THREAD)
+    assert (await box.list_dir("/mnt/skills")).lines == (
+        *("/mnt/skills/custom/", "/mnt/skills/custom/ours/"),
+        *("/mnt/skills/public/", "/mnt/skills/public/charts/", "/mnt/skills/public/tables/"),
+    )
+    assert (await box.list_dir("/mnt/skills/custom/")).lines == (
+        *("/mnt/skills/custom/ours/", "/mnt/skills/custom/ours/SKILL.md"),
+        "/mnt/skills/custom/ours/deep/",
+    )
+    found = await box.glob("/mnt/skills", "public/**/*.md", include_dirs=False, max_results=3)
+    assert found.truncated
+    assert found.lines == (
+        *("/mnt/skills/public/charts/SKILL.md", "/mnt/skills/public/charts/deep/more.md"),
+        "/mnt/skills/public/tables/SKILL.md",
+    )
+    lines = (await box.grep("/mnt/skills", Query(pattern="^#", glob="*/ours/*"))).lines
+    assert lines == ("/mnt/skills/custom/ours/SKILL.md:1: # ours",)
+
+
+async def test_what_is_shared_is_asked_for_each_time_and_never_written(tmp_path: Path) -> None:
+    shown = [skill(tmp_path, "public", "charts")]
+    sandboxes = LocalSandboxes(Folders(tmp_path), shared=lambda: shown)
+    path = "/mnt/skills/public/charts/SKILL.md"
+    with pytest.raises(SandboxError, match="write access"):
+        await (await sandboxes.acquire(THREAD)).write_file(path, "mine")
+    shown.clear()
+    box = await sandboxes.acquire(THREAD)
+    for asked in (path, "/mnt/skills", "/mnt/skills/public", "/mnt", "/mnt/user-data", "/"):
+        with pytest.raises(SandboxError, match="only paths below"):
+            await box.list_dir(asked)
