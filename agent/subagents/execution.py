@@ -16,6 +16,7 @@ TURN_CAPPED = "turn_capped"
 NO_RESPONSE = "No response generated"
 NO_TEXT = "No text content in response"
 CANCELLED = "Cancelled by user"
+INTERRUPTED = "It came to a point where only a person can decide, and a subagent cannot ask one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +59,12 @@ class Progress:
         self._messages: Sequence[AnyMessage] = ()
         self._looked_at = 0
         self._spoken: set[str] = set()
+        self._is_interrupted = False
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Take a snapshot of the state's values and report what is new."""
-        self._messages = values.get("messages") or ()
+        self._is_interrupted = "__interrupt__" in values
+        self._messages = values.get("messages") or self._messages
         for message in self._messages[self._looked_at :]:
             if isinstance(message, AIMessage) and message.id not in self._spoken:
                 self._hear(message)
@@ -71,6 +74,8 @@ class Progress:
         """Return how the delegation ended, when the graph came to its end."""
         last = next((m for m in reversed(self._messages) if isinstance(m, AIMessage)), None)
         text = final_text(self._messages)
+        if self._is_interrupted:
+            return Outcome(status="failed", error=INTERRUPTED, usage=self.usage)
         if last is not None and is_fallback(last):
             return Outcome(status="failed", error=text, usage=self.usage)
         capped = last is not None and bool(last.additional_kwargs.get(TURN_CAPPED))

@@ -9,10 +9,19 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import interrupt
 
 from agent.errors import ModelUnusable
 from agent.models.failures import MARK
-from agent.subagents.execution import NO_RESPONSE, NO_TEXT, Outcome, Progress, Said, final_text
+from agent.subagents.execution import (
+    INTERRUPTED,
+    NO_RESPONSE,
+    NO_TEXT,
+    Outcome,
+    Progress,
+    Said,
+    final_text,
+)
 from agent.subagents.executor import Execution, Graph, Job, Subagents, open_subagents
 from agent.subagents.tool import text_of
 
@@ -113,6 +122,16 @@ async def test_an_answer_that_no_model_could_give_is_a_failure() -> None:
     fallback = answer("The model could not be reached.", additional_kwargs={MARK: True})
     outcome = await outcome_of(saying(fallback))
     assert (outcome.status, outcome.error) == ("failed", "The model could not be reached.")
+
+
+async def test_an_interrupt_is_a_failure_because_nobody_can_be_asked() -> None:
+    async def ask(_: MessagesState) -> Mapping[str, Any]:
+        interrupt("May I?")
+        return {}
+
+    outcome = await outcome_of(saying(answer("so far", 3)), ask)
+    assert (outcome.status, outcome.error) == ("failed", INTERRUPTED)
+    assert outcome.usage is not None
 
 
 @pytest.mark.parametrize(
