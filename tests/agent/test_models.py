@@ -138,7 +138,7 @@ def test_an_openai_compatible_model() -> None:
         ({"base_url": "https://api.openai.com/v1"}, None),
         ({}, None),
         ({"base_url": "http://127.0.0.1:1/v1", "use_responses_api": True}, True),
-        ({"base_url": "http://127.0.0.1:1/v1", "output_version": "responses/v1"}, None),
+        ({"base_url": "http://127.0.0.1:1/v1", "output_version": "responses/v1"}, True),
     ],
 )
 def test_servers_that_imitate_openai_are_asked_in_the_older_way(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from pydantic import SecretStr
 
 from agent.config import AgentConfig
 from agent.lead import open_agents
@@ -14,7 +15,9 @@ from tests.fakes.model import Call, FakeModelServer, Reply
 
 
 def model_at(server: FakeModelServer) -> VllmChatModel:
-    return VllmChatModel(base_url=server.base_url, api_key="k", model="fake", max_retries=0)
+    return VllmChatModel(
+        base_url=server.base_url, api_key=SecretStr("k"), model="fake", max_retries=0
+    )
 
 
 @pytest.mark.parametrize("field", FIELDS)
