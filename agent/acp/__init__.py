@@ -1,1 +1,1 @@
-"""Agents of other makers, called over the Agent Client Protocol."""
+"""Agents of other makers, asked over the Agent Client Protocol."""

@@ -2,6 +2,7 @@
 
 from pydantic import Field, model_validator
 
+from agent.config.acp import AcpAgentConfig
 from agent.config.agents import AgentsApiConfig
 from agent.config.chain import (
     CircuitBreakerConfig,
@@ -28,6 +29,7 @@ __all__ = [
     "DEMO_MODEL_CLASS",
     "DEMO_MODEL_NAME",
     "AgentConfig",
+    "AcpAgentConfig",
     "AgentsApiConfig",
     "CircuitBreakerConfig",
     "GuardrailProviderConfig",
@@ -62,6 +64,7 @@ class AgentConfig(Section):
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     agents_api: AgentsApiConfig = Field(default_factory=AgentsApiConfig)
     title: TitleConfig = Field(default_factory=TitleConfig)
+    acp_agents: dict[str, AcpAgentConfig] = Field(default_factory=dict)
     summarization: SummarizationConfig = Field(default_factory=SummarizationConfig)
     llm_retry: LlmRetryConfig = Field(default_factory=LlmRetryConfig)
     circuit_breaker: CircuitBreakerConfig = Field(default_factory=CircuitBreakerConfig)

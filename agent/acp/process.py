@@ -1,0 +1,121 @@
+"""The process of another agent: lines of JSON in and out, and nothing of it left behind."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from agent.errors import ForeignAgentError
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE_BYTES = 50_000_000
+"""Longest message; the protocol's own library reads as much."""
+
+EXIT_S = 2.0
+"""How long the process may take to end by itself after its input was closed."""
+
+_TAIL_CHARS = 2_000
+
+
+class Lines:
+    """The protocol's messages over the streams of a process: one JSON object a line."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ForeignAgentError
+        self._input = process.stdin
+        self._output = BufferedByteReceiveStream(process.stdout)
+        self._sending = anyio.Lock()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message. Raises ConnectionError when nobody reads."""
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        try:
+            async with self._sending:
+                await self._input.send(line)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ConnectionError("the agent has ended") from error
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Read the next message; None at the end. Lines that are no JSON object are passed over."""
+        while True:
+            try:
+                line = await self._output.receive_until(b"\n", MAX_LINE_BYTES)
+            except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
+                return None
+            except (anyio.BrokenResourceError, anyio.DelimiterNotFound):
+                return None  # broken, or a line beyond all measure
+            with contextlib.suppress(ValueError, RecursionError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    return message
+
+    async def close(self) -> None:
+        """Close the process's input; it shall end."""
+        with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._input.aclose()
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str], *, folder: Path, env: Mapping[str, str]
+) -> AsyncIterator[Lines]:
+    """Run a program in a process group of its own; leaving ends the whole group, also when cancelled.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    process = await anyio.open_process(
+        command, cwd=folder, env=env, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_drain, process)
+            lines = Lines(process)
+            try:
+                yield lines
+                with anyio.move_on_after(EXIT_S):
+                    await lines.close()
+                    await process.wait()
+            finally:
+                _end(process.pid)
+                tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        # Only the caller's own work raises here: it shall see its error as it was.
+        raise group.exceptions[0] from None
+    finally:
+        if process.returncode is None:
+            _end(process.pid)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+
+
+def _end(group: int) -> None:
+    """Kill a process group: the program and whatever it has started and left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+async def _drain(process: anyio.abc.Process) -> None:
+    """Read what the program complains about, so that it never waits for a reader; the end of it goes to the log."""
+    tail = b""
+    try:
+        if process.stderr is not None:
+            async for chunk in process.stderr:
+                tail = (tail + chunk)[-_TAIL_CHARS:]
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass
+    finally:
+        if tail:
+            logger.info("an ACP agent wrote: %s", tail.decode("utf-8", "replace").strip())

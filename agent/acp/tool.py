@@ -1,0 +1,94 @@
+"""invoke_acp_agent: hands work to an agent of another maker."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from langchain.tools import ToolRuntime
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import BaseModel, Field
+
+from agent.config.acp import AcpAgentConfig
+from agent.errors import AgentError, ForeignAgentError
+from agent.folders import Folders
+from agent.options import thread_id_of
+from agent.paths import ACP_WORKSPACE, PathTable
+
+NAME = "invoke_acp_agent"
+
+AT_ONCE = 4
+"""How many such agents run at the same time, over all threads; further calls wait."""
+
+Converse = Callable[[str, AcpAgentConfig, Path, str], Awaitable[str]]
+
+
+class InvokeArgs(BaseModel):
+    """Arguments of invoke_acp_agent."""
+
+    agent: str = Field(description="Which agent.")
+    prompt: str = Field(
+        description="The whole task: it knows nothing of this conversation and cannot ask back.",
+        min_length=1,
+    )
+
+
+def acp_tools(agents: Mapping[str, AcpAgentConfig], folders: Folders) -> Sequence[BaseTool]:
+    """Build invoke_acp_agent; nothing when no agent is configured."""
+    if not agents:
+        return ()
+    calls = _Calls(agents, folders)
+    return (
+        StructuredTool.from_function(
+            coroutine=calls.invoke,
+            name=NAME,
+            description=_described(agents),
+            args_schema=InvokeArgs,
+        ),
+    )
+
+
+class _Calls:
+    """The tool's code."""
+
+    def __init__(self, agents: Mapping[str, AcpAgentConfig], folders: Folders) -> None:
+        self._agents = dict(agents)
+        self._folders = folders
+        self._turns = anyio.Semaphore(AT_ONCE)
+
+    async def invoke(self, agent: str, prompt: str, runtime: ToolRuntime) -> str:
+        try:
+            return await self._invoke(agent, prompt, thread_id_of(runtime.context, runtime.config))
+        except AgentError as error:
+            return f"Error: {error.user_message}"[:600]
+
+    async def _invoke(self, agent: str, prompt: str, thread_id: str) -> str:
+        entry = self._agents.get(agent)
+        if entry is None:
+            raise ForeignAgentError(
+                f"There is no agent {agent[:80]!r}; there are: {', '.join(self._agents)}."
+            )
+        folders = self._folders.of(thread_id)
+        async with self._turns:
+            await anyio.to_thread.run_sync(folders.make)
+            converse = await anyio.to_thread.run_sync(_loaded)
+            said = await converse(agent, entry, folders.acp_workspace, prompt)
+        return PathTable(folders.mappings()).mask(said)
+
+
+def _loaded() -> Converse:
+    from agent.acp.session import converse  # noqa: PLC0415
+
+    return converse
+
+
+def _described(agents: Mapping[str, AcpAgentConfig]) -> str:
+    known = "\n".join(
+        f"- {name}: {' '.join(entry.description.split()) or 'no description'}"
+        for name, entry in agents.items()
+    )
+    return (
+        "Hand a task to an agent of another maker and wait for its answer. It works in a folder of its own, which you "
+        f"see at {ACP_WORKSPACE} and can only read; it sees none of your folders, so put into the prompt what it "
+        f"needs. To hand over a file of its, read it and write it to your outputs.\nAgents:\n{known}"
+    )

@@ -1,0 +1,262 @@
+"""Agents of other makers: a real process that speaks the real protocol, asked through the tool of the real agent."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from langchain_core.messages import AnyMessage
+
+from agent.acp.process import running
+from agent.config import AgentConfig
+from tests.agent.house import House, house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+ROOT = Path(__file__).parents[2]
+LINES = ROOT / "tests" / "fakes" / "acp_lines.py"
+REAL = ("echo", "ask", "peek")
+"""What the agent on the protocol's own server side does; the rest is done by one that starts faster."""
+
+
+def entry(kind: str, **further: object) -> dict[str, Any]:
+    real = kind in REAL
+    script = ["-m", "tests.fakes.acp_agent"] if real else ["-I", "-S", str(LINES)]
+    path = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"} if real else {}
+    env = further.pop("env", {})
+    assert isinstance(env, dict)
+    return {
+        "command": sys.executable,
+        "args": [*script, kind],
+        "description": "A helper.",
+        "timeout_seconds": 60,
+        **further,
+        "env": {**path, **env},
+    }
+
+
+def asking(agent: str, prompt: str = "hello") -> ScriptedChatModel:
+    call = Call(name="invoke_acp_agent", args={"agent": agent, "prompt": prompt}, id="call-1")
+    return ScriptedChatModel.playing(Turn(calls=(call,)), "Done.")
+
+
+def told(messages: list[AnyMessage]) -> str:
+    (answer,) = [message for message in messages if message.type == "tool"]
+    return str(answer.content)
+
+
+async def answer_of(home: Path, kind: str, prompt: str = "hello", **further: object) -> str:
+    agents = {"helper": entry(kind, **further)}
+    with anyio.fail_after(90):
+        async with house(home, asking("helper", prompt), {"acp_agents": agents}) as opened:
+            messages = await opened.say("Ask the helper.")
+    assert messages[-1].content == "Done."
+    return told(messages)
+
+
+def workspace(home: Path) -> Path:
+    return home / "threads" / THREAD / "acp-workspace"
+
+
+def given(home: Path) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads((workspace(home) / "given.json").read_text("utf-8"))
+    return found
+
+
+async def test_what_the_agent_says_is_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARLEY_ADMIN_TOKEN", "a-secret-of-ours")
+    answer = await answer_of(
+        tmp_path, "echo", "grüß dich", env={"AGENT_KEY": "its own"}, model="large"
+    )
+    assert answer == "You said: grüß dich"
+    seen = given(tmp_path)
+    assert seen["cwd"] == str(workspace(tmp_path))
+    assert seen["model"] == "large"
+    assert seen["env"]["AGENT_KEY"] == "its own"
+    assert "PARLEY_ADMIN_TOKEN" not in seen["env"]
+    assert "a-secret-of-ours" not in json.dumps(seen)
+
+
+async def test_its_files_are_seen_by_our_agent_which_cannot_change_them(tmp_path: Path) -> None:
+    path = "/mnt/acp-workspace/made.txt"
+    model = ScriptedChatModel.playing(
+        Turn(
+            calls=(
+                Call(
+                    name="invoke_acp_agent", args={"agent": "helper", "prompt": "text"}, id="call-1"
+                ),
+            )
+        ),
+        Turn(
+            calls=(
+                Call(name="read_file", args={"path": path}, id="call-2"),
+                Call(name="write_file", args={"path": path, "content": "x"}, id="call-3"),
+            )
+        ),
+        "Done.",
+    )
+    async with house(tmp_path, model, {"acp_agents": {"helper": entry("file")}}) as opened:
+        messages = await opened.say("Ask the helper.")
+    answers = [str(message.content) for message in messages if message.type == "tool"]
+    assert answers[0] == f"See {path}."  # its path on this machine is not told
+    assert answers[1] == "text"
+    assert answers[2].startswith("Error: write access")
+
+
+@pytest.mark.parametrize(("approve", "chosen"), [(False, "never"), (True, "once")])
+async def test_leave_is_refused_unless_the_operator_gives_it(
+    tmp_path: Path, approve: bool, chosen: str
+) -> None:
+    answer = await answer_of(tmp_path, "ask", auto_approve_permissions=approve)
+    assert answer.startswith(f"You chose {chosen}.")
+    assert ("auto_approve_permissions" in answer) is not approve
+
+
+async def test_it_is_given_neither_our_files_nor_a_terminal(tmp_path: Path) -> None:
+    answer = await answer_of(tmp_path, "peek", auto_approve_permissions=True)
+    assert answer == "refused; refused; refused"
+
+
+async def test_the_model_is_chosen_where_the_agent_has_an_option_for_it(tmp_path: Path) -> None:
+    answer = await answer_of(tmp_path, "option", model="large")
+    assert answer == "You said: hello"
+    assert (workspace(tmp_path) / "option").read_text("utf-8") == "the-model=large"
+
+
+@pytest.mark.parametrize(
+    ("kind", "answered"),
+    [
+        ("silent", "(the agent said nothing)\n\n[Note: it stopped early: it refused to go on.]"),
+        ("chatty", "You said: hello"),
+        ("login", "Error: The agent helper wants a login first."),
+        ("fail", "Error: The agent helper answered with an error (code -32603)."),
+        ("crash", "Error: The agent helper ended or did not answer."),
+        ("other", "Error: The agent helper ended or did not answer."),
+    ],
+)
+async def test_however_it_behaves_the_turn_goes_on(
+    tmp_path: Path, kind: str, answered: str
+) -> None:
+    answer = await answer_of(tmp_path, kind)
+    assert answer.startswith(answered)
+    assert str(tmp_path) not in answer
+
+
+async def test_an_agent_that_does_not_stop_talking_is_cut(tmp_path: Path) -> None:
+    config = {"acp_agents": {"helper": entry("flood")}, "tool_output": {"enabled": False}}
+    async with house(tmp_path, asking("helper"), config) as opened:
+        answer = told(await opened.say("Ask the helper."))
+    assert answer == "x" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("command", "answered"),
+    [
+        ("no-such-program", "is not installed here"),
+        ("/etc/passwd", "cannot be run"),
+        ("true", "has to be a server of the Agent Client Protocol"),
+    ],
+)
+async def test_a_program_that_cannot_be_used_is_told_with_what_to_do(
+    tmp_path: Path, command: str, answered: str
+) -> None:
+    answer = await answer_of(tmp_path, "plain", command=command)
+    assert answered in answer
+    assert "`acp_agents.helper.command`" in answer
+
+
+async def test_plain_codex_is_told_to_be_no_server(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    program = tmp_path / "codex"
+    program.write_text("#!/bin/sh\nexit 2\n")
+    program.chmod(0o755)
+    answer = await answer_of(home, "plain", command=str(program))
+    assert "Plain `codex` does not speak it" in answer
+    assert str(tmp_path) not in answer
+
+
+async def test_an_unknown_agent_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    agents = {"helper": entry("plain"), "other": entry("plain")}
+    async with house(tmp_path, asking("nobody"), {"acp_agents": agents}) as opened:
+        answer = told(await opened.say("Ask."))
+    assert answer == "Error: There is no agent 'nobody'; there are: helper, other."
+
+
+# --- nothing is left behind ------------------------------------------------------------------------------------
+
+
+async def pids(home: Path) -> list[int]:
+    path = workspace(home) / "pids"
+    with anyio.fail_after(60):
+        while not path.exists():  # noqa: ASYNC110 - another process writes it
+            await anyio.sleep(0.01)
+    return [int(part) for part in path.read_text().split()]
+
+
+async def gone(processes: list[int]) -> None:
+    def alive(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    with anyio.fail_after(30):
+        while any(alive(pid) for pid in processes):  # noqa: ASYNC110 - the kernel ends them
+            await anyio.sleep(0.01)
+
+
+async def test_a_deadline_ends_the_agent_and_its_children(tmp_path: Path) -> None:
+    answer = await answer_of(tmp_path, "hang", timeout_seconds=1)
+    assert answer == "Error: The agent helper did not finish within 1 seconds and was stopped."
+    await gone(await pids(tmp_path))
+
+
+async def test_a_run_that_is_cancelled_ends_the_agent_and_its_children(tmp_path: Path) -> None:
+    agents = {"helper": entry("hang")}
+
+    async def say(opened: House) -> None:
+        await opened.say("Ask the helper.")
+
+    async with (
+        house(tmp_path, asking("helper"), {"acp_agents": agents}) as opened,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(say, opened)
+        left = await pids(tmp_path)
+        tasks.cancel_scope.cancel()
+    await gone(left)
+
+
+async def test_what_a_finished_agent_leaves_running_is_ended(tmp_path: Path) -> None:
+    await answer_of(tmp_path, "leave")
+    await gone(await pids(tmp_path))
+
+
+async def test_a_program_that_ignores_the_end_of_its_input_is_ended(tmp_path: Path) -> None:
+    command = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    with anyio.fail_after(60):
+        async with running(command, folder=tmp_path, env={"PATH": "/usr/bin:/bin"}) as lines:
+            await lines.send({"hello": 1})
+
+
+# --- off unless configured -------------------------------------------------------------------------------------
+
+
+async def test_without_a_configured_agent_there_is_no_tool(tmp_path: Path) -> None:
+    async with house(tmp_path, asking("helper")) as opened:
+        answer = told(await opened.say("Ask."))
+    assert "invoke_acp_agent is not a valid tool" in answer
+
+
+def test_the_environment_of_an_agent_is_not_shown() -> None:
+    config = AgentConfig.model_validate(
+        {"acp_agents": {"a": {"command": "a", "env": {"K": "s3cret"}}}}
+    )
+    assert "s3cret" not in repr(config)
