@@ -4,9 +4,9 @@ Opened once and closed after the last run. What the configuration says may chang
 for it when they need it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
@@ -15,6 +15,7 @@ from agent.agents import CustomAgents
 from agent.config import AgentConfig
 from agent.extensions import ExtensionsFile
 from agent.folders import Folders
+from agent.mcp.tools import McpTools, open_mcp
 from agent.memory.service import MemoryService
 from agent.models.breakers import Breakers
 from agent.models.connections import Connections
@@ -51,6 +52,7 @@ class Site:
         extensions: The file with MCP servers and switched-off skills; None = `extensions_config.json` in `home`.
         sandboxes: Where the agent's files are; None = as configured.
         base: From where relative paths of the configuration are meant; None = the working folder.
+        environment: Where `$NAME` in the extensions file is looked up.
     """
 
     config: AgentConfig
@@ -58,6 +60,7 @@ class Site:
     extensions: Path | None = None
     sandboxes: Sandboxes | None = None
     base: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def extensions_file(self) -> Path:
@@ -80,6 +83,7 @@ class Systems:
         skills: What the agent knows how to do.
         agents: The custom agents.
         subagents: Runs what is delegated.
+        mcp: The tools of MCP servers.
         memory: What is remembered of people and rooms.
         uploads: What users send.
     """
@@ -95,6 +99,7 @@ class Systems:
     skills: Skills
     agents: CustomAgents
     subagents: Subagents
+    mcp: McpTools
     memory: MemoryService
     uploads: UploadService
 
@@ -122,6 +127,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
         async with (
             MemoryService(site.home, settings.now, models.get) as memory,
             open_subagents() as subagents,
+            open_mcp(extensions, site.environment, lambda: settings.now().mcp) as mcp,
         ):
             yield Systems(
                 settings=settings,
@@ -135,6 +141,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
                 skills=skills,
                 agents=CustomAgents(site.home),
                 subagents=subagents,
+                mcp=mcp,
                 memory=memory,
                 uploads=UploadService(
                     folders, converts=lambda: settings.now().uploads.auto_convert_documents

@@ -83,6 +83,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
         home=config.home,
         extensions=config.extensions,
         base=config.source.parent if config.source else None,
+        environment=config.environment,
     )
     agents = await stack.enter_async_context(open_agents(site, checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())

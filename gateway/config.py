@@ -102,6 +102,7 @@ class Config:
         extensions: Where MCP servers and switched-off skills are written down, absolute.
         warnings: Unknown keys and the like, one line each.
         secrets: Values that no log line may hold.
+        environment: Every variable, those of the `.env` file included: for the extensions file, which names some.
     """
 
     source: Path | None
@@ -116,6 +117,7 @@ class Config:
     bots: BotsConfig
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def token_file(self) -> Path:
@@ -297,6 +299,7 @@ class _Sections:
             source=source,
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
             extensions=_extensions(source, environ),
+            environment=dict(environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,

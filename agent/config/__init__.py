@@ -14,6 +14,7 @@ from agent.config.chain import (
     ToolOutputConfig,
 )
 from agent.config.guardrails import GuardrailProviderConfig, GuardrailsConfig
+from agent.config.mcp import McpConfig
 from agent.config.memory import MemoryConfig
 from agent.config.models import DEMO_MODEL, DEMO_MODEL_CLASS, DEMO_MODEL_NAME, ModelConfig
 from agent.config.sandbox import MountConfig, SandboxConfig
@@ -28,14 +29,15 @@ __all__ = [
     "DEMO_MODEL",
     "DEMO_MODEL_CLASS",
     "DEMO_MODEL_NAME",
-    "AgentConfig",
     "AcpAgentConfig",
+    "AgentConfig",
     "AgentsApiConfig",
     "CircuitBreakerConfig",
     "GuardrailProviderConfig",
     "GuardrailsConfig",
     "LlmRetryConfig",
     "LoopDetectionConfig",
+    "McpConfig",
     "MemoryConfig",
     "ModelConfig",
     "MountConfig",
@@ -62,9 +64,9 @@ class AgentConfig(Section):
     tools: list[ToolConfig] = Field(default_factory=list)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    acp_agents: dict[str, AcpAgentConfig] = Field(default_factory=dict)
     agents_api: AgentsApiConfig = Field(default_factory=AgentsApiConfig)
     title: TitleConfig = Field(default_factory=TitleConfig)
-    acp_agents: dict[str, AcpAgentConfig] = Field(default_factory=dict)
     summarization: SummarizationConfig = Field(default_factory=SummarizationConfig)
     llm_retry: LlmRetryConfig = Field(default_factory=LlmRetryConfig)
     circuit_breaker: CircuitBreakerConfig = Field(default_factory=CircuitBreakerConfig)
@@ -73,6 +75,7 @@ class AgentConfig(Section):
     safety_finish_reason: SafetyFinishReasonConfig = Field(default_factory=SafetyFinishReasonConfig)
     subagents: SubagentsConfig = Field(default_factory=SubagentsConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    mcp: McpConfig = Field(default_factory=McpConfig)
     guardrails: GuardrailsConfig = Field(default_factory=GuardrailsConfig)
     uploads: UploadsConfig = Field(default_factory=UploadsConfig)
 

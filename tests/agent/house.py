@@ -72,6 +72,7 @@ async def house(
     *,
     entry: Mapping[str, Any] | None = None,
     extensions: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[House]:
     """Open the agent in a data folder.
 
@@ -81,12 +82,18 @@ async def house(
         config: Sections of the configuration; further `models` follow the scripted one. Memory is off unless given.
         entry: Further keys of the model's entry, like `supports_vision`.
         extensions: The file with MCP servers and switched-off skills.
+        environment: Where `$NAME` in that file is looked up.
     """
     # Learning would take from the model's script; the tests of memory switch it on.
     sections = {"memory": {"enabled": False}, **(config or {})}
     with registered(model) as keys:
         sections["models"] = [{**keys, **(entry or {})}, *sections.get("models", [])]
-        site = Site(config=AgentConfig.model_validate(sections), home=home, extensions=extensions)
+        site = Site(
+            config=AgentConfig.model_validate(sections),
+            home=home,
+            extensions=extensions,
+            environment=environment or {},
+        )
         async with (
             AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer,
             open_agents(site, checkpointer) as agents,

@@ -1,0 +1,104 @@
+"""MCP tools as LangChain tools. Importing this imports langchain-mcp-adapters."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+from langchain_mcp_adapters.interceptors import (
+    MCPToolCallRequest,
+    MCPToolCallResult,
+    ToolCallInterceptor,
+)
+from langchain_mcp_adapters.sessions import Connection
+from langchain_mcp_adapters.tools import convert_mcp_tool_to_langchain_tool
+from langgraph.errors import GraphBubbleUp
+from mcp.types import CallToolResult, TextContent, Tool
+
+from agent.errors import McpError, ThreadIdMissing
+from agent.mcp.faults import fault_of
+from agent.mcp.names import tool_name
+from agent.mcp.results import text_of
+from agent.options import thread_id_of
+
+logger = logging.getLogger(__name__)
+
+SERVER_KEY: Final = "mcp_server"
+TOOL_KEY: Final = "mcp_tool"
+"""Where a tool's metadata says whose it is, and what it is called there."""
+
+_ELSEWHERE: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
+"""The adapter wants a connection; ours are opened by `Call`."""
+
+Call = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
+"""Makes a call in the session of a thread; None = no thread."""
+
+
+def langchain_tool(
+    server: str,
+    tool: Tool,
+    call: Call,
+    interceptors: tuple[ToolCallInterceptor, ...],
+    max_chars: Callable[[], int],
+) -> BaseTool:
+    """Return one tool. Its answers are texts; whatever goes wrong is one that begins with `Error: `."""
+
+    async def calling(
+        request: MCPToolCallRequest,
+        handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],  # noqa: ARG001
+    ) -> MCPToolCallResult:
+        return await call(request, _thread_of(request))
+
+    async def told(
+        request: MCPToolCallRequest,
+        handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],
+    ) -> MCPToolCallResult:
+        try:
+            result = await handler(request)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            result = _failed(server, error)
+            # The kinds that are known say enough; the others are worth their traceback.
+            trace = None if isinstance(error, McpError) else error
+            logger.warning(
+                "the MCP server %s failed in %s: %s", server, tool.name, error, exc_info=trace
+            )
+        if isinstance(result, CallToolResult):
+            return _message(request, result, max_chars())
+        return result
+
+    made = convert_mcp_tool_to_langchain_tool(
+        None,
+        tool,
+        connection=_ELSEWHERE,
+        tool_interceptors=[told, *interceptors, calling],
+        server_name=server,
+    )
+    named = {**(made.metadata or {}), SERVER_KEY: server, TOOL_KEY: tool.name}
+    return made.model_copy(update={"name": tool_name(server, tool.name), "metadata": named})
+
+
+def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int) -> ToolMessage:
+    return ToolMessage(
+        content=text_of(result, max_chars),
+        name=request.name,
+        tool_call_id=getattr(request.runtime, "tool_call_id", None) or "missing_tool_call_id",
+        status="error" if result.isError else "success",
+    )
+
+
+def _failed(server: str, error: Exception) -> CallToolResult:
+    said = error.user_message if isinstance(error, McpError) else fault_of(error)
+    text = f"the MCP server '{server}' could not do this: {said}"
+    return CallToolResult(content=[TextContent(type="text", text=text)], isError=True)
+
+
+def _thread_of(request: MCPToolCallRequest) -> str | None:
+    runtime = request.runtime
+    config: Mapping[str, Any] | None = getattr(runtime, "config", None)
+    try:
+        return thread_id_of(getattr(runtime, "context", None), config)
+    except ThreadIdMissing:
+        return None

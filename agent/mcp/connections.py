@@ -1,0 +1,175 @@
+"""Opens connections to MCP servers: processes, SSE, streamable HTTP. Importing this imports the MCP SDK."""
+
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+import httpx
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    CancelledNotification,
+    CancelledNotificationParams,
+    ClientNotification,
+    ClientRequest,
+)
+
+from agent.mcp.entries import ServerConfig
+from agent.mcp.oauth import TokenAuth, TokenSource
+
+logger = logging.getLogger(__name__)
+
+TELL_S: Final = 1.0
+"""How long telling a server that nobody waits any more may take."""
+TAIL_BYTES: Final = 4096
+CHUNK_BYTES: Final = 65536
+
+
+class Client(ClientSession):
+    """A client that asks for nothing but the answer, and tells the server when nobody waits for it any more."""
+
+    async def run_tool(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        """Call a tool. The SDK's own method would list all tools first, to check structured results that go unused."""
+        request_id = self._request_id
+        params = CallToolRequestParams(name=name, arguments=arguments)
+        try:
+            return await self.send_request(
+                ClientRequest(CallToolRequest(params=params)), CallToolResult
+            )
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(TELL_S, shield=True):
+                await self._tell_cancelled(request_id)
+            raise
+
+    async def _tell_cancelled(self, request_id: int) -> None:
+        params = CancelledNotificationParams(requestId=request_id, reason="nobody waits for it")
+        try:
+            await self.send_notification(ClientNotification(CancelledNotification(params=params)))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            logger.debug("the server is gone: it need not be told")
+
+
+class Words:
+    """The last that a server's process wrote to its standard error. For the log: it may hold secrets."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def add(self, said: bytes) -> None:
+        """Keep what it wrote, the newest `TAIL_BYTES` of it."""
+        self.text = (self.text + said.decode("utf-8", "replace"))[-TAIL_BYTES:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How one server is reached.
+
+    Attributes:
+        name: The server, for logs.
+        tokens: Where its tokens come from; None = it wants none.
+        certificates: Made once: reading them takes some 20 ms.
+        timeout_s: For connecting; an answer may take as long as its caller waits.
+        headers: Beside those of the configuration.
+        words: Gets what the server's process writes to its standard error.
+    """
+
+    name: str
+    config: ServerConfig
+    tokens: TokenSource | None
+    certificates: ssl.SSLContext
+    timeout_s: float
+    headers: Mapping[str, str]
+    words: "Words"
+
+    def with_headers(self, headers: Mapping[str, str]) -> "Way":
+        """Return the same way with further headers."""
+        return replace(self, headers={**self.headers, **headers})
+
+
+@asynccontextmanager
+async def connected(way: Way) -> AsyncIterator[Client]:
+    """Yield a client that has not greeted the server yet. Enter and leave it in one task.
+
+    Raises:
+        OSError, httpx.HTTPError: There is no connection; perhaps inside an exception group.
+    """
+    opened = {"stdio": _process, "sse": _sse, "http": _http}[way.config.type]
+    async with opened(way) as (reader, writer), Client(reader, writer) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _process(way: Way) -> AsyncIterator[tuple[Any, Any]]:
+    """Start the server. It gets PATH, HOME and the like, and the `env` of its entry: nothing else of ours."""
+    config = way.config
+    server = StdioServerParameters(
+        command=config.command or "",
+        args=list(config.args),
+        env=dict(config.env),
+        encoding_error_handler="replace",
+    )
+    readable, writable = os.pipe()
+    try:
+        with os.fdopen(writable, "w") as errors:
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(_listen, way, readable)
+                async with stdio_client(server, errlog=errors) as streams:
+                    # Only the server keeps the writing end: the pipe ends with it.
+                    errors.close()
+                    yield streams
+                listening.cancel_scope.cancel()
+    finally:
+        os.close(readable)
+
+
+async def _listen(way: Way, readable: int) -> None:
+    """Take what the server writes to its standard error, so that it never waits for us."""
+    os.set_blocking(readable, False)
+    while True:
+        await anyio.wait_readable(readable)
+        said = os.read(readable, CHUNK_BYTES)
+        if not said:
+            return
+        way.words.add(said)
+
+
+@asynccontextmanager
+async def _sse(way: Way) -> AsyncIterator[tuple[Any, Any]]:
+    def client(
+        headers: dict[str, str] | None = None,  # noqa: ARG001 - the SDK's signature; the way has them all
+        timeout: httpx.Timeout | None = None,  # noqa: ARG001
+        auth: httpx.Auth | None = None,  # noqa: ARG001
+    ) -> httpx.AsyncClient:
+        return _client(way)
+
+    async with sse_client(str(way.config.url), httpx_client_factory=client) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def _http(way: Way) -> AsyncIterator[tuple[Any, Any]]:
+    async with (
+        _client(way) as client,
+        streamable_http_client(str(way.config.url), http_client=client) as (reader, writer, _),
+    ):
+        yield reader, writer
+
+
+def _client(way: Way) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        headers={**way.config.headers, **way.headers},
+        # No deadline for reading: the callers have theirs, and a server may be silent while it works.
+        timeout=httpx.Timeout(way.timeout_s, read=None),
+        auth=TokenAuth(way.tokens) if way.tokens is not None else None,
+        verify=way.certificates,
+    )

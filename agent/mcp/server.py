@@ -1,0 +1,239 @@
+"""One MCP server: its tools are loaded until that succeeds once, then called. Importing this imports the MCP SDK."""
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import anyio
+import anyio.to_thread
+import httpx
+from langchain_core.tools import BaseTool
+from langchain_mcp_adapters.interceptors import MCPToolCallRequest, ToolCallInterceptor
+from mcp import McpError as SdkError
+from mcp.types import CONNECTION_CLOSED, CallToolResult, PaginatedRequestParams, Tool
+
+from agent.config.mcp import McpConfig
+from agent.errors import McpCallFailed, McpServerUnusable
+from agent.mcp.adapter import langchain_tool
+from agent.mcp.connections import Client, Way, Words, connected
+from agent.mcp.entries import ServerConfig
+from agent.mcp.faults import fault_of
+from agent.mcp.oauth import TokenSource
+from agent.mcp.pool import Sessions
+from agent.mcp.session import Session, SessionGone
+
+logger = logging.getLogger(__name__)
+
+State = Literal["connecting", "connected", "failed"]
+
+MAX_TOOLS: Final = 500
+"""No model takes more; a server that lists without end is stopped here."""
+MAX_PAUSE_S: Final = 300.0
+RETIRED_IDLE_S: Final = 60.0
+"""How long the processes of a server that was taken away wait for the runs that still know it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all servers use.
+
+    Attributes:
+        limits: The `mcp` section that holds now.
+        certificates: For HTTPS.
+        interceptors: What stands around every call, outermost first.
+    """
+
+    sessions: Sessions
+    limits: Callable[[], McpConfig]
+    certificates: ssl.SSLContext
+    interceptors: tuple[ToolCallInterceptor, ...]
+
+    def server(self, name: str, config: ServerConfig) -> "Server":
+        """Make a server; it does nothing before `load`."""
+        return Server(name, config, self)
+
+
+class Server:
+    """A server by one state of its entry; another entry makes another object.
+
+    Attributes:
+        tools: What it offers, once it is connected.
+        error: Why it could not be loaded, for people.
+        attempts: How often it was tried.
+        tried: Is set after the first attempt.
+    """
+
+    def __init__(self, name: str, config: ServerConfig, shared: Shared) -> None:
+        self.name = name
+        self.config = config
+        self.tools: tuple[BaseTool, ...] = ()
+        self.error: str | None = None
+        self.attempts = 0
+        self.tried = anyio.Event()
+        self._shared = shared
+        self._loading = anyio.CancelScope()
+        self._words = Words()
+        self._is_retired = False
+        self._is_loaded = False
+        self._tokens: TokenSource | None = None
+        if config.oauth is not None and config.oauth.enabled and config.type != "stdio":
+            self._tokens = TokenSource(config.oauth, self._token_client)
+
+    @property
+    def state(self) -> State:
+        """How it stands."""
+        if self._is_loaded:
+            return "connected"
+        return "failed" if self.error else "connecting"
+
+    def is_of(self, shared: Shared) -> bool:
+        """Say whether it was made with this."""
+        return self._shared is shared
+
+    async def load(self, told: Callable[[], None]) -> None:
+        """Load the tools; try again with growing pauses until it works or the server is retired.
+
+        Args:
+            told: Is called when there are tools.
+        """
+        pause = self._shared.limits().retry_seconds
+        with self._loading:
+            while not await self._is_tried():
+                await anyio.sleep(pause)
+                pause = min(pause * 2, MAX_PAUSE_S)
+            told()
+        self.tried.set()
+
+    def retire(self) -> None:
+        """Stop loading; end its sessions when the runs that still know it leave them alone."""
+        self._is_retired = True
+        self._loading.cancel()
+        self._shared.sessions.drop(self, after_idle_s=RETIRED_IDLE_S)
+
+    async def call(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
+        """Call a tool in the thread's session; one that was lost meanwhile is opened anew, once.
+
+        Raises:
+            McpCallFailed: It did not answer in time, or ended while it worked.
+            McpServerUnusable: There is no connection.
+        """
+        try:
+            return await self._called(request, thread_id)
+        except SessionGone as error:
+            if error.was_asked:
+                raise McpCallFailed("it ended before it answered") from error
+        return await self._called(request, thread_id)
+
+    async def _called(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
+        limits = self._shared.limits()
+        session, is_kept = self._session(request, thread_id, limits)
+        try:
+            with anyio.fail_after(limits.call_timeout_seconds):
+                return await session.ask(lambda client: client.run_tool(request.name, request.args))
+        except TimeoutError as error:
+            # It may hang for good: the next call gets another process.
+            session.close()
+            said = f"it did not answer within {limits.call_timeout_seconds:g} seconds"
+            raise McpCallFailed(said) from error
+        except SdkError as error:
+            if error.error.code == CONNECTION_CLOSED:
+                session.close()
+                raise SessionGone("the connection was closed", was_asked=True) from error
+            raise McpCallFailed(fault_of(error)) from error
+        finally:
+            if not is_kept:
+                session.close()
+
+    def _session(
+        self, request: MCPToolCallRequest, thread_id: str | None, limits: McpConfig
+    ) -> tuple[Session, bool]:
+        """Return the session of a call, and whether it stays open: those of processes hold what they did so far."""
+        way = self._way(limits).with_headers(request.headers or {})
+        greet_s = limits.connect_timeout_seconds
+        if self.config.type != "stdio" or thread_id is None:
+            return self._shared.sessions.open(lambda: connected(way), greet_s), False
+        idle_s = min(
+            limits.idle_seconds, RETIRED_IDLE_S if self._is_retired else limits.idle_seconds
+        )
+        key = (self, thread_id)
+        return self._shared.sessions.kept(key, lambda: connected(way), greet_s, idle_s), True
+
+    async def _is_tried(self) -> bool:
+        self.attempts += 1
+        try:
+            tools = await self._listed()
+            self.tools = tuple(
+                langchain_tool(
+                    self.name, tool, self.call, self._shared.interceptors, self._result_chars
+                )
+                for tool in tools
+            )
+        except Exception as error:
+            self.error = fault_of(error)
+            logger.warning(
+                "the MCP server %s is not usable: %s%s",
+                self.name,
+                self.error,
+                f"; its last words: {self._words.text.strip()}" if self._words.text else "",
+            )
+            logger.debug("the MCP server %s", self.name, exc_info=error)
+            return False
+        else:
+            self.error, self._is_loaded = None, True
+            logger.info("the MCP server %s offers %d tools", self.name, len(self.tools))
+            return True
+        finally:
+            self.tried.set()
+
+    async def _listed(self) -> list[Tool]:
+        limits = self._shared.limits()
+        way = self._way(limits)
+        session = self._shared.sessions.open(lambda: connected(way), limits.connect_timeout_seconds)
+        try:
+            await session.ready()
+            with anyio.fail_after(limits.discovery_timeout_seconds):
+                return await session.ask(_all_tools)
+        finally:
+            session.close()
+
+    def _way(self, limits: McpConfig) -> Way:
+        return Way(
+            name=self.name,
+            config=self.config,
+            tokens=self._tokens,
+            certificates=self._shared.certificates,
+            timeout_s=limits.connect_timeout_seconds,
+            headers={},
+            words=self._words,
+        )
+
+    def _token_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(verify=self._shared.certificates)
+
+    def _result_chars(self) -> int:
+        return self._shared.limits().result_max_chars
+
+
+async def _all_tools(client: Client) -> list[Tool]:
+    """Return the server's tools, page by page.
+
+    Raises:
+        McpServerUnusable: There is no end of them.
+    """
+    tools: list[Tool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        tools += page.tools
+        if len(tools) > MAX_TOOLS or (not page.tools and page.nextCursor):
+            raise McpServerUnusable(f"it lists more than {MAX_TOOLS} tools, or pages without any")
+        cursor = page.nextCursor
+        if not cursor:
+            return tools
+
+
+def certificates() -> ssl.SSLContext:
+    """Read the certificates that HTTPS is checked with. Blocking, some 20 ms."""
+    return httpx.create_ssl_context()

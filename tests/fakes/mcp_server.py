@@ -1,0 +1,139 @@
+"""An MCP server of the real SDK, as a process: `mcp_server.py stdio`, or `mcp_server.py http`, which prints its port.
+
+Over HTTP it serves `/mcp` (streamable), `/sse`, the same behind tokens at `/guarded/mcp`, and `/token`.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server.fastmcp import FastMCP, Image
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
+
+
+def build() -> FastMCP:
+    """Return the server; what it remembers, its process remembers."""
+    server = FastMCP("fake", log_level="ERROR")
+    remembered: list[str] = []
+
+    @server.tool()
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    @server.tool()
+    def environment() -> str:
+        """Tell the variables of this process."""
+        return json.dumps({"pid": os.getpid(), **os.environ})
+
+    @server.tool()
+    def remember(text: str) -> str:
+        """Keep something and tell all that was kept."""
+        remembered.append(text)
+        return ",".join(remembered)
+
+    @server.tool(name="raise error")
+    def failing() -> str:
+        """Fail."""
+        raise ValueError("no such issue")
+
+    @server.tool()
+    def crash() -> str:
+        """End this process in the middle of a call."""
+        sys.stderr.write("x" * 200_000)
+        os._exit(3)
+
+    @server.tool(structured_output=False)
+    def picture() -> list[Any]:
+        """Answer with more than text."""
+        return ["a picture:", Image(data=PIXEL, format="png")]
+
+    @server.tool()
+    async def wait(marker: str) -> str:
+        """Work without end; leave marks in a file."""
+        file = anyio.Path(marker)
+        await file.write_text("started")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            Path(marker).write_text("cancelled")  # noqa: ASYNC240 - nothing may be awaited here
+        return ""
+
+    return server
+
+
+class Tokens:
+    """Hands out tokens, and lets requests in that show the newest one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._count = 0
+        self._asked: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/guarded"):
+            headers = dict(scope["headers"])
+            if headers.get(b"authorization") != f"Bearer t{self._count}".encode():
+                await PlainTextResponse("who are you?", 401)(scope, receive, send)
+                return
+            path = scope["path"].removeprefix("/guarded")
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await self._app(scope, receive, send)
+
+    async def token(self, request: Request) -> Response:
+        form = dict(await request.form())
+        self._asked.append(form)
+        self._count += 1
+        answer = {"access_token": f"t{self._count}", "token_type": "bearer", "expires_in": 3600}
+        return JSONResponse(answer)
+
+    async def asked(self, request: Request) -> Response:
+        if request.method == "DELETE":
+            self._count += 1
+        return JSONResponse(self._asked)
+
+
+def serve_http() -> None:
+    """Serve on a free port."""
+    server = build()
+    streamable, sse = server.streamable_http_app(), server.sse_app()
+    tokens: list[Tokens] = []
+
+    async def token(request: Request) -> Response:
+        return await tokens[0].token(request)
+
+    async def asked(request: Request) -> Response:
+        return await tokens[0].asked(request)
+
+    routes = [
+        Route("/token", token, methods=["POST"]),
+        Route("/asked", asked, methods=["GET", "DELETE"]),
+        *streamable.routes,
+        *sse.routes,
+    ]
+    app = Starlette(routes=routes, lifespan=lambda _: server.session_manager.run())
+    tokens.append(Tokens(app))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(128)
+        print(listening.getsockname()[1], flush=True)  # noqa: T201
+        config = uvicorn.Config(tokens[0], log_level="error", timeout_graceful_shutdown=1)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "http":
+        serve_http()
+    else:
+        build().run("stdio")
