@@ -19,6 +19,7 @@ from agent.middleware.steering import Steering
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
+from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.prompt import subagent_prompt
 from agent.skills.catalog import Skill
@@ -28,6 +29,7 @@ from agent.subagents.executor import Graph
 from agent.subagents.kinds import SubagentKind, kinds_of, offered
 from agent.subagents.tool import task_tool
 from agent.systems import Systems
+from agent.tools.images import NAME as VIEW_IMAGE
 
 MAX_GRAPHS = 16
 """How many graphs of subagents one lead agent keeps; a model that asks for odd `max_turns` makes many."""
@@ -82,11 +84,13 @@ class Delegation:
     async def _build(self, kind: SubagentKind) -> Graph:
         principal = self._principal
         skills = chosen(principal.skills, kind.skills)
+        tools = permitted(kind.choose(principal.tools), skills)
+        model = await anyio.to_thread.run_sync(self._model, kind)
         return create_agent(
-            await anyio.to_thread.run_sync(self._model, kind),
-            permitted(kind.choose(principal.tools), skills),
+            model,
+            [tool for tool in tools if tool.name != VIEW_IMAGE or self._sees(kind)],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
-            middleware=chain(*self._links(kind)),
+            middleware=chain(*self._links(kind, model)),
             state_schema=ThreadState,
             checkpointer=False,
         )
@@ -102,17 +106,25 @@ class Delegation:
             connections=self._systems.connections,
         )
 
-    def _links(self, kind: SubagentKind) -> list[Middleware | None]:
-        """Return what stands around a subagent's calls: the lead agent's guards, nothing that speaks to people."""
+    def _sees(self, kind: SubagentKind) -> bool:
+        entry = self._principal.config.model_named(self._model_name(kind))
+        return entry is not None and entry.supports_vision
+
+    def _links(self, kind: SubagentKind, model: BaseChatModel) -> list[Middleware | None]:
+        """Return what stands around a subagent's calls: the lead agent's guards, nothing that speaks to people.
+
+        The sandbox's link is left out: it lets the sandbox rest after a final answer, and the parent still works.
+        """
         systems, config = self._systems, self._principal.config
         steering = Steering(
             models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
         )
         return [
-            *steering.links(config, self._model_name(kind)),
+            *steering.links_of_lead(config, self._model_name(kind), model, is_plan_mode=False),
             ThreadDataMiddleware(systems.folders),
             DanglingToolCallMiddleware(),
             guardrail_link(config.guardrails, self._principal.guardrail, is_subagent=True),
             ToolErrorMiddleware(),
+            ViewImageMiddleware(systems.folders) if self._sees(kind) else None,
             TurnLimitMiddleware(kind.max_turns),
         ]

@@ -11,9 +11,7 @@ from agent.config import SubagentsConfig
 from agent.config.subagents import INHERIT, CustomSubagentConfig
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
-
-BASH = "bash"
-"""The tool that runs commands, and the kind that is made for it."""
+from agent.tools.shell import BASH
 
 NEVER = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets: it does not delegate further, and it speaks to the lead agent, not to people."""

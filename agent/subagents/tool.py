@@ -17,8 +17,9 @@ from pydantic import BaseModel, Field
 
 from agent.subagents.execution import TURN_CAPPED, Outcome, Said
 from agent.subagents.executor import Graph, Job, Subagents
-from agent.subagents.kinds import BASH, SubagentKind
+from agent.subagents.kinds import SubagentKind
 from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, error_of, stamp
+from agent.tools.shell import BASH
 
 Build = Callable[[SubagentKind], Awaitable[Graph]]
 """Gives the graph of a kind. Raises AgentError."""

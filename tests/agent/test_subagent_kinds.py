@@ -162,3 +162,51 @@ async def test_an_operator_can_switch_delegation_off(tmp_path: Path) -> None:
     async with house(tmp_path, lead, {"subagents": {"enabled": False}}) as home:
         plain = await home.agents.graph({})
         assert await home.agents.graph({"configurable": {"subagent_enabled": True}}) is plain
+
+
+async def test_the_bash_kind_runs_commands_where_the_sandbox_does(tmp_path: Path) -> None:
+    command = Call(name="bash", args={"command": "echo $((6 * 7))"}, id="b")
+    script = (delegate("bash"), Turn(calls=(command,)), "It says 42.", "ok")
+    lead = ScriptedChatModel.playing(*script)
+    config = {"sandbox": {"use": "local", "allow_host_bash": True}}
+    async with house(tmp_path, lead, config) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    assert "Kinds: general-purpose, bash." in lead.prompts[0][0].text
+    assert lead.prompts[2][-1].text.strip() == "42"
+    assert messages[2].text == "Task Succeeded. Result: It says 42."
+
+
+@pytest.mark.parametrize("sees", [False, True])
+async def test_a_subagent_looks_at_images_when_its_own_model_can(
+    tmp_path: Path, *, sees: bool
+) -> None:
+    lead = ScriptedChatModel.playing(delegate("general-purpose"), "ok")
+    async with FakeModelServer() as server:
+        config = {
+            "models": [{**entry(server), "supports_vision": sees}],
+            "subagents": {"agents": {"general-purpose": {"model": "server"}}},
+        }
+        async with house(tmp_path, lead, config, entry={"supports_vision": True}) as home:
+            await home.say("go", subagent_enabled=True)
+    assert ("view_image" in server.requests[0].tool_names) is sees
+
+
+async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> None:
+    for name in ("alpha", "beta"):
+        folder = tmp_path / "skills" / "custom" / name
+        folder.mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: The skill {name}.\n---\nDo it.\n"
+        (folder / "SKILL.md").write_text(text)
+    custom = {
+        "some": {**OWN, "skills": ["beta"]},
+        "none": {**OWN, "skills": []},
+        "every": OWN,
+    }
+    script = [turn for name in custom for turn in (delegate(name), "done")]
+    lead = ScriptedChatModel.playing(*script, "ok")
+    async with house(tmp_path, lead, {"subagents": {"custom_agents": custom}}) as home:
+        await home.say("go", subagent_enabled=True)
+    some, none, every = (prompt[0].text for prompt in lead.prompts[1:6:2])
+    assert [f"skill {name}" in some for name in ("alpha", "beta")] == [False, True]
+    assert "skill_system" not in none
+    assert [f"skill {name}" in every for name in ("alpha", "beta")] == [True, True]
