@@ -1,0 +1,420 @@
+"""Models whose servers fail: tried again, others tried, people told, and left alone for a while."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import openai
+import pytest
+import yaml
+from langchain.agents import create_agent
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langgraph.errors import GraphInterrupt
+
+from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
+from agent.errors import ModelNotFound
+from agent.middleware.llm_retry import LlmRetryMiddleware
+from agent.middleware.steering import fallback_order
+from agent.models.breakers import Breakers
+from agent.models.failures import TEXTS, failure_of, is_fallback
+from agent.state import ThreadState
+from tests.agent.house import house
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.scripted import ScriptedChatModel, registered
+from tests.gateway.composed import composed
+
+SECRET = "sk-very-secret"
+ASKED: Any = httpx.Request("POST", "http://model.example.org")
+
+
+def refused(
+    status: int, headers: dict[str, str] | None = None, code: str = ""
+) -> openai.APIStatusError:
+    """An error as the OpenAI package raises it; its text quotes a key."""
+    response: Any = httpx.Response(status, headers=headers, request=ASKED)
+    body = {"code": code, "message": f"bad key {SECRET}"}
+    kind = openai.RateLimitError if status == 429 else openai.APIStatusError
+    return kind(f"bad key {SECRET} {code}", response=response, body=body)
+
+
+def unreachable() -> openai.APIConnectionError:
+    return openai.APIConnectionError(request=ASKED)
+
+
+class Rig:
+    """An agent with this one middleware, a clock that tests move, and what it waited and said."""
+
+    def __init__(
+        self,
+        model: ScriptedChatModel,
+        others: dict[str, ScriptedChatModel | None] | None = None,
+        *,
+        threshold: int = 5,
+        **config: object,
+    ) -> None:
+        self.waited: list[float] = []
+        self.events: list[dict[str, Any]] = []
+        self.now = 1000.0
+        self._others = others or {}
+        breaker = CircuitBreakerConfig(failure_threshold=threshold)
+        self.breakers = Breakers(lambda: breaker, lambda: self.now)
+        self.link = LlmRetryMiddleware(
+            LlmRetryConfig.model_validate(config),
+            names=["first", *self._others],
+            models=self._model,
+            breakers=self.breakers,
+            sleep=self._sleep,
+        )
+        self.graph = create_agent(model, [], middleware=[self.link], state_schema=ThreadState)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+    async def _model(self, name: str | None) -> BaseChatModel:
+        model = self._others[name or ""]
+        if model is None:
+            raise ModelNotFound
+        return model
+
+    async def say(self) -> Any:  # noqa: ANN401 - a message
+        """Run one turn and return its last message."""
+        last: Any = None
+        question: Any = {"messages": [HumanMessage("hi")]}
+        stream: Any = self.graph.astream(question, stream_mode=["custom", "values"])
+        async for mode, chunk in stream:
+            if mode == "custom":
+                self.events.append(chunk)
+            else:
+                last = chunk["messages"][-1]
+        return last
+
+
+# ---- what failures mean ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retryable"),
+    [
+        (refused(401), "auth", False),
+        (refused(403), "auth", False),
+        (refused(402), "quota", False),
+        (refused(429, code="insufficient_quota"), "quota", False),
+        (refused(429), "rate_limit", True),
+        (refused(408), "timeout", True),
+        (refused(409), "server", True),
+        (refused(425), "server", True),
+        (refused(500), "server", True),
+        (refused(502), "server", True),
+        (refused(503), "server", True),
+        (refused(504), "server", True),
+        (refused(529), "server", True),
+        (refused(501), "server", False),
+        (refused(400), "request", False),
+        (refused(404), "request", False),
+        (refused(400, code="context_length_exceeded"), "context", False),
+        (ContextOverflowError("too long"), "context", False),
+        (unreachable(), "connection", True),
+        (openai.APITimeoutError(ASKED), "timeout", True),
+        (httpx.ReadTimeout("slow"), "timeout", True),
+        (httpx.RemoteProtocolError("cut"), "connection", True),
+        (ConnectionResetError(), "connection", True),
+        (TimeoutError(), "timeout", True),
+    ],
+)
+def test_errors_are_told_apart(error: Exception, reason: str, *, retryable: bool) -> None:
+    failure = failure_of(error)
+    assert failure is not None
+    assert (failure.reason, failure.retryable) == (reason, retryable)
+    assert SECRET not in failure.detail
+    assert "⚠️" in TEXTS[failure.reason]
+
+
+@pytest.mark.parametrize("error", [TypeError("x"), KeyError("x"), ValueError("x"), OSError("disk")])
+def test_other_errors_are_not_a_model_s(error: Exception) -> None:
+    assert failure_of(error) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"Retry-After": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    failure = failure_of(refused(429, headers))
+    assert failure is not None
+    assert failure.retry_after_s == seconds
+
+
+# ---- again -------------------------------------------------------------------------------------
+
+
+async def test_a_failing_server_is_asked_again_and_the_client_told() -> None:
+    rig = Rig(ScriptedChatModel.playing(refused(503), unreachable(), "There."))
+    assert (await rig.say()).text == "There."
+    assert rig.waited == [1, 2]
+    assert [(e["type"], e["attempt"], e["max_attempts"], e["wait_ms"]) for e in rig.events] == [
+        ("llm_retry", 1, 3, 1000),
+        ("llm_retry", 2, 3, 2000),
+    ]
+    assert [e["reason"] for e in rig.events] == ["server", "connection"]
+    assert SECRET not in str(rig.events)
+
+
+async def test_pauses_double_up_to_a_bound() -> None:
+    rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 5, "At last."), max_attempts=6)
+    assert (await rig.say()).text == "At last."
+    assert rig.waited == [1, 2, 4, 8, 8]
+
+
+async def test_the_server_s_wish_comes_first_unless_it_is_too_long() -> None:
+    rig = Rig(ScriptedChatModel.playing(refused(429, {"retry-after": "7"}), "There."))
+    assert (await rig.say()).text == "There."
+    assert rig.waited == [7]
+    rig = Rig(ScriptedChatModel.playing(refused(429, {"retry-after": "3600"}), "Never."))
+    assert is_fallback(await rig.say())
+    assert rig.waited == []
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
+    model = ScriptedChatModel.playing(refused(status), "Never.")
+    rig = Rig(model)
+    said = await rig.say()
+    assert (len(model.prompts), rig.waited) == (1, [])
+    kwargs = said.additional_kwargs
+    assert kwargs["error_fallback"] is True
+    assert kwargs["error_detail"] == f"HTTP {status}"
+    assert SECRET not in said.model_dump_json()
+
+
+async def test_the_last_failure_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 3, "Never."))
+    said = await rig.say()
+    assert said.text == TEXTS["server"]
+    assert said.additional_kwargs["error_type"] == "APIStatusError"
+    assert said.additional_kwargs["error_reason"] == "server"
+    assert "attempt 3 of 3" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_errors_of_a_program_and_interrupts_pass() -> None:
+    with pytest.raises(TypeError, match="a mistake"):
+        await Rig(ScriptedChatModel.playing(TypeError("a mistake"))).say()
+    rig = Rig(ScriptedChatModel.playing("Never."))
+
+    async def interrupted(_: ModelRequest[Any]) -> ModelResponse[Any]:
+        raise GraphInterrupt
+
+    request: Any = ModelRequest(
+        model=ScriptedChatModel.playing(), messages=[], state={"messages": []}, runtime=None
+    )
+    with pytest.raises(GraphInterrupt):
+        await rig.link.awrap_model_call(request, interrupted)
+
+
+async def test_the_synchronous_form_tells_it_too() -> None:
+    rig = Rig(ScriptedChatModel.playing(refused(500), "And now."))
+    question: Any = {"messages": [HumanMessage("hi")]}
+    said = await anyio.to_thread.run_sync(rig.graph.invoke, question)
+    assert is_fallback(said["messages"][-1])
+    with pytest.raises(TypeError):
+        Rig(ScriptedChatModel.playing(TypeError("x"))).graph.invoke(question)
+
+
+# ---- other models ------------------------------------------------------------------------------
+
+
+async def test_the_next_model_stands_in(caplog: pytest.LogCaptureFixture) -> None:
+    first = ScriptedChatModel.playing(*[refused(500)] * 3)
+    second = ScriptedChatModel.playing(refused(401))
+    third = ScriptedChatModel.playing("Here I am.")
+    rig = Rig(first, {"second": second, "gone": None, "third": third})
+    assert (await rig.say()).text == "Here I am."
+    told = [(e["from"], e["to"], e["reason"]) for e in rig.events if e["type"] == "llm_fallback"]
+    assert told == [("first", "second", "server"), ("first", "third", "server")]
+    assert "the model third stands in for first" in caplog.text
+    assert "the model gone cannot stand in" in caplog.text
+
+
+async def test_when_all_fail_the_first_one_s_trouble_is_told() -> None:
+    rig = Rig(
+        ScriptedChatModel.playing(refused(401)), {"second": ScriptedChatModel.playing(refused(400))}
+    )
+    assert (await rig.say()).text == TEXTS["auth"]
+
+
+def test_the_order_is_that_of_the_configuration() -> None:
+    entries = [{"name": n, "use": "x:Y", "model": n} for n in "abc"]
+    config = _config(models=entries)
+    assert fallback_order(config, "a") == ("a", "b", "c")
+    assert fallback_order(config, "c") == ("c",)
+    alone = _config(models=entries, llm_retry={"fallback": False})
+    assert fallback_order(alone, "a") == ("a",)
+
+
+async def test_the_whole_agent_goes_on_with_the_next_model(tmp_path: Path) -> None:
+    second = ScriptedChatModel.playing("I stand in.")
+    with registered(second) as keys:
+        config = {"models": [{**keys, "name": "second"}], "llm_retry": {"first_wait_s": 0}}
+        first = ScriptedChatModel.playing(*[unreachable()] * 3)
+        async with house(tmp_path, first, config) as home:
+            assert (await home.say("hi"))[-1].text == "I stand in."
+    assert len(first.prompts) == 3
+
+
+# ---- words that were streamed ------------------------------------------------------------------
+
+
+async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
+    tmp_path: Path,
+) -> None:
+    async with FakeModelServer() as server:
+        server.reply(Reply(text="one two three", drop_after=2), "Never.")
+        config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
+        async with composed(tmp_path, yaml.safe_dump(config)) as home:
+            thread = (await home.client.post("/api/threads", json={})).json()["thread_id"]
+            body: dict[str, Any] = {"input": {"messages": [{"role": "human", "content": "go"}]}}
+            body |= {"assistant_id": "lead_agent", "stream_mode": ["messages-tuple", "values"]}
+            url = f"/api/threads/{thread}"
+            stream = (await home.client.post(f"{url}/runs/stream", json=body)).text
+            (run,) = (await home.client.get(f"{url}/runs")).json()
+            state = (await home.client.get(f"{url}/state")).json()
+    last = state["values"]["messages"][-1]
+    assert last["content"] == f"one two\n\n{TEXTS['connection']}"
+    assert f'"id":"{last["id"]}"' in stream.replace('": "', '":"')
+    assert (run["status"], len(server.requests)) == ("error", 1)
+    assert '"status":"error"' in stream.replace('": "', '":"')
+
+
+async def test_a_stream_that_breaks_before_its_first_word_is_asked_again(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(Reply(text="one two", drop_after=0), "Fine.")
+        config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
+        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+            parts = await home.stream("go", "messages", model_name="fake")
+    words = [c[0].text for m, c in parts if m == "messages" and isinstance(c[0], AIMessageChunk)]
+    assert "".join(words) == "Fine."
+    assert len(server.requests) == 2
+
+
+# ---- the breaker -------------------------------------------------------------------------------
+
+
+async def test_a_model_that_keeps_failing_is_left_alone_then_tried_once() -> None:
+    model = ScriptedChatModel.playing(*[refused(500)] * 3, "Well again.")
+    rig = Rig(model, threshold=2, max_attempts=1)
+    for _ in range(2):
+        await rig.say()
+    assert (await rig.say()).text == TEXTS["circuit_open"]
+    assert len(model.prompts) == 2
+    rig.now += 61
+    assert (await rig.say()).text == TEXTS["server"]  # the one try
+    assert (await rig.say()).text == TEXTS["circuit_open"]
+    rig.now += 61
+    assert (await rig.say()).text == "Well again."
+    assert (await rig.say()).text == "(done)"
+
+
+async def test_refusals_and_answers_in_between_do_not_count() -> None:
+    script: list[Any] = [
+        refused(500),
+        "Fine.",
+        refused(500),
+        refused(401),
+        refused(500),
+        "Still asked.",
+    ]
+    rig = Rig(ScriptedChatModel.playing(*script), threshold=2, max_attempts=1)
+    said = [(await rig.say()).text for _ in script]
+    assert TEXTS["circuit_open"] not in said
+    assert said[-1] == "Still asked."
+
+
+async def test_only_one_call_tries_and_one_that_is_cancelled_blocks_nobody() -> None:
+    rig = Rig(ScriptedChatModel.playing(), threshold=1)
+    _fail(rig.breakers)
+    with rig.breakers.trial("first") as trial:
+        assert not trial.allowed
+    rig.now += 61
+    with contextlib.suppress(KeyboardInterrupt), rig.breakers.trial("first") as probe:
+        assert probe.allowed
+        with rig.breakers.trial("first") as beside:
+            assert not beside.allowed
+        raise KeyboardInterrupt
+    with rig.breakers.trial("first") as next_one:
+        assert next_one.allowed
+        next_one.succeeded()
+    with rig.breakers.trial("first") as after:
+        assert after.allowed
+
+
+def test_a_try_that_is_never_settled_ends_by_itself() -> None:
+    now = [0.0]
+    breakers = Breakers(lambda: CircuitBreakerConfig(failure_threshold=1), lambda: now[0])
+    _fail(breakers)
+    now[0] = 61
+    hanging = breakers.trial("first")
+    assert hanging.__enter__().allowed
+    with breakers.trial("first") as trial:
+        assert not trial.allowed
+    now[0] = 122
+    with breakers.trial("first") as trial:
+        assert trial.allowed
+
+
+def test_no_threshold_means_no_breaker() -> None:
+    breakers = Breakers(lambda: CircuitBreakerConfig(failure_threshold=0))
+    for _ in range(20):
+        _fail(breakers)
+    with breakers.trial("first") as trial:
+        assert trial.allowed
+
+
+async def test_a_cancelled_call_ends_at_once() -> None:
+    rig = Rig(ScriptedChatModel.playing(hang=True))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_until_cancelled, rig.say)
+        with anyio.fail_after(5):
+            while not rig.breakers._breakers:  # noqa: ASYNC110 - the call begins
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert rig.waited == []
+
+
+async def _until_cancelled(work: Callable[[], Awaitable[object]]) -> None:
+    await work()
+    raise AssertionError("it was not cancelled")
+
+
+def _fail(breakers: Breakers) -> None:
+    with breakers.trial("first") as trial:
+        trial.failed()
+
+
+def _entry(server: FakeModelServer) -> dict[str, Any]:
+    return {
+        "name": "fake",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "fake",
+        "api_key": "test",
+        "base_url": server.base_url,
+        "max_retries": 0,
+    }
+
+
+def _config(**sections: object) -> AgentConfig:
+    return AgentConfig.model_validate(sections)
