@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway.uploads import Form
+from tests.agent.test_convert import docx
 from tests.gateway.composed import Composed, composed
 
 NO_CONVERSION = "uploads: {auto_convert_documents: false}"
@@ -124,26 +125,19 @@ def form(*parts: tuple[str, int], end: bool = True) -> tuple[dict[str, str], Asy
     return {"Content-Type": "multipart/form-data; boundary=cut"}, body()
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [("old.bin", 51)],
-        [("old.bin", 49), ("b.bin", 49), ("c.bin", 3)],
-    ],
-    ids=["one", "sum"],
-)
-async def test_too_large_leaves_the_old_file(tmp_path: Path, parts: list[tuple[str, int]]) -> None:
+async def test_too_large_leaves_the_old_file(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         await send(service, THREAD, ("old.bin", b"old"))
-        headers, body = form(*parts)
-        answer = await service.client.post(
-            f"/api/threads/{THREAD}/uploads", headers=headers, content=body
-        )
-        assert answer.status_code == 413
-        assert "MB" in answer.json()["detail"]
-        assert names(folder(service, THREAD)) == ["old.bin"]
-        assert (folder(service, THREAD) / "old.bin").read_bytes() == b"old"
-        assert left_over(service, THREAD) == []
+        for parts in ([("old.bin", 51)], [("old.bin", 49), ("b.bin", 49), ("c.bin", 3)]):
+            headers, body = form(*parts)
+            answer = await service.client.post(
+                f"/api/threads/{THREAD}/uploads", headers=headers, content=body
+            )
+            assert answer.status_code == 413
+            assert "MB" in answer.json()["detail"]
+            assert names(folder(service, THREAD)) == ["old.bin"]
+            assert (folder(service, THREAD) / "old.bin").read_bytes() == b"old"
+            assert left_over(service, THREAD) == []
 
 
 async def test_a_form_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
@@ -188,18 +182,18 @@ async def test_fields_beside_the_files_are_passed_over(tmp_path: Path) -> None:
         assert [file["filename"] for file in answer.json()["files"]] == ["a.txt", "b.txt"]
 
 
-@pytest.mark.parametrize("bad", ["a.b", "x" * 65, "a b"])
-async def test_a_bad_thread_id(tmp_path: Path, bad: str) -> None:
+async def test_a_bad_thread_id(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
-        url = f"/api/threads/{bad}/uploads"
-        asked = [
-            await service.client.post(url, files=[("files", ("a.txt", b"x"))]),
-            await service.client.get(f"{url}/list"),
-            await service.client.get(f"{url}/limits"),
-            await service.client.delete(f"{url}/a.txt"),
-        ]
-        assert [answer.status_code for answer in asked] == [400] * 4
-        assert all("detail" in answer.json() for answer in asked)
+        for bad in ("a.b", "x" * 65, "a b"):
+            url = f"/api/threads/{bad}/uploads"
+            asked = [
+                await service.client.post(url, files=[("files", ("a.txt", b"x"))]),
+                await service.client.get(f"{url}/list"),
+                await service.client.get(f"{url}/limits"),
+                await service.client.delete(f"{url}/a.txt"),
+            ]
+            assert [answer.status_code for answer in asked] == [400] * 4
+            assert all("detail" in answer.json() for answer in asked)
 
 
 async def test_an_unsafe_place_is_skipped(tmp_path: Path) -> None:
@@ -249,6 +243,23 @@ async def test_deleting(tmp_path: Path) -> None:
             assert (await service.client.delete(f"{url}/{path}")).status_code == 400, path
         (folder(service, THREAD) / "dir").mkdir()
         assert (await service.client.delete(f"{url}/dir")).status_code == 404
+
+
+async def test_a_document_brings_its_text(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        answer = await send(service, THREAD, ("my plan.docx", docx(("Heading1", "Plan"))))
+        (file,) = answer.json()["files"]
+        assert file["markdown_file"] == "my plan.md"
+        assert file["markdown_path"] == file["markdown_virtual_path"]
+        assert file["markdown_path"] == "/mnt/user-data/uploads/my plan.md"
+        assert (await service.client.get(file["markdown_artifact_url"])).text == "# Plan"
+        broken = (await send(service, THREAD, ("b.pdf", b"words"), ("c.doc", b"words"))).json()
+        assert broken["success"] is True
+        assert all("markdown_error" in file for file in broken["files"])
+        assert "b.pdf: the document is damaged" in broken["message"]
+        assert ".docx or PDF" in broken["files"][1]["markdown_error"]
+        await service.client.delete(f"/api/threads/{THREAD}/uploads/my%20plan.docx")
+        assert names(folder(service, THREAD)) == ["b.pdf", "c.doc"]
 
 
 async def test_the_token_is_asked_for(tmp_path: Path) -> None:
