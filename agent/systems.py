@@ -22,7 +22,9 @@ from agent.models.connections import Connections
 from agent.models.side import SideModels
 from agent.sandbox.choice import build_sandboxes
 from agent.sandbox.protocol import Sandboxes
+from agent.skills.scan import Scanner
 from agent.skills.service import Grounds, Skills
+from agent.skills.workshop import Workshop
 from agent.subagents.executor import Subagents, open_subagents
 from agent.uploads.service import UploadService
 
@@ -81,6 +83,7 @@ class Systems:
         breakers: Which models are left alone for a while.
         extensions: The file with MCP servers and switched-off skills.
         skills: What the agent knows how to do.
+        workshop: Where skills are installed and changed.
         agents: The custom agents.
         subagents: Runs what is delegated.
         mcp: The tools of MCP servers.
@@ -97,6 +100,7 @@ class Systems:
     breakers: Breakers
     extensions: ExtensionsFile
     skills: Skills
+    workshop: Workshop
     agents: CustomAgents
     subagents: Subagents
     mcp: McpTools
@@ -139,6 +143,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
                 breakers=Breakers(lambda: settings.now().circuit_breaker),
                 extensions=extensions,
                 skills=skills,
+                workshop=_workshop(skills, settings, models),
                 agents=CustomAgents(site.home),
                 subagents=subagents,
                 mcp=mcp,
@@ -150,6 +155,11 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
     finally:
         await connections.aclose()
         await sandboxes.aclose()
+
+
+def _workshop(skills: Skills, settings: Settings, models: SideModels) -> Workshop:
+    scanner = Scanner(lambda: settings.now().skills, models.get)
+    return Workshop(skills, skills.custom_folder, scanner)
 
 
 def _skills(site: Site, settings: Settings, extensions: ExtensionsFile) -> Skills:

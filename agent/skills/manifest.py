@@ -73,6 +73,11 @@ def parsed(text: str, *, strict: bool = False) -> Manifest:
     )
 
 
+def is_name(text: str) -> bool:
+    """Return whether a skill can have this name."""
+    return len(text) <= MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
+
+
 def _fields(text: str) -> Mapping[Any, Any]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _FRONTMATTER.match(text)
@@ -104,7 +109,7 @@ def _loaded(source: str) -> object:
 def _name(given: object) -> str:
     if given is None:
         raise SkillInvalid("the frontmatter has no `name`")
-    if not isinstance(given, str) or len(given) > MAX_NAME_CHARS or not _NAME.fullmatch(given):
+    if not isinstance(given, str) or not is_name(given):
         raise SkillInvalid(
             f"`name` must be lower-case letters and digits with single hyphens between, "
             f"at most {MAX_NAME_CHARS} characters: {_shown(str(given))}"

@@ -56,6 +56,11 @@ class Skills:
         self._shelf = Shelf()
         self._looking = anyio.Lock()
 
+    @property
+    def custom_folder(self) -> Path:
+        """Where this installation's own skills lie."""
+        return self._grounds.custom
+
     async def now(self) -> Shelf:
         """Return the skills that are there now, switched-off and broken ones among them.
 

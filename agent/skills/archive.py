@@ -1,0 +1,220 @@
+"""`.skill` archives: ZIP files from strangers, unpacked into a folder of our own or refused. Blocking."""
+
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from agent.errors import SkillInvalid
+from agent.skills import manifest
+from agent.skills.manifest import Manifest
+
+SUFFIX: Final = ".skill"
+
+MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
+MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
+"""Of all files, counted while they are unpacked: what the headers say is not believed."""
+
+MAX_ENTRIES: Final = 4_096
+MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
+"""Of the list of entries: Python reads it whole before anything can be counted."""
+
+MAX_DEPTH: Final = 16
+MAX_PART_BYTES: Final = 255  # Linux: NAME_MAX
+
+_CHUNK_BYTES = 256 * 1024
+_END = struct.Struct("<4s4H2LH")
+_END_MARK = b"PK\x05\x06"
+_MAX_COMMENT_BYTES = 65_535
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """A skill unpacked into a folder.
+
+    Attributes:
+        manifest: What its SKILL.md says.
+        text: That file.
+        files: The ways to its files, SKILL.md among them, sorted.
+        skipped: Links that were left out.
+    """
+
+    manifest: Manifest
+    text: str
+    files: tuple[Parts, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def unpack(source: IO[bytes], filename: str, into: Path) -> Unpacked:
+    """Unpack an archive into an empty folder. Files become readable for all and writable for nobody.
+
+    Args:
+        source: The archive; it can be sought in.
+        filename: Its name.
+        into: The folder; when this fails, what is in it is rubbish.
+
+    Raises:
+        SkillInvalid: It is no archive of one skill, or breaks a rule; the text says which.
+        OSError: The folder cannot be written.
+    """
+    if not filename.lower().endswith(SUFFIX):
+        raise SkillInvalid(f"the file's name must end with {SUFFIX}")
+    _check_size(source)
+    try:
+        archive = zipfile.ZipFile(source)
+    except (*_DAMAGED, OSError) as error:
+        raise SkillInvalid("the file is no ZIP archive, or damaged") from error
+    with archive:
+        members, skipped = _members(archive.infolist())
+        _write_all(archive, members, into)
+    text = _manifest_text(into / manifest.FILE)
+    return Unpacked(
+        manifest=manifest.parsed(text, strict=True),
+        text=text,
+        files=tuple(sorted(members)),
+        skipped=tuple(skipped),
+    )
+
+
+def _check_size(source: IO[bytes]) -> None:
+    """Refuse what would cost too much before it can be looked at."""
+    size = source.seek(0, 2)
+    if size > MAX_ARCHIVE_BYTES:
+        raise SkillInvalid(f"the archive has more than {MAX_ARCHIVE_BYTES // 2**20} MB")
+    source.seek(max(0, size - _END.size - _MAX_COMMENT_BYTES))
+    tail = source.read()
+    at = tail.rfind(_END_MARK)
+    if at < 0 or len(tail) - at < _END.size:
+        raise SkillInvalid("the file is no ZIP archive, or damaged")
+    fields = _END.unpack_from(tail, at)
+    entries, directory_bytes = fields[4], fields[5]
+    if entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
+        raise SkillInvalid(f"the archive has more than {MAX_ENTRIES} entries")
+    source.seek(0)
+
+
+def _members(
+    infos: Sequence[zipfile.ZipInfo],
+) -> tuple[dict[Parts, zipfile.ZipInfo], list[str]]:
+    """Return the files by their way below the skill's folder, and the links left out."""
+    if len(infos) > MAX_ENTRIES:
+        raise SkillInvalid(f"the archive has more than {MAX_ENTRIES} entries")
+    found: dict[Parts, zipfile.ZipInfo] = {}
+    skipped: list[str] = []
+    for info in infos:
+        parts = _parts(info)
+        if any(part == "__MACOSX" or part.startswith(".") for part in parts):
+            continue
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind == stat.S_IFLNK:
+            skipped.append("/".join(parts))
+        elif not info.is_dir():
+            _check_kind(info, kind)
+            if parts in found:
+                raise SkillInvalid(f"the archive holds {_shown(info)} twice")
+            found[parts] = info
+    below = _below_top(found)
+    _check_together(below)
+    return below, skipped
+
+
+def _parts(info: zipfile.ZipInfo) -> Parts:
+    """Return the way of a member, checked."""
+    name = info.orig_filename
+    if not name.isprintable() or "\\" in name or (len(name) > 1 and name[1] == ":"):
+        raise SkillInvalid(f"the archive holds a name that is not allowed: {_shown(info)}")
+    parts = tuple(name.removesuffix("/").split("/"))
+    if any(part in ("", ".", "..") for part in parts):
+        raise SkillInvalid(f"the archive holds a path that leads out of it: {_shown(info)}")
+    if len(parts) > MAX_DEPTH or any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+        raise SkillInvalid(f"the archive holds a path that is too long: {_shown(info)}")
+    return parts
+
+
+def _check_kind(info: zipfile.ZipInfo, kind: int) -> None:
+    if kind not in (0, stat.S_IFREG):
+        raise SkillInvalid(f"the archive holds something that is no file: {_shown(info)}")
+    if info.flag_bits & 0x1:
+        raise SkillInvalid("the archive is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise SkillInvalid(f"the archive packs {_shown(info)} in a way that is not allowed")
+
+
+def _below_top(found: dict[Parts, zipfile.ZipInfo]) -> dict[Parts, zipfile.ZipInfo]:
+    """Take the one folder at the top away, when everything is in one."""
+    if (manifest.FILE,) in found:
+        return found
+    tops = {parts[0] for parts in found}
+    if len(tops) != 1 or (*tops, manifest.FILE) not in found:
+        raise SkillInvalid(
+            f"the archive must hold {manifest.FILE} at its top, or one folder with {manifest.FILE}"
+        )
+    return {parts[1:]: info for parts, info in found.items()}
+
+
+def _check_together(found: dict[Parts, zipfile.ZipInfo]) -> None:
+    """Refuse names that are the same on some machines, files that are folders too, and skills inside the skill."""
+    seen: set[Parts] = set()
+    for parts, info in found.items():
+        if parts[-1].lower() == manifest.FILE.lower() and parts != (manifest.FILE,):
+            raise SkillInvalid(f"there is a second {manifest.FILE}: {_shown(info)}")
+        alike = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
+        if alike in seen:
+            raise SkillInvalid(f"the archive holds {_shown(info)} twice")
+        seen.add(alike)
+    for parts in seen:
+        if any(parts[:length] in seen for length in range(1, len(parts))):
+            raise SkillInvalid(f"the archive holds a file that is a folder too: {parts[0][:80]!r}")
+
+
+def _write_all(archive: zipfile.ZipFile, members: dict[Parts, zipfile.ZipInfo], into: Path) -> None:
+    left = MAX_TOTAL_BYTES
+    for parts, info in members.items():
+        target = into.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            for chunk in _chunks(archive, info):
+                left -= len(chunk)
+                if left < 0:
+                    raise SkillInvalid(
+                        f"the archive unpacks to more than {MAX_TOTAL_BYTES // 2**20} MB"
+                    )
+                file.write(chunk)
+        is_program = bool((info.external_attr >> 16) & 0o111)
+        target.chmod(0o555 if is_program else 0o444)
+    for folder in (into, *(entry for entry in into.rglob("*") if entry.is_dir())):
+        folder.chmod(0o755)
+
+
+def _chunks(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    left = info.file_size
+    try:
+        with archive.open(info) as member:
+            while chunk := member.read(_CHUNK_BYTES):
+                left -= len(chunk)
+                yield chunk
+    except (*_DAMAGED, OSError) as error:
+        raise SkillInvalid(f"the archive is damaged at {_shown(info)}") from error
+    if left:
+        raise SkillInvalid(f"the archive is damaged at {_shown(info)}")
+
+
+def _manifest_text(file: Path) -> str:
+    if file.stat().st_size > manifest.MAX_BYTES:
+        raise SkillInvalid(f"{manifest.FILE} has more than {manifest.MAX_BYTES // 1024} KB")
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise SkillInvalid(f"{manifest.FILE} is not UTF-8") from error
+
+
+def _shown(info: zipfile.ZipInfo) -> str:
+    return repr("".join(char if char.isprintable() else "?" for char in info.orig_filename)[:80])
