@@ -30,7 +30,7 @@ from tests.fakes.model import Call, FakeModelServer, Reply
 ROOT = Path(__file__).parents[2]
 
 
-def configured(server: FakeModelServer, **keys: object) -> AgentConfig:
+def configured(server: FakeModelServer, *, attempts: int = 3, **keys: object) -> AgentConfig:
     model = {
         "name": "fake",
         "use": "langchain_openai:ChatOpenAI",
@@ -41,7 +41,8 @@ def configured(server: FakeModelServer, **keys: object) -> AgentConfig:
         **keys,
     }
     # Without memory: it would ask the same server when the agent is closed.
-    return AgentConfig.model_validate({"models": [model], "memory": {"enabled": False}})
+    sections = {"memory": {"enabled": False}, "llm_retry": {"max_attempts": attempts}}
+    return AgentConfig.model_validate({"models": [model], **sections})
 
 
 @asynccontextmanager
@@ -114,21 +115,24 @@ async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
 
 
 @pytest.mark.parametrize(
-    ("reply", "error"),
+    ("reply", "reason"),
     [
-        (Reply(status=500), openai.InternalServerError),
-        (Reply(status=429, headers={"retry-after": "7"}), openai.RateLimitError),
-        (Reply(text="one two three", drop_after=1), Exception),
+        (Reply(status=500), "server"),
+        (Reply(status=429, headers={"retry-after": "3600"}), "rate_limit"),
+        (Reply(text="one two three", drop_after=1), "connection"),
     ],
     ids=["500", "429", "dropped"],
 )
-async def test_a_failing_model_fails_the_turn_and_the_next_one_works(
-    tmp_path: Path, reply: Reply, error: type[Exception]
+async def test_a_failing_model_is_told_and_the_next_turn_works(
+    tmp_path: Path, reply: Reply, reason: str
 ) -> None:
-    async with FakeModelServer() as server, lead(tmp_path, configured(server)) as graph:
+    async with (
+        FakeModelServer() as server,
+        lead(tmp_path, configured(server, attempts=1)) as graph,
+    ):
         server.reply(reply)
-        with pytest.raises(error):
-            await graph.ainvoke(question("one"), CONFIG)
+        state = await graph.ainvoke(question("one"), CONFIG)
+        assert state["messages"][-1].additional_kwargs["error_reason"] == reason
         state = await graph.ainvoke(question("two"), CONFIG)
     assert state["messages"][-1].text == "You said: two"
     assert not server.requests[0].closed_by_client
