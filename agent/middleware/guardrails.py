@@ -26,6 +26,7 @@ from agent.guardrails.protocol import (
 )
 from agent.options import Caller
 from agent.state import ThreadState
+from agent.subagents.status import TASK, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +144,8 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             asked.user_id,
             asked.is_subagent,
         )
+        # Clients that show delegations wait for the stamp of each.
+        stamps = stamp("failed", message) if name == TASK else {}
         return ToolMessage(
             content=(
                 f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
@@ -151,7 +154,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             name=name,
             tool_call_id=asked.tool_call_id or "missing_tool_call_id",
             status="error",
-            additional_kwargs={"guardrail": {"code": code, "policy_id": policy}},
+            additional_kwargs={"guardrail": {"code": code, "policy_id": policy}, **stamps},
         )
 
 

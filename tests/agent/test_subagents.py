@@ -287,6 +287,24 @@ async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> N
             assert home.systems.subagents.running == 0
 
 
+async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("x"),)), "Done after all.")
+    async with FakeModelServer() as server:
+        server.reply(Reply(text="on and on", hang_after=1), "here it is")
+        async with house(tmp_path, lead, served(server)) as home:
+            running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
+            await server.until(lambda s: len(s.requests) == 1)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            config: RunnableConfig = {"configurable": DELEGATING}
+            graph = await home.agents.graph(config)
+            state = await graph.ainvoke(None, config)
+    messages: list[AnyMessage] = state["messages"]
+    assert results(messages)[0].text == "Task Succeeded. Result: here it is"
+    assert messages[-1].text == "Done after all."
+
+
 async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(Turn(calls=(task("dawdle"),)), "Too slow.")
     async with FakeModelServer() as server:
@@ -397,6 +415,18 @@ async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
     assert isinstance(denied, ToolMessage)
     assert denied.status == "error"
     assert "write_file" in denied.text
+
+
+async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "Not allowed.")
+    child = ScriptedChatModel.playing()
+    provider = {"use": "allowlist", "config": {"denied_tools": ["task"]}}
+    guardrails = {"enabled": True, "provider": provider}
+    async with pair(tmp_path, lead, child, guardrails=guardrails) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    (result,) = results(messages)
+    assert result.additional_kwargs["subagent_status"] == "failed"
+    assert child.prompts == []
 
 
 async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path) -> None:
