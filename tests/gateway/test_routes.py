@@ -2,6 +2,7 @@
 
 import os
 import time
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -224,6 +225,49 @@ async def test_artifacts_are_served_inertly(
         assert answer.headers["x-content-type-options"] == "nosniff"
         download = await service.client.get(f"{base}/{name}", params={"download": "true"})
         assert download.headers["content-disposition"].startswith("attachment")
+
+
+async def test_parts_of_a_skill_file(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        thread_id, outputs = files_of_a_thread(service)
+        with zipfile.ZipFile(outputs / "mine.skill", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("mine/SKILL.md", "# Mine")
+            archive.writestr("mine/page.html", "<script>")
+            archive.writestr("mine/large.bin", bytes(16 * 1024 * 1024 + 1))
+        (outputs / "broken.skill").write_bytes(b"PK, but no archive")
+        (outputs / "folder.skill").mkdir()
+        (outputs / "folder.skill" / "SKILL.md").write_text("# Unpacked")
+        base = f"/api/threads/{thread_id}/artifacts/mnt/user-data/outputs"
+        for path in ("mine.skill/SKILL.md", "mine.skill/mine/SKILL.md"):
+            answer = await service.client.get(f"{base}/{path}")
+            assert (answer.status_code, answer.text) == (200, "# Mine")
+            assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
+            assert answer.headers["content-disposition"].startswith("inline")
+        page = await service.client.get(f"{base}/mine.skill/page.html")
+        assert page.headers["content-disposition"].startswith("attachment")
+        assert page.headers["x-content-type-options"] == "nosniff"
+        whole = await service.client.get(f"{base}/mine.skill")
+        assert whole.content == (outputs / "mine.skill").read_bytes()
+        assert (await service.client.get(f"{base}/folder.skill/SKILL.md")).text == "# Unpacked"
+        for path, status in [
+            ("mine.skill/large.bin", 413),
+            ("mine.skill/none.md", 404),
+            ("mine.skill/mine", 404),
+            ("mine.skill/..%2f..%2fx", 403),
+            ("broken.skill/SKILL.md", 404),
+            ("none.skill/SKILL.md", 404),
+        ]:
+            assert (await service.client.get(f"{base}/{path}")).status_code == status, path
+
+
+async def test_a_text_is_served_with_its_charset(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        thread_id, outputs = files_of_a_thread(service)
+        (outputs / "notes.txt").write_text("Grüße", "utf-16")
+        base = f"/api/threads/{thread_id}/artifacts/mnt/user-data/outputs"
+        answer = await service.client.get(f"{base}/notes.txt")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-16"
+        assert answer.text == "Grüße"
 
 
 async def test_no_path_leads_out_of_a_thread(tmp_path: Path) -> None:
