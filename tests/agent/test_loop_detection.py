@@ -1,0 +1,168 @@
+"""Turns that go in circles: the model is told, then it has to answer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from pydantic import ValidationError
+
+from agent.config import LoopDetectionConfig
+from agent.middleware.loop_detection import STOP, STOPPED, findings
+from agent.paths import OUTPUTS, WORKSPACE
+from tests.agent.house import House, house
+from tests.fakes.model import Call as ServedCall
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+LIST = {"path": WORKSPACE, "description": "look"}
+
+
+def looking(number: int, text: str = "", **args: object) -> Turn:
+    return Turn(text=text, calls=(Call(name="ls", args={**LIST, **args}, id=f"c{number}"),))
+
+
+def warnings(prompt: list[Any]) -> list[str]:
+    return [m.text for m in prompt if m.name == "loop_warning"]
+
+
+def executed(messages: list[Any]) -> int:
+    return sum(isinstance(message, ToolMessage) for message in messages)
+
+
+async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*[looking(n) for n in range(5)], "There is nothing.")
+    async with house(tmp_path, model) as home:
+        messages = await home.say("look")
+        state = await home.state()
+    assert [len(warnings(prompt)) for prompt in model.prompts] == [0, 0, 0, 1, 1, 1]
+    assert "3 times" in warnings(model.prompts[3])[0]
+    assert warnings(model.prompts[5]) == [STOP]
+    assert executed(messages) == 4
+    assert messages[-1].text == "There is nothing."
+    assert not [m for m in state["messages"] if m.name == "loop_warning"]
+
+
+async def test_the_warning_stands_behind_the_results(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*[looking(n) for n in range(3)], "Enough.")
+    async with house(tmp_path, model) as home:
+        await home.say("look")
+    last = model.prompts[-1]
+    assert isinstance(last[-1], HumanMessage)
+    assert isinstance(last[-2], ToolMessage)
+
+
+async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) -> None:
+    def both(number: int) -> Turn:
+        here = Call(name="ls", args={"path": WORKSPACE, "description": ""}, id=f"a{number}")
+        there = Call(name="ls", args={"description": "", "path": OUTPUTS}, id=f"b{number}")
+        return Turn(calls=(here, there) if number % 2 else (there, here))
+
+    model = ScriptedChatModel.playing(*[both(n) for n in range(5)], "Enough.")
+    async with house(tmp_path, model) as home:
+        messages = await home.say("look")
+    assert executed(messages) == 8
+    assert messages[-1].text == "Enough."
+
+
+async def test_different_calls_and_new_turns_and_other_threads_are_no_loop(tmp_path: Path) -> None:
+    script: list[Any] = [looking(n, description=str(n)) for n in range(6)]
+    again: list[Any] = [looking(1), looking(2), "b"] * 3
+    model = ScriptedChatModel.playing(*script, "a", *again)
+    async with house(tmp_path, model) as home:
+        await home.say("look")
+        await home.say("again")
+        await home.say("again")
+        await home.say("again", thread="another")
+    assert not [word for prompt in model.prompts for word in warnings(prompt)]
+
+
+async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*[looking(n, "Let me look. ") for n in range(6)])
+    async with house(tmp_path, model) as home:
+        messages = await home.say("look")
+        assert len(model.prompts) == 6  # five, and one without tools
+        assert (await home.say("and now?"))[-1].text == "(done)"
+    assert executed(messages) == 4
+    said = [m.text for m in messages if isinstance(m, AIMessage)]
+    assert said == ["Let me look. "] * 6
+    assert not any(m.tool_calls for m in messages[-2:] if isinstance(m, AIMessage))
+
+
+async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
+    async with house(tmp_path, model) as home:
+        messages = await home.say("look")
+    assert messages[-1].text == STOPPED
+    assert isinstance(messages[-1], AIMessage)
+    assert not messages[-1].tool_calls
+
+
+async def test_one_tool_too_often(tmp_path: Path) -> None:
+    config = {"loop_detection": {"tool_freq_warn": 3, "tool_freq_hard_limit": 4}}
+    script = [looking(n, description=str(n)) for n in range(5)]
+    model = ScriptedChatModel.playing(*script, "So far.")
+    async with house(tmp_path, model, config) as home:
+        messages = await home.say("look")
+    assert executed(messages) == 4
+    assert messages[-1].text == "So far."
+    assert "ls 3 times" in warnings(model.prompts[3])[0]
+
+
+async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*[looking(n) for n in range(8)], "Done.")
+    async with house(tmp_path, model, {"loop_detection": {"enabled": False}}) as home:
+        assert executed(await home.say("look")) == 8
+
+
+async def test_the_model_s_tools_stay_named_but_closed(tmp_path: Path) -> None:
+    found = await _last_choice(tmp_path)
+    assert found == "none"
+
+
+async def _last_choice(home_folder: Path) -> object:
+    """Return the tool choice of the last request that a real model class sends."""
+    async with FakeModelServer() as server:
+        call = ServedCall("ls", LIST)
+        server.reply(*[Reply(calls=(call,))] * 5, "Enough.")
+        entry = {"name": "fake", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
+        entry |= {"api_key": "test", "base_url": server.base_url}
+        config = {"models": [entry], "memory": {"enabled": False}}
+        async with house(home_folder, ScriptedChatModel.playing(), config) as home:
+            await _say(home)
+        assert server.requests[-1].tool_names
+        return server.requests[-1].body["tool_choice"]
+
+
+async def _say(home: House) -> None:
+    messages = await home.say("look", model_name="fake")
+    assert messages[-1].text == "Enough."
+
+
+def test_only_the_window_counts() -> None:
+    def called(number: int) -> AIMessage:
+        return AIMessage("", tool_calls=[{"name": "ls", "args": {"n": number}, "id": "x"}])
+
+    messages: list[AnyMessage] = [
+        HumanMessage("go"),
+        called(1),
+        *[called(n) for n in range(2, 9)],
+        called(1),
+    ]
+    assert max(findings(messages, 3).sets.values()) == 1
+    assert max(findings(messages, 20).sets.values()) == 2
+    assert findings(messages, 3).tools["ls"] == 9
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"warn_threshold": 6},
+        {"tool_freq_warn": 60},
+        {"window_size": 4},
+        {"hard_limit": 0},
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(section: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        LoopDetectionConfig.model_validate(section)
