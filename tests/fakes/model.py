@@ -20,6 +20,7 @@ import anyio
 from aiohttp import web
 
 from agent.models.playback import words
+from tests.fakes import responses
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ Answer = Callable[[ModelRequest], Reply]
 
 
 class FakeModelServer:
-    """POST /v1/chat/completions (streamed or not) and GET /v1/models."""
+    """POST /v1/chat/completions (streamed or not), POST /v1/responses (likewise), GET /v1/models."""
 
     def __init__(self, *, token_delay_s: float = 0.0, answer: Answer | None = None) -> None:
         self.token_delay_s = token_delay_s
@@ -131,6 +132,7 @@ class FakeModelServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64_000_000)
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
         # Cancellation of the handler is how a client that went away is noticed.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
@@ -152,6 +154,34 @@ class FakeModelServer:
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+
+    async def _responses(self, http: web.Request) -> web.StreamResponse:
+        request = ModelRequest(body=await http.json(), headers=dict(http.headers))
+        self.requests.append(request)
+        self._tell()
+        reply = self._queue.popleft() if self._queue else self.answer(request)
+        if reply.status != 200:
+            error = {"message": "scripted error", "type": "server_error", "code": reply.status}
+            return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
+        calls = [
+            {
+                "id": call.id or f"call_{call.name}_{index}",
+                "name": call.name,
+                "arguments": json.dumps(call.args),
+            }
+            for index, call in enumerate(reply.calls)
+        ]
+        model = str(request.body.get("model"))
+        events = list(responses.events(model, reply.text, calls, _usage(request, reply)))
+        if not request.body.get("stream"):
+            return web.json_response(events[-1]["response"])
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(http)
+        for event in events:
+            await response.write(responses.frame(event))
+        request.finished = True
+        self._tell()
+        return response
 
     async def _complete(self, http: web.Request) -> web.StreamResponse:
         request = ModelRequest(body=await http.json(), headers=dict(http.headers))

@@ -1,0 +1,133 @@
+"""Whole turns of the agent against model servers, through the providers' own packages."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+
+from agent.config import AgentConfig
+from agent.lead import LeadAgents, open_agents
+from agent.systems import Site
+from tests.agent.turns import THREAD
+from tests.fakes.model import Call, FakeModelServer, Reply
+
+LOOK = Reply(text="Looking. ", calls=(Call("ls", {"path": "/mnt/user-data/workspace"}, id="c1"),))
+
+
+def openai_at(server: FakeModelServer, **keys: object) -> dict[str, object]:
+    return {
+        "name": str(keys.pop("name", "gpt")),
+        "use": "langchain_openai:ChatOpenAI",
+        "model": str(keys.pop("model", "fake")),
+        "api_key": "k",
+        "base_url": server.base_url,
+        "max_retries": 0,
+        **keys,
+    }
+
+
+@asynccontextmanager
+async def agents_with(home: Path, *models: Mapping[str, object]) -> AsyncIterator[LeadAgents]:
+    config = AgentConfig.model_validate({"models": list(models), "memory": {"enabled": False}})
+    async with open_agents(Site(config=config, home=home), InMemorySaver()) as agents:
+        yield agents
+
+
+async def turn(
+    agents: LeadAgents, said: str | list[Any], **context: object
+) -> tuple[str, list[Any]]:
+    """Run one turn; return the words that were streamed, and the messages of the thread."""
+    given = {"thread_id": THREAD, **context}
+    config: RunnableConfig = {"configurable": given, "recursion_limit": 100}
+    graph = await agents.graph(config)
+    spoken = ""
+    async for part in graph.astream(
+        {"messages": [HumanMessage(said)]}, config, context=given, stream_mode="messages"
+    ):
+        assert isinstance(part, tuple)
+        if isinstance(part[0], AIMessageChunk):
+            spoken += part[0].text
+    state = await graph.aget_state(config)
+    return spoken, state.values["messages"]
+
+
+async def test_the_responses_api(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(LOOK, "It is empty.", "Still.")
+        entry = openai_at(server, use_responses_api=True)
+        async with agents_with(tmp_path, entry) as agents:
+            spoken, messages = await turn(agents, "look")
+            assert spoken == "Looking. It is empty."
+            assert [type(m).__name__ for m in messages] == [
+                "HumanMessage", "AIMessage", "ToolMessage", "AIMessage",
+            ]  # fmt: skip
+            assert messages[-1].usage_metadata["total_tokens"] > 0
+            again, _ = await turn(agents, "and now?")
+            assert again == "Still."
+    kinds = [item.get("type") or item.get("role") for item in server.requests[1].body["input"]]
+    assert kinds[-2:] == ["function_call", "function_call_output"]
+    assert "messages" not in server.requests[0].body
+
+
+async def test_a_model_that_sees_gets_the_picture(tmp_path: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    async with (
+        FakeModelServer() as server,
+        agents_with(tmp_path, openai_at(server, supports_vision=True)) as agents,
+    ):
+        await turn(agents, [{"type": "text", "text": "what is it?"}, picture])
+    [said] = [m for m in server.requests[0].messages if m["role"] == "user"]
+    assert [block["type"] for block in said["content"]] == ["text", "image_url"]
+
+
+@pytest.mark.parametrize("supported", [True, False])
+async def test_reasoning_effort_goes_to_models_that_know_it(
+    tmp_path: Path, *, supported: bool
+) -> None:
+    async with FakeModelServer() as server:
+        entry = openai_at(server, supports_reasoning_effort=supported)
+        async with agents_with(tmp_path, entry) as agents:
+            await turn(agents, "hi", reasoning_effort="high")
+    assert server.requests[0].body.get("reasoning_effort") == ("high" if supported else None)
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+async def test_thinking_is_switched_in_the_providers_own_words(
+    tmp_path: Path, *, thinks: bool
+) -> None:
+    on = {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}
+    async with FakeModelServer() as server:
+        entry = openai_at(server, supports_thinking=True, when_thinking_enabled=on)
+        async with agents_with(tmp_path, entry) as agents:
+            await turn(agents, "hi", thinking_enabled=thinks)
+    assert server.requests[0].body["chat_template_kwargs"] == {"enable_thinking": thinks}
+
+
+async def test_a_conversation_asks_the_model_that_was_chosen_for_it(tmp_path: Path) -> None:
+    async with FakeModelServer() as first, FakeModelServer() as second:
+        models = openai_at(first, name="a"), openai_at(second, name="b")
+        async with agents_with(tmp_path, *models) as agents:
+            await turn(agents, "one")
+            await turn(agents, "two", model_name="b")
+            await turn(agents, "three", model_name="nothing")
+    assert [len(server.requests) for server in (first, second)] == [2, 1]
+    assert [m["content"] for m in second.requests[0].messages if m["role"] == "user"] == [
+        "one",
+        "two",
+    ]
+
+
+async def test_when_a_model_fails_the_next_one_answers(tmp_path: Path) -> None:
+    async with FakeModelServer() as first, FakeModelServer() as second:
+        first.answer = lambda _: Reply(status=401)
+        second.reply(LOOK, "Nothing there.")
+        models = openai_at(first, name="a"), openai_at(second, name="b")
+        async with agents_with(tmp_path, *models) as agents:
+            spoken, messages = await turn(agents, "look")
+    assert spoken == "Looking. Nothing there."
+    assert any(isinstance(message, ToolMessage) for message in messages)
