@@ -17,6 +17,7 @@ from gateway.routes import (
     health,
     memory,
     models,
+    skills,
     terminal,
     threads,
     uploads,
@@ -69,7 +70,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
-    for module in (agents, artifacts, terminal, channels, memory, models, uploads):
+    for module in (agents, artifacts, terminal, channels, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):

@@ -76,6 +76,11 @@ class OpenFile:
         """The type that the name suggests."""
         return mime_of(self.name)
 
+    @property
+    def raw(self) -> io.FileIO:
+        """The file itself; it is closed with this."""
+        return self._file
+
     def close(self) -> None:
         """Close the file; closing it again does nothing."""
         self._file.close()
