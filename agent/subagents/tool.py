@@ -15,7 +15,7 @@ from langchain_core.tracers._streaming import (
 )
 from pydantic import BaseModel, Field
 
-from agent.subagents.execution import TURN_CAPPED, Outcome, Said
+from agent.subagents.execution import CANCELLED, TURN_CAPPED, Outcome, Said
 from agent.subagents.executor import Graph, Job, Subagents
 from agent.subagents.kinds import SubagentKind
 from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, error_of, stamp
@@ -113,13 +113,12 @@ class _Desk:
     async def _delegate(self, kind: SubagentKind, errand: "_Errand") -> ToolMessage:
         errand.started()
         job = errand.job(kind, self._build)
+        outcome = Outcome(status="cancelled", error=CANCELLED)
         try:
             outcome = await self._subagents.run(job)
-        except BaseException:
-            # The run was stopped. Nobody may hear it any more, but a stream that is still read is told.
-            errand.finished(Outcome(status="cancelled"))
-            raise
-        errand.finished(outcome)
+        finally:
+            # Also when the run is stopped: its stream may still be read.
+            errand.finished(outcome)
         return _told(errand.runtime, text_of(outcome, kind.timeout_seconds), _stamps(outcome))
 
 
@@ -192,7 +191,7 @@ def text_of(outcome: Outcome, timeout_s: float) -> str:
 def _reason(outcome: Outcome) -> str:
     if outcome.status == "polling_timed_out":
         return "It does not stop after its deadline"
-    return outcome.error or "Cancelled by user"
+    return outcome.error
 
 
 def _stamps(outcome: Outcome) -> dict[str, Any]:

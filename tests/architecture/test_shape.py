@@ -31,6 +31,7 @@ BROAD_EXCEPTS = {
     "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
     "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
     "agent/skills/scan.py": "a model's judgement: whatever fails blocks the skill",
+    "agent/subagents/executor.py": "a subagent: its error is told to the lead agent",
     "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document: every parser raises its own kinds, in a process of its own",
