@@ -20,6 +20,7 @@ IGNORED = frozenset(
     (
         *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", "dist", "build"),
         *(".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".idea", ".DS_Store"),
+        ".tool-results",  # long results of tools: read by their path, looked for by nobody
     )
 )
 """Names that listings and searches leave out."""
