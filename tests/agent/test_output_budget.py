@@ -1,0 +1,160 @@
+"""Long results of tools: put into a file of the thread, both ends shown."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.types import Command
+from pydantic import ValidationError
+
+from agent.config import ToolOutputConfig
+from agent.folders import Folders
+from agent.middleware.output_budget import FOLDER, ToolOutputBudgetMiddleware
+from agent.paths import OUTPUTS
+from agent.sandbox.local import LocalSandboxes
+from agent.state import ThreadState
+from tests.agent.house import house
+from tests.agent.turns import CONFIG, THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+HERE = __name__
+LONG = "".join(f"line {n}\n" for n in range(3000))
+"""27,000 characters."""
+
+
+@tool
+def long_words() -> str:
+    """Say much."""
+    return LONG
+
+
+@tool
+def short_words() -> str:
+    """Say little."""
+    return "x" * 12_000
+
+
+def calling(name: str, **args: Any) -> Turn:  # noqa: ANN401 - a tool's arguments
+    return Turn(calls=(Call(name=name, args=args, id="c1"),))
+
+
+def with_tools(*names: str) -> dict[str, Any]:
+    return {"tools": [{"name": n, "group": "g", "use": f"{HERE}:{n}"} for n in names]}
+
+
+def result(messages: list[Any], nth: int = 0) -> ToolMessage:
+    found = [message for message in messages if isinstance(message, ToolMessage)]
+    return found[nth]
+
+
+async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedChatModel.playing(
+        calling("long_words"), calling("ls", path=OUTPUTS), "Much was said."
+    )
+    async with house(tmp_path, model, with_tools("long_words")) as home:
+        messages = await home.say("go")
+        text = result(messages).text
+        path = re.search(rf"{FOLDER}/long_words-\w+\.txt", text)
+        assert path
+        host = home.folders().outputs / path[0].removeprefix(f"{OUTPUTS}/")
+        assert host.read_text() == LONG
+        assert text.startswith(LONG[:2000])
+        assert text.endswith(LONG[-1000:].rstrip())
+        assert "characters left out" in text
+        assert len(text) < 3300
+        assert str(tmp_path) not in text
+        assert result(messages, 1).text == "(empty)"
+        model._script.extend(
+            [calling("read_file", path=path[0], start_line=2001), Turn(text="Read.")]
+        )
+        again = await home.say("read it")
+        assert result(again, 2).text.startswith("line 2000\nline 2001")
+
+
+async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(
+        calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."
+    )
+    async with house(tmp_path, model, with_tools("short_words")) as home:
+        home.folders().make()
+        (home.folders().outputs / "a.txt").write_text(LONG)
+        messages = await home.say("go")
+    assert result(messages).text == "x" * 12_000
+    assert result(messages, 1).text == LONG
+
+
+async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    config = {**with_tools("long_words"), "tool_output": {"enabled": False}}
+    async with house(tmp_path, ScriptedChatModel.playing(calling("long_words")), config) as home:
+        assert result(await home.say("go")).text == LONG
+
+
+async def test_results_inside_commands_and_with_pictures_are_shortened_too(tmp_path: Path) -> None:
+    @tool
+    def framed() -> Command[Any]:
+        """Answer by a command."""
+        blocks: Any = [{"type": "text", "text": LONG}, {"type": "image", "url": "u"}]
+        message = ToolMessage(blocks, tool_call_id="c1", name="framed")
+        return Command(update={"messages": [message], "title": "kept"})
+
+    state = await _run(tmp_path, framed)
+    text, picture = list(result(state["messages"]).content)
+    assert FOLDER in str(text)
+    assert picture == {"type": "image", "url": "u"}
+    assert state["title"] == "kept"
+
+
+async def test_without_a_file_the_result_is_cut(tmp_path: Path) -> None:
+    @tool
+    def much() -> str:
+        """Say much."""
+        return "a" * 20_000 + "b" * 20_000
+
+    @tool
+    def less() -> str:
+        """Say less."""
+        return "c" * 20_000
+
+    (tmp_path / "threads" / THREAD / "user-data" / "outputs").mkdir(parents=True)
+    (tmp_path / "threads" / THREAD / "user-data" / "outputs" / ".tool-results").write_text("")
+    text = result((await _run(tmp_path, much))["messages"]).text
+    assert text.startswith("a" * 8000)
+    assert text.endswith("b" * 3000)
+    assert "29000 characters left out" in text
+    assert result((await _run(tmp_path, less))["messages"]).text == "c" * 20_000
+
+
+async def test_the_synchronous_form_cuts(tmp_path: Path) -> None:
+    @tool
+    def much() -> str:
+        """Say much."""
+        return "a" * 40_000
+
+    graph = _graph(tmp_path, much)
+    question: Any = {"messages": [HumanMessage("go")]}
+    assert len(result(graph.invoke(question, CONFIG)["messages"]).text) < 12_000
+
+
+def test_sizes_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValidationError, match="preview"):
+        ToolOutputConfig.model_validate({"max_chars": 2000})
+    with pytest.raises(ValidationError, match="fallback"):
+        ToolOutputConfig.model_validate({"fallback_max_chars": 11_000})
+
+
+def _graph(home: Path, *tools: BaseTool) -> Any:  # noqa: ANN401 - a graph
+    link = ToolOutputBudgetMiddleware(ToolOutputConfig(), LocalSandboxes(Folders(home)))
+    model = ScriptedChatModel.playing(calling(tools[0].name), "Done.")
+    return create_agent(model, list(tools), middleware=[link], state_schema=ThreadState)
+
+
+async def _run(home: Path, *tools: BaseTool) -> dict[str, Any]:
+    question: Any = {"messages": [HumanMessage("go")]}
+    state: dict[str, Any] = await _graph(home, *tools).ainvoke(question, CONFIG)
+    return state
