@@ -14,6 +14,7 @@ from agent.config import AgentConfig
 from agent.lead import LeadAgents, open_agents
 from agent.systems import Site
 from tests.agent.turns import THREAD
+from tests.fakes.anthropic import Answer, FakeAnthropic
 from tests.fakes.model import Call, FakeModelServer, Reply
 
 LOOK = Reply(text="Looking. ", calls=(Call("ls", {"path": "/mnt/user-data/workspace"}, id="c1"),))
@@ -131,3 +132,66 @@ async def test_when_a_model_fails_the_next_one_answers(tmp_path: Path) -> None:
             spoken, messages = await turn(agents, "look")
     assert spoken == "Looking. Nothing there."
     assert any(isinstance(message, ToolMessage) for message in messages)
+
+
+# ---- Anthropic ---------------------------------------------------------------------------------
+
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+
+
+def claude_at(server: FakeAnthropic, **keys: object) -> dict[str, object]:
+    return {
+        "name": "claude",
+        "use": "langchain_anthropic:ChatAnthropic",
+        "model": "claude-fake",
+        "api_key": "sk-ant",
+        "base_url": server.base_url,
+        "max_retries": 0,
+        "max_tokens": 2048,
+        **keys,
+    }
+
+
+async def test_anthropics_package_with_thinking_and_a_tool(tmp_path: Path) -> None:
+    look = ("c1", "ls", {"path": "/mnt/user-data/workspace"})
+    answers = (
+        Answer(thinking="I must look.", text="Looking. ", calls=(look,)),
+        Answer(thinking="Nothing.", text="It is empty."),
+    )
+    async with FakeAnthropic(*answers) as server:
+        entry = claude_at(server, supports_thinking=True, thinking=THINKING)
+        async with agents_with(tmp_path, entry) as agents:
+            spoken, messages = await turn(agents, "look", thinking_enabled=True)
+    assert spoken == "Looking. It is empty."
+    assert messages[-1].text == "It is empty."
+    assert server.keys == ["sk-ant", "sk-ant"]
+    assert server.requests[0]["thinking"] == THINKING
+    assert isinstance(server.requests[0]["system"], str | list)
+    # The thinking comes back signed, or the provider refuses the tool's result.
+    sent = server.requests[1]["messages"][1]["content"]
+    assert [block["type"] for block in sent] == ["thinking", "text", "tool_use"]
+    assert (sent[0]["thinking"], sent[0]["signature"]) == ("I must look.", "sig-1")
+    assert server.requests[1]["messages"][2]["content"][0]["type"] == "tool_result"
+
+
+async def test_anthropics_package_without_thinking(tmp_path: Path) -> None:
+    async with FakeAnthropic(Answer(text="Hello.")) as server:
+        entry = claude_at(server, supports_thinking=True, thinking=THINKING)
+        async with agents_with(tmp_path, entry) as agents:
+            spoken, _ = await turn(agents, "hi", thinking_enabled=False)
+    assert spoken == "Hello."
+    assert server.requests[0]["thinking"] == {"type": "disabled"}
+
+
+async def test_another_provider_takes_over_a_conversation_with_thinking(tmp_path: Path) -> None:
+    answers = (Answer(thinking="Hm.", text="One."), Answer(status=529))
+    async with FakeAnthropic(*answers) as claude, FakeModelServer() as gpt:
+        claude_entry = claude_at(claude, supports_thinking=True, thinking=THINKING)
+        models = claude_entry, openai_at(gpt)
+        async with agents_with(tmp_path, *models) as agents:
+            await turn(agents, "first")
+            await turn(agents, "second", model_name="gpt")
+    said = [(m["role"], m["content"]) for m in gpt.requests[0].messages if m["role"] != "system"]
+    assert [role for role, _ in said] == ["user", "assistant", "user"]
+    assert "One." in str(said[1][1])
+    assert "sig-1" not in str(said)
