@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain_core.messages import AnyMessage, HumanMessage
 
 from agent.folders import Folders, ThreadFolders
+from agent.paths import UPLOADS
 from agent.uploads.incoming import Incoming, of_bytes
 from agent.uploads.shelf import Conversion, Shelf
 from agent.uploads.view import Named, View, Views, named_in
@@ -130,6 +132,20 @@ async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
         state = await home.state()
     assert people(model)[0].content == "hello"
     assert "uploaded_files" not in state
+
+
+async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
+    look = Turn(calls=(Call(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),))
+    model = ScriptedChatModel.playing(look, "done")
+    async with house(tmp_path, model, entry={"supports_vision": True}) as home:
+        await home.agents.prepare()
+        with blockbuster_ctx(scanned_modules=["agent"]):
+            files = [of_bytes("a.png", PNG), of_bytes("b.docx", b"no archive")]
+            await home.systems.uploads.accept(THREAD, _stream(files))
+            await home.say(message("see", "a.png", "b.docx"))
+            assert len(await home.systems.uploads.listing(THREAD)) == 2
+            await home.systems.uploads.delete(THREAD, "a.png")
+    assert "damaged" in text_of(people(model)[0])
 
 
 async def test_a_list_of_blocks_gets_it_before_its_first_text(tmp_path: Path) -> None:
