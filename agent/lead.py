@@ -155,7 +155,7 @@ class LeadAgents:
         delegation = self._delegation(edition, wanted, tools) if at_once else None
         graph = create_agent(
             model,
-            tools if delegation is None else [*tools, delegation.tool()],
+            tools if delegation is None else without_repeats([*tools, delegation.tool()]),
             system_prompt=system_prompt(
                 wanted.options,
                 kinds=delegation.kinds if delegation else (),
