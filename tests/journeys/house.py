@@ -144,7 +144,7 @@ async def serving(
 
 
 def with_model(url: str) -> dict[str, Any]:
-    """Return the `models` section for an OpenAI-compatible server."""
+    """Return the `models` section for an OpenAI-compatible server; memory asks it at a stop only, not in between."""
     model = {
         "name": "fake",
         "use": "langchain_openai:ChatOpenAI",
@@ -152,4 +152,4 @@ def with_model(url: str) -> dict[str, Any]:
         "api_key": "sk-test",
         "base_url": url,
     }
-    return {"models": [model]}
+    return {"models": [model], "memory": {"debounce_seconds": 300}}

@@ -1,0 +1,47 @@
+"""What people said in one place is known there after a restart, and nowhere else."""
+
+import re
+from pathlib import Path
+
+import anyio
+
+from tests.agent.noting import noted
+from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.journeys.house import serving, with_model
+from tests.journeys.seats import Town
+
+
+def answered(request: ModelRequest) -> Reply:
+    """Read conversations when asked to; echo otherwise."""
+    asked = request.last_user_text
+    return Reply(text=noted(asked) if "<conversation>" in asked else f"You said: {asked}")
+
+
+def remembered(request: ModelRequest) -> set[str]:
+    """Return the marks in the notes that the model was shown."""
+    system = "".join(str(m["content"]) for m in request.messages if m["role"] == "system")
+    return set(re.findall(r"mark\d", system))
+
+
+async def test_each_place_knows_its_own_after_a_restart(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer(answer=answered) as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        channels = ("slack", "telegram", "feishu")
+        async with serving(tmp_path, config, *channels) as service:
+            async with anyio.create_task_group() as people:
+                for number, seat in enumerate(town.seats):
+                    people.start_soon(seat.say, f"I am mark{number}")
+            for number, seat in enumerate(town.seats):
+                await seat.hears(f"You said: I am mark{number}")
+            # What waits to be learnt is learnt by a stop.
+            assert await service.stop() == 0
+            await service.start()
+            await service.until_connected(*channels)
+            for number, seat in enumerate(town.seats):
+                await seat.say(f"hello from {number}")
+                await seat.sees(f"You said: hello from {number}")
+        asked = {r.last_user_text: r for r in model.requests}
+        for number in range(len(town.seats)):
+            assert remembered(asked[f"I am mark{number}"]) == set()
+            assert remembered(asked[f"hello from {number}"]) == {f"mark{number}"}
+        assert town.violations == []
