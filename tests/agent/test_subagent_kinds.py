@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.tools import BaseTool, StructuredTool
-from pydantic import ValidationError
+from langchain.tools import ToolRuntime
+from langchain_core.tools import BaseTool, StructuredTool, tool
+from pydantic import BaseModel, ValidationError
 
 from agent.config import AgentConfig, SubagentsConfig
+from agent.options import Caller
 from agent.subagents.kinds import NEVER, SubagentKind, kinds_of, offered
 from tests.agent.house import house
+from tests.agent.turns import THREAD
 from tests.fakes.model import FakeModelServer
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
@@ -72,10 +75,10 @@ def test_mistakes_are_named(section: dict[str, Any], text: str) -> None:
 
 
 def named(*names: str) -> list[BaseTool]:
-    def tool() -> str:
+    def nothing() -> str:
         return ""
 
-    return [StructuredTool.from_function(tool, name=name, description=name) for name in names]
+    return [StructuredTool.from_function(nothing, name=name, description=name) for name in names]
 
 
 def test_no_kind_gets_the_tools_of_the_lead_agent_alone() -> None:
@@ -107,6 +110,28 @@ def entry(server: FakeModelServer) -> dict[str, Any]:
         "base_url": server.base_url,
         "max_retries": 0,
     }
+
+
+class Asked(BaseModel):
+    """Arguments; with none at all no runtime is given."""
+
+    why: str = ""
+
+
+@tool(args_schema=Asked)
+def whose(runtime: ToolRuntime, why: str = "") -> str:
+    """Say for whom a run works."""
+    caller = Caller.of(runtime.context, runtime.config)
+    return f"{caller.thread_id} {caller.user_id} {caller.memory_scope}"
+
+
+@tool("task")
+def own_task() -> str:
+    """Do something else."""
+    return "Task Succeeded. Result: something else"
+
+
+WHOSE = {"name": "whose", "group": "web", "use": f"{__name__}:whose"}
 
 
 def delegate(kind: str) -> Turn:
@@ -210,3 +235,39 @@ async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> N
     assert [f"skill {name}" in some for name in ("alpha", "beta")] == [False, True]
     assert "skill_system" not in none
     assert [f"skill {name}" in every for name in ("alpha", "beta")] == [True, True]
+
+
+async def test_a_subagent_s_tools_know_for_whom_the_run_works(tmp_path: Path) -> None:
+    call = Call(name="whose", args={}, id="w")
+    script = (delegate("general-purpose"), Turn(calls=(call,)), "Theirs.", "ok")
+    lead = ScriptedChatModel.playing(*script)
+    caller = {"user_id": "slack:T:U", "memory_scope": "person:slack:T:U"}
+    async with house(tmp_path, lead, {"tools": [WHOSE]}) as home:
+        await home.say("go", subagent_enabled=True, **caller)
+    assert lead.prompts[2][-1].text == f"{THREAD} slack:T:U person:slack:T:U"
+
+
+async def test_a_subagent_has_no_tools_that_its_agent_has_not(tmp_path: Path) -> None:
+    folder = tmp_path / "agents" / "narrow"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("{name: narrow, tool_groups: []}")
+    async with FakeModelServer() as server:
+        config = {
+            "models": [entry(server)],
+            "tools": [WHOSE],
+            "subagents": {"agents": {"general-purpose": {"model": "server"}}},
+        }
+        script = (delegate("general-purpose"), "ok") * 2
+        async with house(tmp_path, ScriptedChatModel.playing(*script), config) as home:
+            await home.say("go", subagent_enabled=True)
+            await home.say("go", subagent_enabled=True, agent_name="narrow")
+    assert ["whose" in request.tool_names for request in server.requests] == [True, False]
+
+
+async def test_a_configured_tool_named_task_is_the_only_one(tmp_path: Path) -> None:
+    config = {"tools": [{"name": "task", "group": "x", "use": f"{__name__}:own_task"}]}
+    lead = ScriptedChatModel.playing(Turn(calls=(Call(name="task", args={}, id="t"),)), "ok")
+    async with house(tmp_path, lead, config) as home:
+        messages = await home.say("go", subagent_enabled=True)
+    assert messages[2].text == "Task Succeeded. Result: something else"
+    assert messages[2].additional_kwargs == {"subagent_status": "completed"}

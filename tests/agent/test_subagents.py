@@ -310,7 +310,7 @@ async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(Reply(text="on and on", hang_after=1))
         sections = served(server)
-        sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 1.0
+        sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 2.0
         async with house(tmp_path, lead, sections) as home:
             messages = await home.say("go", subagent_enabled=True)
             await server.until(lambda s: s.requests[0].closed_by_client)
