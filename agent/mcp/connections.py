@@ -1,6 +1,5 @@
 """Opens connections to MCP servers: processes, SSE, streamable HTTP. Importing this imports the MCP SDK."""
 
-import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -27,8 +26,6 @@ from mcp.types import (
 from agent.mcp.entries import ServerConfig
 from agent.mcp.oauth import TokenAuth, TokenSource
 
-logger = logging.getLogger(__name__)
-
 TELL_S: Final = 1.0
 """How long telling a server that nobody waits any more may take."""
 TAIL_BYTES: Final = 4096
@@ -36,7 +33,11 @@ CHUNK_BYTES: Final = 65536
 
 
 class Client(ClientSession):
-    """A client that asks for nothing but the answer, and tells the server when nobody waits for it any more."""
+    """A client that asks for nothing but the answer, and remembers for whose answer nobody waits any more."""
+
+    def __init__(self, reader: Any, writer: Any) -> None:  # noqa: ANN401 - the SDK's streams
+        super().__init__(reader, writer)
+        self._abandoned: list[int] = []
 
     async def run_tool(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool. The SDK's own method would list all tools first, to check structured results that go unused."""
@@ -47,16 +48,20 @@ class Client(ClientSession):
                 ClientRequest(CallToolRequest(params=params)), CallToolResult
             )
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(TELL_S, shield=True):
-                await self._tell_cancelled(request_id)
+            # A task that is being cancelled can send nothing reliably: see `tell_abandoned`.
+            self._abandoned.append(request_id)
             raise
 
-    async def _tell_cancelled(self, request_id: int) -> None:
-        params = CancelledNotificationParams(requestId=request_id, reason="nobody waits for it")
-        try:
-            await self.send_notification(ClientNotification(CancelledNotification(params=params)))
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            logger.debug("the server is gone: it need not be told")
+    async def tell_abandoned(self) -> None:
+        """Tell the server which of its work nobody waits for any more, within `TELL_S`."""
+        with anyio.move_on_after(TELL_S):
+            while self._abandoned:
+                params = CancelledNotificationParams(
+                    requestId=self._abandoned.pop(), reason="nobody waits for it"
+                )
+                await self.send_notification(
+                    ClientNotification(CancelledNotification(params=params))
+                )
 
 
 class Words:

@@ -1,15 +1,21 @@
 """What went wrong with an MCP server, as a sentence without addresses, secrets and paths. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+import anyio
 import httpx
 
 from agent.errors import AgentError
 
 SAID_CHARS: Final = 500
-CLOSED: Final = "Connection closed"
-"""What the SDK says when the other side is gone."""
+ENDED: Final = "it ended before it answered"
+
+_SDK: Final[Mapping[str, str]] = {
+    "Connection closed": ENDED,
+    "Session terminated": "there is no MCP server at its address (404)",
+}
+"""What the SDK itself says, put plainly."""
 
 _SENTENCES: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (FileNotFoundError, "its command is not installed"),
@@ -20,6 +26,9 @@ _SENTENCES: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (httpx.InvalidURL, "its address is not valid"),
     (httpx.UnsupportedProtocol, "its address is not valid"),
     (httpx.HTTPError, "the connection broke"),
+    (anyio.BrokenResourceError, ENDED),
+    (anyio.ClosedResourceError, ENDED),
+    (BrokenPipeError, ENDED),
     (ConnectionError, "the connection broke"),
 )
 
@@ -42,9 +51,8 @@ def _sentence(error: BaseException) -> str | None:
         return f"it answered {error.response.status_code}"
     # The SDK's own error, known by name so that nothing has to be imported: what the server itself said.
     if type(error).__name__ == "McpError":
-        if str(error) == CLOSED:
-            return "it ended before it answered"
-        return f"it said: {' '.join(str(error).split())[:SAID_CHARS]}"
+        said = " ".join(str(error).split())
+        return _SDK.get(said) or f"it said: {said[:SAID_CHARS]}"
     return next((said for kind, said in _SENTENCES if isinstance(error, kind)), None)
 
 

@@ -19,7 +19,7 @@ from agent.errors import McpCallFailed, McpServerUnusable
 from agent.mcp.adapter import langchain_tool
 from agent.mcp.connections import Client, Way, Words, connected
 from agent.mcp.entries import ServerConfig
-from agent.mcp.faults import fault_of
+from agent.mcp.faults import ENDED, fault_of
 from agent.mcp.oauth import TokenSource
 from agent.mcp.pool import Sessions
 from agent.mcp.session import Session, SessionGone
@@ -123,7 +123,7 @@ class Server:
             return await self._called(request, thread_id)
         except SessionGone as error:
             if error.was_asked:
-                raise McpCallFailed("it ended before it answered") from error
+                raise McpCallFailed(ENDED) from error
         return await self._called(request, thread_id)
 
     async def _called(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
@@ -171,13 +171,7 @@ class Server:
                 for tool in tools
             )
         except Exception as error:
-            self.error = fault_of(error)
-            logger.warning(
-                "the MCP server %s is not usable: %s%s",
-                self.name,
-                self.error,
-                f"; its last words: {self._words.text.strip()}" if self._words.text else "",
-            )
+            self._note(fault_of(error))
             logger.debug("the MCP server %s", self.name, exc_info=error)
             return False
         else:
@@ -186,6 +180,14 @@ class Server:
             return True
         finally:
             self.tried.set()
+
+    def _note(self, fault: str) -> None:
+        """Keep why it cannot be used; it is logged when it is news."""
+        if fault != self.error:
+            words = self._words.text.strip()
+            said = f"; its last words: {words}" if words else ""
+            logger.warning("the MCP server %s is not usable: %s%s", self.name, fault, said)
+        self.error = fault
 
     async def _listed(self) -> list[Tool]:
         limits = self._shared.limits()

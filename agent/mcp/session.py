@@ -86,7 +86,7 @@ class Session:
                     # From here on nothing is cancelled: leaving in peace lets the server's process end in peace.
                     self._opening.deadline = math.inf
                     await self._greet(client)
-                    await self._until_unused()
+                    await self._until_unused(client)
             if not self._settled.is_set():
                 self._fault = fault_of(TimeoutError())
         except Exception as error:
@@ -145,12 +145,14 @@ class Session:
         self._client = client
         self._settled.set()
 
-    async def _until_unused(self) -> None:
-        """Return when it is to be closed and nobody uses it."""
+    async def _until_unused(self, client: "Client") -> None:
+        """Return when it is to be closed, or nobody has used it for long; pass on what callers left behind."""
         while not self._is_closing:
             self._woken = anyio.Event()
+            await client.tell_abandoned()
             limit = math.inf if self.is_busy else self._idle_s
             with anyio.move_on_after(limit) as waiting:
                 await self._woken.wait()
             if waiting.cancelled_caught and not self.is_busy:
                 self._is_closing = True
+        await client.tell_abandoned()

@@ -72,6 +72,9 @@ class McpTools:
         environment: Where `$NAME` in it is looked up.
         limits: The `mcp` section that holds now.
         tasks: Owns everything that runs between the runs.
+
+    Attributes:
+        sessions: The open connections.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class McpTools:
         self._extensions = extensions
         self._environment = environment
         self._limits = limits
-        self._sessions = Sessions(tasks, lambda: limits().max_sessions)
+        self.sessions = Sessions(tasks, lambda: limits().max_sessions)
         self._servers: dict[str, Server] = {}
         self._faults: dict[str, str] = {}
         self._disabled: tuple[str, ...] = ()
@@ -106,6 +109,11 @@ class McpTools:
             for server in waiting:
                 await server.tried.wait()
         return self._edition
+
+    @property
+    def loading(self) -> tuple["Server", ...]:
+        """The servers that have no tools yet."""
+        return tuple(s for s in self._servers.values() if s.state != "connected")
 
     async def statuses(self) -> tuple[McpStatus, ...]:
         """Return how every server of the file stands, without waiting for any."""
@@ -132,7 +140,7 @@ class McpTools:
         """Stop loading and end all sessions, within a bound."""
         for server in self._servers.values():
             server.retire()
-        await self._sessions.aclose()
+        await self.sessions.aclose()
 
     async def _follow(self) -> None:
         """Do what the file says, if it says something new."""
@@ -198,7 +206,7 @@ class McpTools:
         from agent.mcp.server import Shared, certificates  # noqa: PLC0415 - a second, for those who have servers
 
         return Shared(
-            sessions=self._sessions,
+            sessions=self.sessions,
             limits=self._limits,
             certificates=certificates(),
             interceptors=tuple(_interceptor(use) for use in interceptors),
@@ -206,7 +214,7 @@ class McpTools:
 
     def _started(self, name: str, config: ServerConfig, shared: "Shared") -> "Server":
         server = shared.server(name, config)
-        self._sessions.start(partial(server.load, self._renew))
+        self.sessions.start(partial(server.load, self._renew))
         return server
 
     def _renew(self) -> None:

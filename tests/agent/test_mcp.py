@@ -1,0 +1,380 @@
+"""MCP tools in the real agent, from servers of the real SDK: processes, SSE, streamable HTTP, and broken ones."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+
+from agent.config import McpConfig
+from agent.extensions import ExtensionsFile
+from agent.mcp.tools import McpTools, open_mcp
+from tests.agent.house import house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+HERE = __name__
+SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
+STDIO = {"command": sys.executable, "args": ["-P", SERVER, "stdio"]}
+FEW_VARIABLES = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "pid"}
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[str]:
+    """Yield the address of one server process that all tests share."""
+    command = [sys.executable, "-P", SERVER, "http"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        yield f"http://127.0.0.1:{port}"
+        process.kill()
+
+
+def written(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
+    """Write the extensions file."""
+    file = folder / "extensions_config.json"
+    file.write_text(json.dumps({"mcpServers": servers, **more}))
+    return file
+
+
+@asynccontextmanager
+async def mcp(
+    folder: Path,
+    servers: Mapping[str, object],
+    limits: Mapping[str, object] | None = None,
+    *,
+    interceptors: object = (),
+) -> AsyncIterator[McpTools]:
+    """Open the tools of some servers; `limits`, the `mcp` section, may be changed meanwhile."""
+    file = written(folder, servers, mcpInterceptors=interceptors)
+
+    def section() -> McpConfig:
+        return McpConfig.model_validate({"retry_seconds": 0.1, **(limits or {})})
+
+    async with open_mcp(ExtensionsFile(file), {"WORD": "filled in"}, section) as tools:
+        yield tools
+
+
+def named(tools: tuple[BaseTool, ...]) -> set[str]:
+    return {tool.name for tool in tools}
+
+
+def call(name: str, **args: object) -> Call:
+    return Call(name=name, args=args, id=f"c-{name}-{len(args)}")
+
+
+async def asked(
+    tools: tuple[BaseTool, ...], *calls: Call, thread: str = THREAD
+) -> list[ToolMessage]:
+    """Run a graph whose model makes these calls; return the answers."""
+    model = ScriptedChatModel.playing(Turn(calls=calls), "done")
+    config: RunnableConfig = {"configurable": {"thread_id": thread}}
+    graph = create_agent(model, list(tools))
+    state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
+    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+async def answer(tools: tuple[BaseTool, ...], name: str, **args: object) -> str:
+    (found,) = await asked(tools, call(name, **args))
+    return found.text
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 - another process, or the disk
+            await anyio.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ---- processes ---------------------------------------------------------------------------------
+
+
+async def test_a_process_for_each_thread_that_nothing_of_ours_leaks_into(tmp_path: Path) -> None:
+    env = {"GIVEN": "$TOKEN", "EMPTY": "$UNSET"}
+    file = written(tmp_path, {"fake": {**STDIO, "env": env}})
+    script = ScriptedChatModel.playing(
+        Turn(calls=(call("fake_remember", text="a"), call("fake_environment"))),
+        "one",
+        Turn(calls=(call("fake_remember", text="b"), call("fake_raise_error"))),
+        "two",
+        Turn(calls=(call("fake_crash"),)),
+        Turn(calls=(call("fake_remember", text="c"),)),
+        "three",
+    )
+    async with house(
+        tmp_path, script, extensions=file, environment={"TOKEN": "t", "SECRET": "hush-hush"}
+    ) as home:
+        first = told(await home.say("one"))
+        variables = json.loads(first[1])
+        assert first[0] == "a"
+        assert set(variables) <= FEW_VARIABLES | {"GIVEN", "EMPTY"}
+        assert (variables["GIVEN"], variables["EMPTY"]) == ("t", "")
+        second = told(await home.say("two"))[2:]
+        assert second == ["a,b", "Error: Error executing tool raise error: no such issue"]
+        third = told(await home.say("three"))[4:]
+        assert third == [
+            "Error: the MCP server 'fake' could not do this: it ended before it answered",
+            "c",
+        ]
+    await until(lambda: not is_alive(variables["pid"]))
+
+
+def told(messages: list[Any]) -> list[str]:
+    return [message.text for message in messages if isinstance(message, ToolMessage)]
+
+
+async def test_calls_that_are_stopped_and_calls_without_end(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    limits: dict[str, object] = {}
+    async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
+        tools = (await servers.current()).tools
+        async with anyio.create_task_group() as run:
+            run.start_soon(answer_of_wait, tools, marker)
+            await until(lambda: marker.exists() and marker.read_text() == "started")
+            run.cancel_scope.cancel()
+        # The server is told, and goes on for the thread.
+        await until(lambda: marker.read_text() == "cancelled")
+        pid = json.loads(await answer(tools, "fake_environment"))["pid"]
+        await until(lambda: len(servers.sessions) == 1)
+        limits["call_timeout_seconds"] = 0.2
+        said = await answer(tools, "fake_wait", marker=str(marker))
+        assert "it did not answer within 0.2 seconds" in said
+        # It may hang for good: the next call gets another process.
+        await until(lambda: len(servers.sessions) == 0)
+        assert not is_alive(pid)
+
+
+async def answer_of_wait(tools: tuple[BaseTool, ...], marker: Path) -> None:
+    await answer(tools, "fake_wait", marker=str(marker))
+
+
+async def test_processes_end_when_nobody_needs_them(tmp_path: Path) -> None:
+    limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
+    async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
+        tools = (await servers.current()).tools
+        for thread in ("t1", "t2"):
+            (found,) = await asked(tools, call("fake_remember", text=thread), thread=thread)
+            assert found.text == thread
+        await until(lambda: len(servers.sessions) == 0)
+
+
+# ---- HTTP --------------------------------------------------------------------------------------
+
+
+def broken_ones(web: str) -> dict[str, object]:
+    return {
+        "missing": {"command": "/nowhere/hush-hush"},
+        "mute": {"command": "sleep", "args": ["60"]},
+        "dies": {"command": "false"},
+        "lost": {"type": "http", "url": f"{web}/nothing-here?key=hush-hush"},
+        "closed": {"type": "http", "url": f"{web}/guarded/mcp"},
+        "refused": {"type": "sse", "url": "http://127.0.0.1:1/sse"},
+        "nonsense": {"type": "sse"},
+        "off": {"command": "true", "enabled": False},
+    }
+
+
+async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None:
+    good = {
+        "streamed": {"type": "streamable_http", "url": f"{web}/mcp"},
+        "events": {"transport": "sse", "url": f"{web}/sse"},
+    }
+    limits: dict[str, object] = {"connect_timeout_seconds": 2}
+    async with mcp(tmp_path, {**broken_ones(web), **good}, limits) as servers:
+        await servers.current()
+        states: dict[str, Any] = {}
+
+        async def settled() -> bool:
+            states.update({status.name: status for status in await servers.statuses()})
+            states_of = {name: status.state for name, status in states.items()}
+            return all(states_of[name] == "connected" for name in good) and all(
+                states_of[name] == "failed" for name in broken_ones(web) if name != "off"
+            )
+
+        with anyio.fail_after(30):
+            while not await settled():  # noqa: ASYNC110 - processes and sockets
+                await anyio.sleep(0.02)
+        tools = (await servers.current()).tools
+        assert {name.partition("_")[0] for name in named(tools)} == set(good)
+        assert await answer(tools, "streamed_echo", text="hi") == "hi"
+        assert await answer(tools, "events_echo", text="hi") == "hi"
+        assert states["missing"].error == "its command is not installed"
+        assert states["mute"].error == "it did not answer in time"
+        assert states["dies"].error == "it ended before it answered"
+        assert states["lost"].error == "there is no MCP server at its address (404)"
+        assert states["closed"].error == "it answered 401"
+        assert states["refused"].error == "it cannot be reached"
+        assert states["nonsense"].error == "a server of type sse needs `url`"
+        assert states["off"].state == "disabled"
+        assert "streamed_echo" in states["streamed"].tools
+        assert "hush-hush" not in str(states)
+        await until(lambda: all(s.attempts > 1 for s in servers.loading))
+
+
+async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
+    async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
+        tools = (await servers.current()).tools
+        answers: dict[int, str] = {}
+
+        async def run(number: int) -> None:
+            answers[number] = await answer(tools, "web_echo", text=str(number))
+
+        async with anyio.create_task_group() as runs:
+            for number in range(8):
+                runs.start_soon(run, number)
+        assert answers == {number: str(number) for number in range(8)}
+        await until(lambda: len(servers.sessions) == 0)
+
+
+async def test_tokens_are_fetched_kept_and_fetched_again(tmp_path: Path, web: str) -> None:
+    oauth = {"token_url": f"{web}/token", "client_id": "me", "client_secret": "$WORD"}
+    entry = {"url": f"{web}/guarded/mcp", "oauth": oauth}
+    async with httpx.AsyncClient() as client, mcp(tmp_path, {"safe": entry}) as servers:
+        tools = (await servers.current()).tools
+        for _ in range(2):
+            assert await answer(tools, "safe_echo", text="hi") == "hi"
+        forms = (await client.get(f"{web}/asked")).json()
+        assert [form["client_secret"] for form in forms] == ["filled in"]
+        await client.delete(f"{web}/asked")  # the token is no longer good
+        assert await answer(tools, "safe_echo", text="again") == "again"
+        assert len((await client.get(f"{web}/asked")).json()) == 2
+
+
+# ---- change ------------------------------------------------------------------------------------
+
+
+async def test_the_file_is_followed_and_runs_keep_what_they_began_with(
+    tmp_path: Path, web: str
+) -> None:
+    entry = {"url": f"{web}/mcp"}
+    async with mcp(tmp_path, {"a": entry}) as servers:
+        first = await servers.current()
+        assert await servers.current() == first
+        written(tmp_path, {"a": entry}, skills={"x": {"enabled": False}})
+        assert (await servers.current()).number == first.number
+        written(tmp_path, {"a": entry, "b": entry})
+        second = await servers.current()
+        assert second != first
+        assert {"a_echo", "b_echo"} <= named(second.tools)
+        assert next(t for t in second.tools if t.name == "a_echo") in first.tools
+        written(tmp_path, {"a": {**entry, "enabled": False}})
+        assert (await servers.current()).tools == ()
+        assert await answer(first.tools, "a_echo", text="still") == "still"
+        (tmp_path / "extensions_config.json").write_text("{")
+        assert (await servers.current()).tools == ()
+
+
+async def test_names_that_collide_are_told_apart(tmp_path: Path, web: str) -> None:
+    entry = {"url": f"{web}/mcp"}
+    async with mcp(tmp_path, {"a b": entry, "a.b": entry}) as servers:
+        tools = (await servers.current()).tools
+        echoes = [tool for tool in tools if tool.name.startswith("a_b_echo")]
+        assert len(named(tools)) == len(tools)
+        assert len(echoes) == 2
+        for tool in echoes:
+            assert await answer(tools, tool.name, text="x") == "x"
+
+
+async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path, web: str) -> None:
+    file = written(tmp_path, {})
+    turn = Turn(calls=(call("web_echo", text="hi"),))
+    async with house(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as home:
+        assert "web_echo is not a valid tool" in told(await home.say("go"))[0]
+        written(tmp_path, {"web": {"url": f"{web}/mcp"}})
+        assert told(await home.say("go"))[1] == "hi"
+        config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
+        assert await home.agents.graph(config) is await home.agents.graph(config)
+    assert file.exists()
+
+
+async def test_a_passport_knows_tools_of_servers(tmp_path: Path, web: str) -> None:
+    file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
+    passport = {"spec_version": "oap/1.0", "capabilities": [{"id": "mcp.tool.execute"}]}
+    guard = {"enabled": True, "provider": {"use": "oap", "config": {"passport": passport}}}
+    turn = Turn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
+    model = ScriptedChatModel.playing(turn, "done")
+    async with house(tmp_path, model, {"guardrails": guard}, extensions=file) as home:
+        said = told(await home.say("go"))
+        assert said[0] == "hi"
+        assert "(oap.tool_not_allowed)" in said[1]
+
+
+# ---- interceptors ------------------------------------------------------------------------------
+
+
+def shouting() -> Any:  # noqa: ANN401 - an interceptor
+    async def shout(request: Any, handler: Any) -> Any:  # noqa: ANN401 - the adapter's types
+        return await handler(request.override(args={"text": request.args["text"].upper()}))
+
+    return shout
+
+
+def raising() -> Any:  # noqa: ANN401 - an interceptor
+    async def refuse(request: Any, handler: Any) -> Any:  # noqa: ANN401 - the adapter's types
+        raise RuntimeError("hush-hush")
+
+    return refuse
+
+
+async def test_interceptors_stand_around_calls(tmp_path: Path, web: str) -> None:
+    entry = {"web": {"url": f"{web}/mcp"}}
+    async with mcp(tmp_path, entry, interceptors=[f"{HERE}:shouting"]) as servers:
+        assert await answer((await servers.current()).tools, "web_echo", text="hi") == "HI"
+    async with mcp(tmp_path, entry, interceptors=[f"{HERE}:raising"]) as servers:
+        said = await answer((await servers.current()).tools, "web_echo", text="hi")
+        assert said == "Error: the MCP server 'web' could not do this: it failed (RuntimeError)"
+
+
+@pytest.mark.parametrize(
+    "use", ["nowhere:thing", f"{HERE}:HERE", f"{HERE}:call", "json:JSONDecoder"]
+)
+async def test_no_call_goes_round_an_interceptor_that_is_broken(
+    tmp_path: Path, web: str, use: str
+) -> None:
+    async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}, interceptors=[use]) as servers:
+        assert (await servers.current()).tools == ()
+        (status,) = await servers.statuses()
+        assert (status.name, status.state) == ("mcpInterceptors", "failed")
+
+
+# ---- cost --------------------------------------------------------------------------------------
+
+
+def test_without_servers_the_sdk_is_not_imported(tmp_path: Path) -> None:
+    written(tmp_path, {"off": {"command": "x", "enabled": False}})
+    script = f"""
+import sys, anyio
+from pathlib import Path
+from agent.config import McpConfig
+from agent.extensions import ExtensionsFile
+from agent.mcp.tools import open_mcp
+async def main():
+    file = ExtensionsFile(Path({str(tmp_path)!r}) / "extensions_config.json")
+    async with open_mcp(file, {{}}, McpConfig) as servers:
+        assert (await servers.current()).tools == ()
+        assert [s.state for s in await servers.statuses()] == ["disabled"]
+anyio.run(main)
+assert "mcp" not in sys.modules and "langchain_mcp_adapters" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
