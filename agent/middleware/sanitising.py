@@ -14,15 +14,18 @@ from agent.models.failures import is_fallback
 from agent.state import ThreadState
 
 FRAMEWORK_TAGS = (
+    "available_skills",
     "bootstrap",
+    "clarification",
     "current_date",
+    "delegation",
     "memory",
     "skill_system",
     "soul",
-    "subagent_system",
     "system-reminder",
     "system_reminder",
-    "todo_reminder",
+    "todo_list",
+    "trust",
     "uploaded_files",
 )
 """Tags in which the framework speaks to the model. People, files and web pages may not."""

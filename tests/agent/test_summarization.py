@@ -1,0 +1,328 @@
+"""Long threads: summed up for the model, whole in the thread, and never without the user's words."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.types import Overwrite
+from pydantic import ValidationError
+
+from agent.config import AgentConfig, SummarizationConfig
+from agent.errors import ModelUnusable
+from agent.middleware.shortening import (
+    INTRODUCTION,
+    NO_SUMMARY,
+    shortened,
+    skill_reads,
+    summary_message,
+)
+from agent.middleware.summarization import SummarizationMiddleware
+from agent.options import Caller
+from agent.paths import SKILLS, WORKSPACE
+from agent.state import Summary, ThreadState
+from tests.agent.house import House, house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+
+BY_MESSAGES: dict[str, Any] = {"trigger": {"type": "messages", "value": 6}, "keep": {"value": 2}}
+
+
+def sections(**more: object) -> dict[str, Any]:
+    """Summaries by a model of their own, named `writer`; nothing else calls models beside the conversation."""
+    summaries = {"enabled": True, "model_name": "writer", **BY_MESSAGES, **more}
+    return {"summarization": summaries, "memory": {"enabled": False}}
+
+
+def seen(prompt: Sequence[Any]) -> list[str]:
+    """Return what a request showed behind the system message."""
+    return [message.text for message in prompt if message.type != "system"]
+
+
+async def talk(home: House, *said: str) -> None:
+    for text in said:
+        await home.say(text)
+
+
+# ---- whole agents ------------------------------------------------------------------------------
+
+
+async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedChatModel.playing("a1", "a2", "a3", "a4", "a5")
+    writer = ScriptedChatModel.playing("They counted.", "They counted on.")
+    with registered(writer) as keys:
+        config = sections() | {"models": [{**keys, "name": "writer"}]}
+        async with house(tmp_path, model, config) as home:
+            await talk(home, "q1", "q2", "q3")
+            assert len(writer.prompts) == 0
+            await talk(home, "q4", "q5")
+            state = await home.state()
+            graph = await home.agents.graph({})
+            assert set(graph.nodes) == {"__start__", "model", "tools"}
+    told = f"{INTRODUCTION}\n\nThey counted."
+    assert seen(model.prompts[3]) == [told, "a3", "q4"]
+    assert seen(model.prompts[4]) == [told, "a3", "q4", "a4", "q5"]
+    assert model.prompts[3][1].name == "summary"
+    assert [m.text for m in state["messages"]] == [
+        *("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4", "q5", "a5")
+    ]
+    assert state["summary"]["text"] == "They counted."
+    shown = writer.prompts[0][-1].text
+    assert "q1" in shown
+    assert "a2" in shown
+    assert "q4" not in shown
+
+
+async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing("First part.", "Both parts.")
+    with registered(writer) as keys:
+        config = sections() | {"models": [{**keys, "name": "writer"}]}
+        model = ScriptedChatModel.playing()
+        async with house(tmp_path, model, config) as home:
+            await talk(home, *[f"q{n}" for n in range(1, 7)])
+    assert len(writer.prompts) == 2
+    shown = writer.prompts[1][-1].text
+    assert "First part." in shown
+    assert "q1" not in shown
+    assert seen(model.prompts[5])[0] == f"{INTRODUCTION}\n\nBoth parts."
+
+
+async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing("secret summary")
+    with registered(writer) as keys:
+        config = sections() | {"models": [{**keys, "name": "writer"}]}
+        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+            await talk(home, "q1", "q2", "q3")
+            parts = await home.stream("q4", "messages", "updates")
+    assert len(writer.prompts) == 1
+    words = "".join(chunk[0].text for mode, chunk in parts if mode == "messages")
+    assert words == "(done)"
+    assert [list(chunk) for mode, chunk in parts if mode == "updates"] == [["model"]]
+
+
+async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing(RuntimeError("broken"), "Never asked.")
+    with registered(writer) as keys:
+        config = sections() | {"models": [{**keys, "name": "writer"}]}
+        model = ScriptedChatModel.playing()
+        async with house(tmp_path, model, config) as home:
+            await talk(home, "q1", "q2", "q3", "q4", "q5")
+            state = await home.state()
+    assert seen(model.prompts[3]) == [NO_SUMMARY, "(done)", "q4"]
+    assert seen(model.prompts[4]) == [NO_SUMMARY, "(done)", "q5"]
+    assert len(writer.prompts) == 1  # then it is left in peace for a while
+    assert state.get("summary") is None
+
+
+async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> None:
+    look = [
+        Call(name="ls", args={"path": WORKSPACE, "description": str(n)}, id=f"c{n}")
+        for n in range(6)
+    ]
+    turns = [Turn(calls=(call,)) for call in look]
+    model = ScriptedChatModel.playing(*turns, Turn(text="Done."))
+    writer = ScriptedChatModel.playing("Looked.", "Looked more.", "Looked again.")
+    with registered(writer) as keys:
+        config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
+        async with house(tmp_path, model, config) as home:
+            messages = await home.say("look six times, please")
+    assert messages[-1].text == "Done."
+    assert len(messages) == 14
+    assert writer.prompts
+    for prompt in model.prompts:
+        assert "look six times, please" in seen(prompt)
+        assert _paired(prompt)
+    assert all(len(prompt) <= 9 for prompt in model.prompts)
+
+
+async def test_those_who_listen_get_what_is_left_out_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    got: list[list[str]] = []
+
+    def failing(_: Sequence[AnyMessage], __: Caller) -> None:
+        raise RuntimeError("a listener")
+
+    def listening(messages: Sequence[AnyMessage], caller: Caller) -> None:
+        got.append([message.text for message in messages])
+        assert caller.thread_id == "t"
+
+    async def writer(_: str | None) -> BaseChatModel:
+        return ScriptedChatModel.playing("Summed up.")
+
+    model = ScriptedChatModel.playing()
+    link = SummarizationMiddleware(
+        SummarizationConfig.model_validate(BY_MESSAGES),
+        model=model,
+        models=writer,
+        skills=SKILLS,
+        before_summarization=[failing, listening],
+    )
+    graph: Any = create_agent(model, [], middleware=[link], state_schema=ThreadState)
+    thread: list[Any] = [HumanMessage(f"q{n}", id=f"{n}") for n in range(7)]
+    config: Any = {"configurable": {"thread_id": "t"}}
+    state = await graph.ainvoke({"messages": thread}, config)
+    again = [*state["messages"], *[HumanMessage(f"r{n}", id=f"r{n}") for n in range(5)]]
+    await graph.ainvoke({"messages": again, "summary": state["summary"]}, config)
+    assert got == [[f"q{n}" for n in range(5)], ["q5", "q6", "(done)", "r0", "r1", "r2"]]
+    assert "before a summary" in caplog.text
+
+
+async def test_a_thread_that_was_taken_back_has_no_summary(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing("Old.")
+    with registered(writer) as keys:
+        config = sections() | {"models": [{**keys, "name": "writer"}]}
+        model = ScriptedChatModel.playing()
+        async with house(tmp_path, model, config) as home:
+            await talk(home, "q1", "q2", "q3", "q4")
+            graph = await home.agents.graph({})
+            thread: Any = {"configurable": {"thread_id": THREAD}}
+            first = (await home.state())["messages"][:2]
+            await graph.aupdate_state(thread, {"messages": Overwrite(first)})
+            await home.say("anew")
+    assert seen(model.prompts[-1]) == ["q1", "(done)", "anew"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fits"),
+    [
+        ({"trigger": {"type": "fraction", "value": 0.5}}, False),
+        ({"keep": {"type": "fraction", "value": 0.5}}, False),
+        ({"trigger": {"type": "fraction", "value": 0.5}, "max_input_tokens": 1000}, True),
+        ({"trigger": [{"type": "tokens", "value": 10}, {"type": "messages", "value": 9}]}, True),
+    ],
+)
+async def test_a_fraction_of_nobody_knows_what_is_an_error_at_the_start(
+    tmp_path: Path, keys: dict[str, Any], *, fits: bool
+) -> None:
+    config = {"summarization": {"enabled": True, **keys}}
+    async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+        if fits:
+            await home.agents.prepare()
+            return
+        with pytest.raises(ModelUnusable, match=r"summarization\.max_input_tokens"):
+            await home.agents.prepare()
+
+
+async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
+    ways: list[dict[str, Any]] = [
+        {"trigger": {"type": "tokens", "value": 400}},
+        {"trigger": {"type": "fraction", "value": 0.4}, "max_input_tokens": 1000},
+    ]
+    for keys in ways:
+        writer = ScriptedChatModel.playing("Much was said.")
+        with registered(writer) as entry:
+            config = sections(**keys) | {"models": [{**entry, "name": "writer"}]}
+            model = ScriptedChatModel.playing()
+            folder = tmp_path / str(keys["trigger"]["type"])
+            folder.mkdir()
+            async with house(folder, model, config) as home:
+                await talk(home, *["word " * 150] * 4)
+        assert seen(model.prompts[-1])[0].startswith(INTRODUCTION)
+
+
+async def test_what_is_shown_to_the_writer_is_bounded(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing("Short.")
+    with registered(writer) as keys:
+        config = sections(trim_tokens_to_summarize=500, summary_prompt="Sum up: {messages}")
+        config |= {"models": [{**keys, "name": "writer"}]}
+        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+            await talk(home, "x" * 9000, "q2", "q3", "q4")
+    shown = writer.prompts[0][-1].text
+    assert shown.startswith("Sum up: ")
+    assert len(shown) == len("Sum up: ") + 2000
+    assert "q2" in shown
+
+
+# ---- pure --------------------------------------------------------------------------------------
+
+
+def read(call_id: str, path: str, size: int = 40, name: str = "read_file") -> list[AnyMessage]:
+    call = {"name": name, "args": {"path": path}, "id": call_id}
+    return [
+        AIMessage("", tool_calls=[call], id=f"ai-{call_id}"),
+        ToolMessage("x" * size, tool_call_id=call_id, id=f"t-{call_id}"),
+    ]
+
+
+def test_recent_skill_files_stay_readable() -> None:
+    first, other = read("1", f"{SKILLS}/public/a/SKILL.md"), read("2", f"{WORKSPACE}/a")
+    messages: list[AnyMessage] = [
+        HumanMessage("q", id="q"),
+        *first,
+        *other,
+        AIMessage("end", id="e"),
+    ]
+    config = SummarizationConfig()
+    assert skill_reads(messages, config, SKILLS) == ["1"]
+    view = shortened(messages, Summary(text="s", kept_from="e", rescued=["1"]))
+    assert [m.type for m in view] == ["human", "ai", "tool", "human", "ai"]
+    assert [m.text for m in view[3:]] == ["q", "end"]
+    assert _paired(view)
+
+
+def test_the_budgets_of_skills_hold() -> None:
+    reads = [read(str(n), f"{SKILLS}/s{n}/SKILL.md", 400) for n in range(9)]
+    messages = [message for pair in reads for message in pair]
+    assert skill_reads(messages, SummarizationConfig(), SKILLS) == ["4", "5", "6", "7", "8"]
+    few = SummarizationConfig(preserve_recent_skill_tokens=250)
+    assert skill_reads(messages, few, SKILLS) == ["7", "8"]
+    huge = [*read("h", f"{SKILLS}/h/SKILL.md", 40_000), *messages[:2]]
+    assert skill_reads(huge, SummarizationConfig(), SKILLS) == ["0"]
+    none = SummarizationConfig(preserve_recent_skill_count=0)
+    assert skill_reads(messages, none, SKILLS) == []
+    renamed = read("r", f"{SKILLS}/r/SKILL.md", name="bash")
+    assert skill_reads(renamed, SummarizationConfig(), SKILLS) == []
+
+
+def test_a_summary_that_fits_no_more_is_left_aside() -> None:
+    messages: list[AnyMessage] = [HumanMessage("q", id="q")]
+    assert shortened(messages, None) is messages
+    assert shortened(messages, Summary(text="s", kept_from="gone", rescued=[])) is messages
+
+
+def test_hidden_messages_are_not_the_user_s_request() -> None:
+    hidden = HumanMessage("h", id="h", additional_kwargs={"hide_from_ui": True})
+    messages: list[AnyMessage] = [HumanMessage("real", id="r"), hidden, AIMessage("a", id="a")]
+    view = shortened(messages, Summary(text="s", kept_from="a", rescued=[]))
+    assert [m.text for m in view[1:]] == ["real", "a"]
+    assert summary_message("s").additional_kwargs["hide_from_ui"] is True
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"keep": {"type": "fraction", "value": 1.5}},
+        {"keep": {"type": "messages", "value": 2.5}},
+        {"keep": {"type": "messages", "value": 0}},
+        {"trigger": {"type": "words", "value": 5}},
+        {"summary_prompt": "no place"},
+        {"summary_prompt": "{messages} and {more}"},
+        {"trim_tokens_to_summarize": -1},
+    ],
+)
+def test_sections_that_make_no_sense_are_refused(section: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SummarizationConfig.model_validate(section)
+    with pytest.raises(ValidationError):
+        AgentConfig.model_validate({"summarization": section})
+
+
+def _paired(messages: Sequence[Any]) -> bool:
+    """Return whether each call is answered right behind it, and nothing else is."""
+    open_calls: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in open_calls:
+                return False
+            open_calls.remove(message.tool_call_id)
+        elif open_calls:
+            return False
+        elif isinstance(message, AIMessage):
+            open_calls = [str(call["id"]) for call in message.tool_calls]
+    return not open_calls
