@@ -25,6 +25,7 @@ COPY bots ./bots
 COPY agent ./agent
 COPY gateway ./gateway
 RUN python -m compileall -q /venv/lib /app || echo "some files were not compiled"
+COPY skills ./skills
 USER parley
 VOLUME /data
 EXPOSE 8001
