@@ -209,9 +209,8 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    finally:
+        draft.unlink(missing_ok=True)  # is there only when something failed
 
 
 def _parsed(raw: bytes) -> Document:

@@ -9,6 +9,7 @@ from typing import Literal
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from agent.memory.scopes import Spot
+from agent.models.failures import is_fallback
 
 EARLIER = 4
 """How many messages before a turn are shown with it, so that "the second one" can be understood."""
@@ -142,9 +143,8 @@ def _is_of_framework(message: HumanMessage) -> bool:
 
 
 def _is_final(message: AIMessage) -> bool:
-    extra = message.additional_kwargs
-    calls = message.tool_calls or message.invalid_tool_calls or extra.get("tool_calls")
-    return not calls and not extra.get("error_fallback")
+    raw = message.additional_kwargs.get("tool_calls")
+    return not (message.tool_calls or message.invalid_tool_calls or raw or is_fallback(message))
 
 
 def _id_of(message: BaseMessage) -> str:

@@ -10,6 +10,7 @@ import anyio.to_thread
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 
+from agent.agents import CustomAgent
 from agent.config import AgentConfig
 from agent.memory.scopes import Spot
 from agent.memory.service import MemoryService
@@ -73,11 +74,22 @@ async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_p
 
 
 async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
-    async with house(tmp_path, ScriptedChatModel.playing(), ON) as home:
+    async with house(
+        tmp_path, ScriptedChatModel.playing("Yes.", noted("of the writer")), ON
+    ) as home:
+        await home.systems.agents.create(CustomAgent(name="writer", soul="You write."))
+        await home.say("write", memory_scope=ANN, agent_name="Writer")
+    model = ScriptedChatModel.playing("One.", "Two.", noted(), noted())
+    async with house(tmp_path, model, ON) as home:
         memory = home.systems.memory
-        await memory.create_fact(Spot(scope=ANN), "of the lead")
-        await memory.create_fact(Spot(scope=ANN, agent="writer"), "of the writer")
         assert [(info.scope, info.agents) for info in await memory.scopes()] == [(ANN, ("writer",))]
+        await memory.create_fact(Spot(scope=ANN), "of the lead")
+        await home.say("hello", memory_scope=ANN, thread=OTHER_THREAD, agent_name="writer")
+        await home.say("hello", memory_scope=ANN)
+    assert ("of the writer" in system_of(model), "of the lead" in system_of(model)) == (True, False)
+    assert ("of the writer" in system_of(model, 1), "of the lead" in system_of(model, 1)) == (
+        *(False, True),
+    )
 
 
 async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
