@@ -15,7 +15,13 @@ from secrets import token_hex
 
 from agent.errors import UploadRefused
 from agent.folders import ThreadFolders
-from agent.uploads.names import is_basename, is_staging, markdown_name, numbered
+from agent.uploads.names import (
+    MAX_NAME_BYTES,
+    is_basename,
+    is_staging,
+    markdown_name,
+    numbered,
+)
 
 RECORD = "conversions.json"
 """In the thread's root, which the agent does not see: document -> its text version, or why there is none."""
@@ -173,17 +179,14 @@ class Shelf:
 
     def remove(self, name: str) -> bool:
         """Remove a regular file; return whether there was one."""
-        try:
-            with self._folder() as folder:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(status.st_mode):
-                    return False
+        if not is_basename(name) or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+            return False
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
                 os.unlink(name, dir_fd=folder)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError | NotADirectoryError) or not is_basename(name):
-                return False
-            raise
-        return True
+                return True
+        return False
 
     def remove_text_of(self, document: str) -> None:
         """Remove the text version that was made from a document, and forget about it; other files stay."""

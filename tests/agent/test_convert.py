@@ -4,6 +4,7 @@ import io
 import os
 import zipfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -209,11 +210,12 @@ async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
 
 def workers() -> list[int]:
     """Return the converting processes that this process started."""
-    return [
-        child.pid
-        for child in psutil.Process().children(recursive=True)
-        if worker.__file__ in child.cmdline()
-    ]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # one that just ended, and waits for its burial
+            if worker.__file__ in child.cmdline():
+                found.append(child.pid)
+    return found
 
 
 def test_long_texts_are_cut_with_a_note() -> None:

@@ -1,0 +1,232 @@
+"""Taking files in when something goes wrong, or when much happens at once."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from typing_extensions import override
+
+from agent.errors import ThreadIdInvalid, UploadNotFound, UploadRefused, UploadTooLarge
+from agent.folders import Folders, ThreadFolders
+from agent.uploads.batch import UploadLimits
+from agent.uploads.conversion import Converter
+from agent.uploads.incoming import Incoming, of_bytes, of_path
+from agent.uploads.names import numbered, safe_name
+from agent.uploads.service import UploadService
+from agent.uploads.shelf import RECORD, Conversion, Shelf
+from tests.agent.turns import THREAD
+
+
+class Slow(Converter):
+    """Converts a document when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = anyio.Event()
+        self.may_end = anyio.Event()
+
+    @override
+    async def convert(self, document: int, suffix: str) -> str:
+        content = os.read(document, 100)
+        self.began.set()
+        await self.may_end.wait()
+        return content.decode()
+
+
+def service(home: Path, converter: Converter | None = None) -> UploadService:
+    return UploadService(
+        Folders(home),
+        converts=lambda: converter is not None,
+        converter=converter,
+        limits=UploadLimits(max_files=3, max_file_size=100, max_total_size=150),
+    )
+
+
+def rooms(home: Path) -> ThreadFolders:
+    return Folders(home).of(THREAD)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def stream(*files: Incoming) -> AsyncIterator[Incoming]:
+    for file in files:
+        yield file
+
+
+async def test_a_cancelled_request_leaves_nothing(tmp_path: Path) -> None:
+    begun = anyio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"begun"
+        begun.set()
+        await anyio.sleep_forever()
+
+    files = stream(of_bytes("whole.txt", b"x"), Incoming(filename="a.txt", chunks=endless()))
+    async with anyio.create_task_group() as group:
+        group.start_soon(service(tmp_path).accept, THREAD, files)
+        await begun.wait()
+        group.cancel_scope.cancel()
+    assert names(rooms(tmp_path).uploads) == []
+    assert [name for name in names(rooms(tmp_path).root) if name.endswith(".part")] == []
+
+
+async def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise RuntimeError("the platform hung up")
+
+    with pytest.raises(RuntimeError):
+        await service(tmp_path).accept(THREAD, stream(Incoming(filename="a", chunks=failing())))
+    assert names(rooms(tmp_path).uploads) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [([101], "One file"), ([80, 80], "together"), ([1, 1, 1, 1], "3 files")],
+)
+async def test_the_limits_hold_while_files_arrive(
+    tmp_path: Path, sizes: list[int], told: str
+) -> None:
+    files = [of_bytes(f"{n}.bin", bytes(size)) for n, size in enumerate(sizes)]
+    uploads = service(tmp_path)
+    with pytest.raises(UploadTooLarge, match=told):
+        await uploads.accept(THREAD, stream(*files))
+    assert names(rooms(tmp_path).uploads) == []
+    fits = [of_bytes("a.bin", bytes(100)), of_bytes("b.bin", bytes(50))]
+    assert len((await uploads.accept(THREAD, stream(*fits))).files) == 2
+
+
+async def test_files_of_this_machine(tmp_path: Path) -> None:
+    source = tmp_path / "notes.txt"
+    source.write_text("hello")
+    accepted = await service(tmp_path).accept(
+        THREAD, stream(of_path(source), of_path(source, "other.txt"))
+    )
+    assert [(file.name, file.size) for file in accepted.files] == [
+        ("notes.txt", 5),
+        ("other.txt", 5),
+    ]
+    assert (rooms(tmp_path).uploads / "other.txt").read_text() == "hello"
+
+
+async def test_many_requests_at_once(tmp_path: Path) -> None:
+    uploads = service(tmp_path)
+
+    async def send(n: int) -> None:
+        files = [of_bytes("same.txt", f"{n:02}".encode() * 10), of_bytes(f"{n}.txt", b"x")]
+        await uploads.accept(THREAD, stream(*files))
+
+    async with anyio.create_task_group() as group:
+        for n in range(20):
+            group.start_soon(send, n)
+    content = (rooms(tmp_path).uploads / "same.txt").read_text()
+    assert content == content[:2] * 10
+    assert len(await uploads.listing(THREAD)) == 21
+
+
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+async def test_a_document_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None:
+    slow = Slow()
+    uploads, without = service(tmp_path, slow), service(tmp_path)
+    document = of_bytes("plan.docx", b"old words")
+    async with anyio.create_task_group() as group:
+        group.start_soon(uploads.accept, THREAD, stream(document))
+        await slow.began.wait()
+        if change == "deleted":
+            await without.delete(THREAD, "plan.docx")
+        else:
+            await without.accept(THREAD, stream(of_bytes("plan.docx", b"new")))
+        slow.may_end.set()
+    expected = ["plan.docx"] if change == "replaced" else []
+    assert names(rooms(tmp_path).uploads) == expected
+
+
+async def test_the_text_of_a_replaced_document_goes(tmp_path: Path) -> None:
+    slow = Slow()
+    slow.may_end.set()
+    await service(tmp_path, slow).accept(THREAD, stream(of_bytes("plan.docx", b"old words")))
+    assert names(rooms(tmp_path).uploads) == ["plan.docx", "plan.md"]
+    await service(tmp_path).accept(THREAD, stream(of_bytes("plan.docx", b"new")))
+    assert names(rooms(tmp_path).uploads) == ["plan.docx"]
+
+
+async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
+    uploads = service(tmp_path)
+    rooms(tmp_path).make()
+    with pytest.raises(UploadNotFound):
+        await uploads.delete(THREAD, "none.txt")
+    with pytest.raises(UploadRefused):
+        await uploads.delete(THREAD, "../x")
+    with pytest.raises(UploadNotFound):
+        await uploads.delete(THREAD, "x" * 5000)
+    with pytest.raises(ThreadIdInvalid):
+        await uploads.delete("../t", "x")
+    with pytest.raises(ThreadIdInvalid):
+        await uploads.accept("..", stream())
+    with pytest.raises(UploadNotFound):
+        await uploads.delete("another-thread", "none.txt")
+
+
+# ---- what a crash leaves -----------------------------------------------------------------------
+
+
+async def test_what_a_crash_left_is_swept_away(tmp_path: Path) -> None:
+    root = rooms(tmp_path).root
+    rooms(tmp_path).make()
+    (root / ".upload-old.part").write_bytes(b"half")
+    os.utime(root / ".upload-old.part", (0, 0))
+    (root / ".upload-new.part").write_bytes(b"still arriving")
+    await service(tmp_path).accept(THREAD, stream(of_bytes("a.txt", b"x")))
+    assert [name for name in names(root) if name.endswith(".part")] == [".upload-new.part"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"a": 1, "b": null}', b"\xff"])
+def test_a_broken_record_counts_as_empty(tmp_path: Path, content: bytes) -> None:
+    rooms(tmp_path).make()
+    (rooms(tmp_path).root / RECORD).write_bytes(content)
+    shelf = Shelf(rooms(tmp_path))
+    assert shelf.record() == {}
+    shelf.note("a.pdf", Conversion(error="damaged"))
+    assert shelf.record() == {"a.pdf": Conversion(error="damaged")}
+
+
+# ---- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        ("plan.txt", "plan.txt"),
+        ("Übersicht 你好 🎉.txt", "Übersicht 你好 🎉.txt"),
+        ("U\u0308.txt", "Ü.txt"),
+        ("  spaced.txt ", "spaced.txt"),
+        ("a/b\\c.txt", "c.txt"),
+        ("new\nline\t.txt", "new_line_.txt"),
+        ("gpj.\u202eexe", "gpj._exe"),
+        ("</uploaded_files>.txt", "uploaded_files_.txt"),
+        ("a<b>.txt", "a_b_.txt"),
+        (".env", ".env"),
+        ("nul\0.txt", "nul_.txt"),
+        ("folder/", None),
+        (".", None),
+        ("..", None),
+        ("", None),
+        ("   ", None),
+        (".upload-1.part", None),
+        ("\ud800.txt", None),
+        ("ü" * 128, None),
+        ("x" * 255, "x" * 255),
+    ],
+)
+def test_names(raw: str, name: str | None) -> None:
+    assert safe_name(raw) == name
+
+
+def test_a_numbered_name_still_fits() -> None:
+    name = numbered("ü" * 125 + ".text", 7)
+    assert name.endswith("_7.text")
+    assert len(name.encode()) <= 255
