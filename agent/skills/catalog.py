@@ -90,6 +90,7 @@ class Catalog:
         self._roots: tuple[tuple[Category, Path], ...] = (("custom", custom), ("public", public))
         self._container_path = container_path.rstrip("/")
         self._read: dict[Path, tuple[Stamp, Manifest | str]] = {}
+        self._told: set[tuple[Path, str | None]] = set()
 
     def look(self, switches: Mapping[str, bool]) -> Shelf:
         """Return the skills that are there now. Blocking.
@@ -111,7 +112,7 @@ class Catalog:
                 elif rival.category == category:
                     error = f"the name is taken by {rival.place}"
                     broken.append(replace(skill, enabled=False, error=error))
-        self._tell(read)
+        self._tell(broken)
         self._read = read
         listed = (*sound.values(), *broken)
         return Shelf(skills=tuple(sorted(listed, key=lambda skill: (skill.name, skill.place))))
@@ -160,10 +161,12 @@ class Catalog:
         read[file] = (stamp, said)
         return said
 
-    def _tell(self, read: Mapping[Path, tuple[Stamp, Manifest | str]]) -> None:
-        for file, (stamp, said) in read.items():
-            if isinstance(said, str) and self._read.get(file) != (stamp, said):
-                logger.warning("the skill %s cannot be used: %s", file.parent, said)
+    def _tell(self, broken: Sequence[Skill]) -> None:
+        """Log what is wrong, once for as long as it stays so."""
+        for skill in broken:
+            if (skill.folder, skill.error) not in self._told:
+                logger.warning("the skill %r cannot be used: %s", str(skill.folder), skill.error)
+        self._told = {(skill.folder, skill.error) for skill in broken}
 
 
 def _said(file: Path, status: os.stat_result) -> Manifest | str:
