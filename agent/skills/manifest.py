@@ -15,6 +15,7 @@ FILE: Final = "SKILL.md"
 MAX_NAME_CHARS: Final = 64
 MAX_DESCRIPTION_CHARS: Final = 1024
 MAX_FRONTMATTER_CHARS: Final = 16_384
+MAX_NESTING: Final = 20
 MAX_BYTES: Final = 256 * 1024
 """Largest SKILL.md: the agent reads it whole, and people write such files by hand."""
 
@@ -94,6 +95,7 @@ def _fields(text: str) -> Mapping[Any, Any]:
 
 def _loaded(source: str) -> object:
     try:
+        _check_depth(source)
         return yaml.safe_load(source)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # A colon inside a description is the usual mistake, and its meaning is clear.
@@ -104,6 +106,18 @@ def _loaded(source: str) -> object:
         where = f"line {mark.line + 2}: " if mark else ""
         what = getattr(error, "problem", None) or "it cannot be read"
         raise SkillInvalid(f"the frontmatter is not YAML: {where}{_shown(str(what))}") from error
+
+
+def _check_depth(source: str) -> None:
+    """Refuse deep nesting, which costs much to load. Raises SkillInvalid, yaml.YAMLError."""
+    depth = 0
+    for event in yaml.parse(source, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_NESTING:
+            raise SkillInvalid("the frontmatter is nested too deeply")
 
 
 def _name(given: object) -> str:
