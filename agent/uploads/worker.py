@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 import zipfile
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 REFUSED = 3
@@ -29,6 +30,8 @@ _CLONE_NEWUSER_NEWNET = 0x10000000 | 0x40000000
 DAMAGED = "the document is damaged, or is not what its name says"
 PROTECTED = "the document is protected by a password"
 TOO_LARGE = "the document is too large to be read"
+WITHOUT_TEXT = "no text was found in the document; it may consist of images"
+UNAVAILABLE = "the program that reads documents cannot be loaded"
 
 
 class Refused(Exception):
@@ -48,32 +51,38 @@ def main() -> int:
 
 
 def _confine(deadline_s: int, memory_bytes: int) -> None:
-    for limit, value in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_CORE, 0),
+    for limit, soft, hard in (
+        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
+        # One second between the two: the first ends the process with a signal that says what happened.
+        (resource.RLIMIT_CPU, deadline_s, deadline_s + 1),
+        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_NOFILE, 256, 256),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
-        resource.setrlimit(limit, (value, value))
-    # One second between the two: the first limit ends the process with a signal that says what happened.
-    resource.setrlimit(resource.RLIMIT_CPU, (deadline_s, deadline_s + 1))
+        resource.setrlimit(limit, (soft, hard))
     # Where the kernel grants it, there is no network from here on; where it does not, the converters used make none.
-    ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
+    with suppress(AttributeError):
+        ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
 
 
 def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
+    """Return the exit code, and the text or why there is none."""
     try:
         text = _markdown(_kind(suffix, document), document)
-    except Refused as refused:
-        return REFUSED, str(refused).encode()
-    except MemoryError:
-        return REFUSED, TOO_LARGE.encode()
     except Exception as error:  # noqa: BLE001 - every parser raises its own kinds
-        protected = "Password" in type(error).__name__ or "password" in str(error).lower()
-        return REFUSED, (PROTECTED if protected else DAMAGED).encode()
-    if not text.strip():
-        return REFUSED, b"no text was found in the document; it may consist of images"
+        return REFUSED, _reason(error).encode()
     return 0, _cut(text.replace("\0", "").encode("utf-8", "replace"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Refused):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return TOO_LARGE
+    if isinstance(error, ImportError):
+        return UNAVAILABLE
+    is_protected = "Password" in type(error).__name__ or "password" in str(error).lower()
+    return PROTECTED if is_protected else DAMAGED
 
 
 def _cut(text: bytes) -> bytes:
@@ -130,7 +139,10 @@ def _markdown(suffix: str, document: BinaryIO) -> str:
         ".xls": converters.XlsConverter,
     }
     result = kinds[suffix]().convert(document, StreamInfo(extension=suffix))
-    return str(result.markdown)
+    text = str(result.markdown)
+    if not text.strip():
+        raise Refused(WITHOUT_TEXT)
+    return text
 
 
 if __name__ == "__main__":

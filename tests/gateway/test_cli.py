@@ -103,7 +103,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_serving_imports_no_platform_and_no_provider(tmp_path: Path) -> None:
     code = (
         "import sys, gateway.serving\n"
-        "heavy = {'lark_oapi', 'openai', 'anthropic', 'telegram', 'slack_bolt', 'langchain_openai'}\n"
+        "heavy = {'lark_oapi', 'openai', 'anthropic', 'telegram', 'slack_bolt', 'langchain_openai', 'markitdown'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     done = subprocess.run(
