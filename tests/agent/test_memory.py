@@ -92,6 +92,33 @@ async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
     )
 
 
+async def test_before_a_conversation_is_summarised_it_is_learnt_from(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("One.", "Two.", "A summary.", "Three.")
+    reader = ScriptedChatModel.playing(noted("builds ships"), noted())
+    with registered(reader) as keys:
+        config = {
+            "memory": {"model_name": "reader", "debounce_seconds": 300},
+            "models": [{**keys, "name": "reader"}],
+            "summarization": {
+                "enabled": True,
+                "trigger": {"type": "messages", "value": 5},
+                "keep": {"type": "messages", "value": 1},
+                "model_name": "scripted",
+            },
+        }
+        async with house(tmp_path, model, config) as home:
+            await home.say("I build ships", memory_scope=ANN)
+            await home.say("of wood", memory_scope=ANN)
+            assert not reader.called.is_set()
+            await home.say("and sails", memory_scope=ANN)
+            with anyio.fail_after(20):
+                await reader.called.wait()
+    first, last = (prompt[-1].text for prompt in reader.prompts)
+    assert "User: I build ships\nAssistant: One.\nUser: of wood\nAssistant: Two." in first
+    assert "and sails" not in first
+    assert "<conversation>\nUser: and sails\nAssistant: Three.\n</conversation>" in last
+
+
 async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
     reader = ScriptedChatModel.playing(hang=True)
     with registered(reader) as keys:

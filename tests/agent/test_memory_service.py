@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
@@ -171,6 +172,17 @@ async def test_the_folder_can_be_chosen(tmp_path: Path) -> None:
     async with memory(tmp_path, NotingModel(), storage_path="notes/people") as service:
         await service.create_fact(ANN, "x")
     assert (tmp_path / "notes" / "people" / ANN.folder / "memory.json").exists()
+
+
+async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
+    with blockbuster_ctx(scanned_modules=["agent"]):
+        async with memory(tmp_path, NotingModel()) as service:
+            await service.create_fact(ANN, "known")
+            service.remember(turn("markone"), caller())
+            assert "known" in await service.block(caller())
+            assert len(await service.scopes()) == 1
+            await service.clear(BOB)
+            await service.reload(ANN)
 
 
 # ---- closing -----------------------------------------------------------------------------------
