@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.errors import SandboxError
 from agent.folders import Folders, ThreadFolders
+from agent.lead import open_agents
 from agent.middleware.view_image import INTRO, place_of, shown
 from agent.state import ViewedImage
+from agent.systems import Site
 from agent.tools.images import MAX_IMAGE_BYTES, look_at
 from tests.agent.house import house
-from tests.agent.turns import THREAD
+from tests.agent.test_lead import configured
+from tests.agent.turns import CONFIG, THREAD
+from tests.fakes.model import Call as Wire
+from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
 WORK = "/mnt/user-data/workspace"
@@ -256,3 +262,29 @@ def test_the_last_eight_are_shown_and_not_more_than_one_request_can_carry(
             file.truncate(MAX_IMAGE_BYTES - 1000)
     texts = [b["text"] for b in shown(rooms, viewed).content if b["type"] == "text"]  # type: ignore[index]
     assert "too large together" in texts[-1]
+
+
+# ---- over the wire -----------------------------------------------------------------------------
+
+
+async def test_a_real_model_class_sends_the_images(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(Reply(calls=(Wire("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat")
+        config = configured(server, supports_vision=True)
+        site = Site(config=config, home=tmp_path)
+        async with open_agents(site, InMemorySaver()) as agents:
+            rooms = agents.systems.folders.of(THREAD)
+            fill(rooms)
+            (rooms.uploads / "b.jpg").write_bytes(CONTENT["b.jpg"])
+            sent = HumanMessage("look", additional_kwargs={"files": [{"filename": "b.jpg"}]})
+            await (await agents.graph({})).ainvoke({"messages": [sent]}, CONFIG)
+    first, second = (
+        [m for m in r.body["messages"] if m["role"] == "user"] for r in server.requests
+    )
+    urls = [
+        [block["image_url"]["url"][:16] for block in m["content"] if block["type"] == "image_url"]
+        for m in second
+    ]
+    assert urls == [["data:image/jpeg;"], ["data:image/png;b"]]
+    assert first == second[:1]
+    assert second[0]["content"][0]["text"].endswith("\n\nlook")
