@@ -1,0 +1,448 @@
+"""Attempts to get out of bubblewrap, or to use it up, through the tools: each is refused or contained."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from langchain.tools import ToolRuntime
+from langchain_core.tools import StructuredTool
+
+from agent.folders import Folders
+from agent.paths import OUTPUTS, WORKSPACE
+from agent.paths import Mapping as Folder
+from agent.sandbox import jail
+from agent.sandbox.bubblewrap import BubblewrapSandboxes, Rules, probe
+from agent.sandbox.jail import JailLimits
+from agent.sandbox.space import Space
+from agent.tools.answers import Limits
+from agent.tools.catalog import built_in_tools
+from agent.tools.shell import ShellLimits
+from tests.agent import escape_attempts
+
+FAULT = probe()
+pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
+PYTHON = shutil.which("python3", path=jail.PATH)
+needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system's folders")
+
+THREAD, OTHER = "t-1", "t-2"
+SECRET = "the secret outside"
+MARKER = "the-secret-of-the-service"
+LIMITS = JailLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
+LONG_S = 90.0
+
+
+class Cell:
+    """A hostile model's place: the built-in tools over a thread, and things outside that it wants."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        limits: JailLimits = LIMITS,
+        space: Space | None = None,
+        timeout_s: float = LONG_S,
+    ) -> None:
+        self.home = home
+        self.folders = Folders(home).of(THREAD)
+        self.outside = home / "outside"
+        for folder in (self.outside, home / "docs", home / "skill"):
+            folder.mkdir(exist_ok=True)
+        (self.outside / "secret.txt").write_text(SECRET)
+        (home / "docs" / "a.txt").write_text("fixed")
+        (home / "skill" / "SKILL.md").write_text("fixed")
+        skill = Folder(virtual="/mnt/skills/public/charts", host=home / "skill", read_only=True)
+        sandboxes = BubblewrapSandboxes(
+            Folders(home),
+            mounts=[Folder(virtual="/mnt/docs", host=home / "docs", read_only=True)],
+            shared=lambda: [skill],
+            rules=Rules(
+                limits=limits,
+                space=space or Space(quota_mb=64, free_mb=1),
+                environment={"GREETING": "hello"},
+            ),
+        )
+        shell = ShellLimits(timeout_s=timeout_s)
+        self.tools = {tool.name: tool for tool in built_in_tools(sandboxes, Limits(), shell)}
+
+    async def use(self, name: str, *, thread: str = THREAD, **arguments: object) -> str:
+        """Call a tool as the graph does; its answer as text. Nothing of the machine may stand in it."""
+        runtime: ToolRuntime[None, dict[str, Any]] = ToolRuntime(
+            state={},
+            context=None,
+            config={"configurable": {"thread_id": thread}},
+            stream_writer=lambda _: None,
+            tool_call_id="call-1",
+            store=None,
+        )
+        tool = self.tools[name]
+        assert isinstance(tool, StructuredTool)
+        assert tool.coroutine is not None
+        answer = str(await tool.coroutine(runtime=runtime, **arguments))
+        assert SECRET not in answer
+        assert str(self.home) not in answer
+        return answer
+
+    async def bash(self, command: str, *, thread: str = THREAD) -> str:
+        return await self.use("bash", command=command, thread=thread)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return Cell(tmp_path)
+
+
+@contextmanager
+def machine(home: Path) -> Iterator[dict[str, str]]:
+    """Open services on this machine, and say how they would be reached."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("0.0.0.0", 0)))  # noqa: S104 - to be found
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0parley-{os.getpid()}")
+        file = stack.enter_context(socket.socket(socket.AF_UNIX))
+        file.bind(str(home / "s"))
+        for one in (abstract, file):
+            one.listen()
+        yield {
+            "port": str(server.getsockname()[1]),
+            "address": socket.gethostbyname(socket.gethostname()),
+            "abstract": f"parley-{os.getpid()}",
+            "socket": str(home / "s"),
+            "pid": str(os.getpid()),
+        }
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return all_outcomes(tmp_path_factory.mktemp("h"))
+
+
+def all_outcomes(home: Path) -> dict[str, str]:
+    """Make all attempts of `escape_attempts.py` in one command; return what came of each."""
+    cell = Cell(home)
+    (Folders(home).of(OTHER).workspace).mkdir(parents=True)
+    told = {
+        "home": str(home),
+        "secret": str(cell.outside / "secret.txt"),
+        "other": str(Folders(home).of(OTHER).workspace),
+        "marker": MARKER,
+        "processes": str(LIMITS.processes),
+        "memory_mb": str(LIMITS.memory_mb),
+        "file_mb": str(LIMITS.file_mb),
+    }
+
+    script = Path(escape_attempts.__file__).read_text()
+
+    async def tried(more: Mapping[str, str]) -> str:
+        await cell.use("write_file", path="attempts.py", content=script)
+        await cell.use("write_file", path="told.json", content=json.dumps({**told, **more}))
+        return await cell.bash("python3 attempts.py told.json > found.json 2>err; tail -c 900 err")
+
+    with machine(home) as more, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARLEY_TEST_SECRET", MARKER)
+        said = anyio.run(tried, more)
+    found = cell.folders.workspace / "found.json"
+    assert found.exists(), said
+    assert found.stat().st_size, said
+    answer: dict[str, str] = json.loads(found.read_text())
+    assert (home / "skill" / "SKILL.md").read_text() == "fixed"
+    assert (home / "docs" / "a.txt").read_text() == "fixed"
+    return answer
+
+
+@needs_python
+@pytest.mark.parametrize("name", sorted(escape_attempts.ATTEMPTS))
+def test_an_attempt_from_inside_is_refused(outcomes: dict[str, str], name: str) -> None:
+    assert outcomes[name].startswith("refused: ")
+
+
+@needs_python
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
+def test_they_are_refused_as_well_where_an_ordinary_user_serves() -> None:
+    """Root confines commands in another way than ordinary users: the attempts are made in both."""
+    # Not in pytest's own folders: those are for root alone.
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, 65534, 65534)
+        if as_nobody(home, "-c", "import tests.agent.escape_attempts").returncode:
+            pytest.skip("an ordinary user cannot read this checkout")
+        done = as_nobody(home, "-c", AS_NOBODY, home)
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcomes: dict[str, str] = json.loads(done.stdout)
+    assert outcomes.keys() == escape_attempts.ATTEMPTS.keys()
+    assert not {name: said for name, said in outcomes.items() if not said.startswith("refused: ")}
+
+
+AS_NOBODY = """
+import json, pathlib, sys
+from tests.agent.test_escape import all_outcomes
+json.dump(all_outcomes(pathlib.Path(sys.argv[1])), sys.stdout)
+"""
+
+
+def as_nobody(home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    return subprocess.run(
+        [*become, sys.executable, *arguments],
+        cwd=Path(__file__).parents[2],
+        env={"HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_there_are_many_attempts() -> None:
+    assert len(escape_attempts.ATTEMPTS) >= 60
+
+
+PLANTED = {
+    "absolute": "{home}/outside/secret.txt",
+    "folder": "{home}/outside",
+    "relative": "../../../../outside/secret.txt",
+    "other-thread": "{home}/threads/t-2/user-data/workspace",
+    "passwords": "/etc/passwd",
+    "own-root": "/proc/self/root",
+    "environment": "/proc/self/${{e}}",
+    "first": "/proc/1/root/etc",
+    "loop": "loop",
+    "skill": "{home}/skill/SKILL.md",
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+async def test_links_planted_by_commands_lead_the_file_tools_nowhere(cell: Cell, name: str) -> None:
+    target = PLANTED[name].format(home=cell.home)
+    await cell.bash(f"e=environ; ln -s {target} {name}; ln -s {target} {OUTPUTS}/{name}")
+    assert (cell.folders.workspace / name).is_symlink()
+    path = f"{WORKSPACE}/{name}"
+    for tool, arguments in (
+        ("read_file", {"path": path}),
+        ("read_file", {"path": f"{path}/secret.txt"}),
+        ("write_file", {"path": path, "content": "mine"}),
+        ("write_file", {"path": path, "content": "mine", "append": True}),
+        ("str_replace", {"path": path, "old_str": "secret", "new_str": "mine"}),
+        ("ls", {"path": path}),
+        ("glob", {"path": path, "pattern": "**"}),
+        ("grep", {"path": path, "pattern": "secret|root|fixed"}),
+        ("present_files", {"filepaths": [f"{OUTPUTS}/{name}"]}),
+    ):
+        assert "Error" in await cell.use(tool, **arguments), tool
+    assert (cell.outside / "secret.txt").read_text() == SECRET
+    assert (cell.home / "skill" / "SKILL.md").read_text() == "fixed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../outside/secret.txt",
+        f"{WORKSPACE}/../../../../outside/secret.txt",
+        f"{WORKSPACE}/..",
+        "..\\..\\outside\\secret.txt",
+        f"{WORKSPACE}2/secret.txt",
+        f"{WORKSPACE}.bak/secret.txt",
+        "/mnt/user-data-2/secret.txt",
+        "/mnt/skills-2/secret.txt",
+        "/mnt/user-data",
+        "/etc/passwd",
+        "/proc/self/environ",
+        "/proc/self/root/etc/passwd",
+        "/dev/stdin",
+        "//etc/passwd",
+        "file:///etc/passwd",
+        "~/.ssh/id_rsa",
+        "$HOME/.ssh/id_rsa",
+        "%2e%2e/%2e%2e/outside/secret.txt",
+        "\u2025/\u2025/outside/secret.txt",
+        "\uff0e\uff0e/\uff0e\uff0e/outside/secret.txt",
+        f"{WORKSPACE}\u2215..\u2215..\u2215outside",
+        f"{WORKSPACE}/a\0/../../secret.txt",
+        "a/" * 3000,
+        "x" * 5000,
+        "",
+        " ",
+    ],
+)
+async def test_a_path_that_leads_out_is_refused_by_every_file_tool(cell: Cell, path: str) -> None:
+    for tool, arguments in (
+        ("read_file", {}),
+        ("ls", {}),
+        ("glob", {"pattern": "**"}),
+        ("grep", {"pattern": "."}),
+        ("str_replace", {"old_str": "a", "new_str": "b"}),
+    ):
+        assert (await cell.use(tool, path=path, **arguments)).startswith("Error: "), tool
+
+
+@pytest.mark.parametrize("path", ["/mnt/skills/public/charts/SKILL.md", "/mnt/docs/a.txt"])
+async def test_read_only_folders_are_not_written_by_any_tool(cell: Cell, path: str) -> None:
+    for tool, arguments in (
+        ("write_file", {"content": "mine"}),
+        ("write_file", {"content": "mine", "append": True}),
+        ("str_replace", {"old_str": "fixed", "new_str": "mine"}),
+    ):
+        assert "not allowed" in await cell.use(tool, path=path, **arguments)
+    said = await cell.bash(
+        f"echo mine > {path}; cp -l {path} hard && echo mine > hard; mv {path} moved; sed -i s/f/m/ {path}"
+    )
+    assert "Read-only file system" in said
+    assert "fixed" in await cell.bash(f"cat {path}")
+
+
+async def test_a_link_swapped_while_the_tools_look_shows_nothing(cell: Cell) -> None:
+    """A command swaps a folder for a link to the outside and back, as fast as it can, while files are read."""
+    target = cell.outside
+    swap = (
+        "mkdir -p real; echo inside > real/secret.txt; ln -sfn real way; touch started;"
+        f"while [ ! -e stop ]; do ln -sfn {target} way; ln -sfn real way; done; echo done"
+    )
+    answers = []
+
+    async def look() -> None:
+        while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - the command tells nobody
+            await anyio.sleep(0.01)
+        for _ in range(40):
+            answers.append(await cell.use("read_file", path="way/secret.txt"))
+            answers.append(await cell.use("write_file", path="way/new.txt", content="x"))
+        await cell.use("write_file", path="stop", content="")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(look)
+        assert "done" in await cell.bash(swap)
+    assert {answer for answer in answers if not answer.startswith("Error: ")} <= {"inside\n", "OK"}
+    assert sorted(entry.name for entry in target.iterdir()) == ["secret.txt"]
+
+
+async def test_pipes_and_devices_hang_no_tool(cell: Cell) -> None:
+    await cell.bash("mkfifo pipe; mkdir way; mkfifo way/pipe")
+    with anyio.fail_after(LONG_S):
+        for tool, arguments in (
+            ("read_file", {"path": "pipe"}),
+            ("str_replace", {"path": "pipe", "old_str": "a", "new_str": "b"}),
+            ("write_file", {"path": "pipe", "content": "x", "append": True}),
+            ("grep", {"path": "pipe", "pattern": "."}),
+        ):
+            assert "not a regular file" in await cell.use(tool, **arguments)
+        assert await cell.use("grep", path="way", pattern=".") == "(nothing found)"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cat pipe", "trap '' TERM HUP INT; while :; do sleep 0.1; done", "exec >&- 2>&-; sleep 300"],
+)
+async def test_a_command_that_waits_for_ever_is_stopped(tmp_path: Path, command: str) -> None:
+    cell = Cell(tmp_path, timeout_s=0.5)
+    assert "longer than 0.5 s" in await cell.bash(f"mkfifo pipe; {command}")
+
+
+async def test_nothing_outlives_its_command(cell: Cell) -> None:
+    mark = "98765.4321"
+    said = await cell.bash(
+        f"sleep {mark} & setsid sleep {mark} & nohup sleep {mark} >/dev/null 2>&1 & "
+        f"(trap '' TERM HUP; setsid bash -c 'sleep {mark} & sleep {mark}' &) ; sleep 0.05; "
+        f"pgrep -c -f 'sleep {mark}' || ls /proc | grep -c '^[0-9]'"
+    )
+    assert int(said.split()[0]) >= 4
+    await none_runs(mark)
+
+
+async def test_cancelling_the_call_ends_what_it_started(cell: Cell) -> None:
+    mark = "98766.4321"
+    async with anyio.create_task_group() as group:
+        group.start_soon(cell.bash, f"setsid sleep {mark} & touch started; sleep {mark}")
+        with anyio.fail_after(LONG_S):
+            while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+    await none_runs(mark)
+
+
+async def test_killing_everything_inside_ends_the_command_alone(cell: Cell) -> None:
+    assert "Exit Code" in await cell.bash("kill -9 -1; kill -9 $$")
+    assert await cell.bash("echo still here") == "still here\n"
+
+
+async def test_processor_time_is_limited(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, limits=JailLimits(cpu_s=1))
+    assert "Exit Code: 1" in await cell.bash("while :; do :; done")  # 137 or 152, by the signal
+
+
+@needs_python
+async def test_memory_of_all_processes_together_is_limited(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, limits=JailLimits(memory_mb=100))
+    eat = "import time; kept = bytearray(60 << 20); time.sleep(60)"
+    said = await cell.bash(f'for n in 1 2 3 4; do python3 -c "{eat}" & done; wait')
+    assert "used more than 100 MB of memory" in said
+
+
+async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, space=Space(quota_mb=20, free_mb=1))
+    said = await cell.bash("n=0; while :; do n=$((n+1)); head -c 4000000 /dev/zero > f$n; done")
+    assert "more than the 20 MB that they may" in said
+    said = await cell.bash("echo more > new.txt; mkdir folder && echo made")
+    assert "Delete what is not needed" in said
+    assert (cell.folders.workspace / "new.txt").stat().st_size == 0
+    assert "Delete what is not needed" in await cell.bash("rm -r f* new.txt folder")
+    assert await cell.bash("echo again > new.txt; cat new.txt") == "again\n"
+
+
+async def test_what_must_stay_free_stays_free(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, space=Space(quota_mb=20, free_mb=10**9))
+    assert "File too large" in await cell.bash("echo x > new.txt")
+
+
+async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, space=Space(quota_mb=2, free_mb=1))
+    said = await cell.bash("mkdir d; head -c 4000000 /dev/zero > d/f; chmod 000 d")
+    assert "now take 3 MB" in said
+    assert await cell.bash("rm -r d") != "(no output)"
+
+
+async def test_a_flood_of_output_is_cut(cell: Cell) -> None:
+    answer = await cell.bash("head -c 30000000 /dev/zero | tr '\\0' x; echo end")
+    assert len(answer) <= 20_000
+    assert answer.endswith("xxxend\n")
+    assert "left out" in answer
+
+
+async def test_variables_are_the_configured_ones_alone(cell: Cell) -> None:
+    lines = (await cell.bash("env")).splitlines()
+    names = {line.partition("=")[0] for line in lines}
+    known = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert names - known == {"GREETING"}
+
+
+async def test_one_thread_sees_nothing_of_another(cell: Cell) -> None:
+    await cell.use("write_file", path="mine.txt", content="of the first thread")
+    assert "(empty)" in await cell.use("ls", path=WORKSPACE, thread=OTHER)
+    said = await cell.bash(
+        "find /mnt /tmp /dev/shm -name mine.txt 2>/dev/null; ls -A /mnt/*", thread=OTHER
+    )
+    assert "mine.txt" not in said
+
+
+async def test_host_paths_are_not_told(cell: Cell) -> None:
+    for command in ("cat /proc/self/mountinfo", "cat /proc/1/cmdline", "ps axww; mount; df"):
+        await cell.bash(command)  # `use` looks for the data folder's path
+
+
+async def none_runs(mark: str) -> None:
+    """Wait until no process of this machine has a mark in its arguments."""
+    with anyio.fail_after(LONG_S):
+        while await anyio.to_thread.run_sync(_runs, mark):  # noqa: ASYNC110 - processes tell nobody
+            await anyio.sleep(0.02)
+
+
+def _runs(mark: str) -> bool:
+    return any(
+        mark in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    )
