@@ -10,6 +10,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
 from langgraph.errors import GraphBubbleUp
 from typing_extensions import override
@@ -36,6 +37,12 @@ class _Heard(BaseCallbackHandler):
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self.message_id: str | None = None
+
+    @override
+    def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any
+    ) -> None:
+        """Do nothing. A listener that has no such method is told the whole prompt as one text, which costs."""
 
     @override
     def on_llm_new_token(

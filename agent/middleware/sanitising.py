@@ -107,11 +107,14 @@ def neutral(text: str) -> str:
 def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage | None]]:
     """Yield position and new message of those that change; None = left out."""
     for at, message in enumerate(messages):
+        content = message.content
+        if content and isinstance(content, str) and "<" not in content:
+            continue  # almost every message; a thread may have thousands
         if isinstance(message, HumanMessage | ToolMessage):
-            content = _neutral_content(message.content)
-            if content is not message.content:
-                yield at, message.model_copy(update={"content": content})
-        elif isinstance(message, AIMessage) and not message.content and _is_empty(message):
+            harmless = _neutral_content(content)
+            if harmless is not content:
+                yield at, message.model_copy(update={"content": harmless})
+        elif not content and _is_empty(message):
             yield at, None
 
 
