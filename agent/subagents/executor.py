@@ -168,10 +168,11 @@ async def open_subagents(
             yield Subagents(group, at_once=at_once, stop_s=stop_s)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as raised:
-        # The group wraps what was raised inside the caller's block: no task of its own raises.
-        if len(raised.exceptions) != 1:
-            raise
-        raise raised.exceptions[0] from raised.exceptions[0].__cause__
+        # The group wraps what was raised inside the caller's block, as others inside may have: no task here raises.
+        error: BaseException = raised
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__
 
 
 async def _drive(execution: Execution) -> None:

@@ -249,7 +249,7 @@ async def test_leaving_stops_what_still_runs() -> None:
 
 async def test_an_error_inside_comes_out_as_it_is() -> None:
     with pytest.raises(LookupError, match="mine"):
-        async with open_subagents():
+        async with open_subagents(), anyio.create_task_group():
             raise LookupError("mine")
     with anyio.move_on_after(0) as scope:
         async with open_subagents():
