@@ -23,6 +23,7 @@ from agent.models.side import SideModels
 from agent.sandbox.choice import build_sandboxes
 from agent.sandbox.protocol import Sandboxes
 from agent.skills.scan import Scanner
+from agent.sandbox.tending import tended
 from agent.skills.service import Grounds, Skills
 from agent.skills.workshop import Workshop
 from agent.subagents.executor import Subagents, open_subagents
@@ -135,6 +136,8 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
         ):
             yield Systems(
                 settings=settings,
+            tended(sandboxes),
+            open_tracing(site.tracing) as tracing,
                 home=site.home,
                 folders=folders,
                 sandboxes=sandboxes,

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from agent.config.docker import DockerConfig
 from agent.config.section import Section
 
 
@@ -33,6 +34,7 @@ class SandboxConfig(Section):
         max_processes: Processes and threads of one command at once.
         max_file_mb: Largest file that a command may write; MiB.
         disk_quota_mb: What one thread's files may take; MiB.
+        docker: The containers, where `use` is `docker`.
         min_free_disk_mb: What stays free on the disk: commands write nothing below it; MiB.
     """
 
@@ -53,3 +55,4 @@ class SandboxConfig(Section):
     max_file_mb: int = Field(default=200, ge=1)
     disk_quota_mb: int = Field(default=2048, ge=1)
     min_free_disk_mb: int = Field(default=512, ge=0)
+    docker: DockerConfig = Field(default_factory=DockerConfig)

@@ -125,6 +125,9 @@ class Sandboxes(Protocol):
         """Say that a turn is over and the sandbox may rest; its files stay."""
         ...
 
+    async def tend(self) -> None:
+        """Look after resting sandboxes until cancelled; return at once where nothing has to be looked after."""
+
     async def aclose(self) -> None:
         """End whatever still runs. Nothing may be acquired after that."""
         ...

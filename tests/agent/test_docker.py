@@ -1,0 +1,432 @@
+"""Commands in containers: a `docker` that records its calls and starts real servers, and the agent over it."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxError, SandboxUnusable, Unresolvable
+from agent.folders import Folders
+from agent.paths import Mapping
+from agent.sandbox.choice import build_sandboxes
+from agent.sandbox.docker import DockerSandboxes
+from agent.sandbox.docker_api import SessionLost, curl_config, said_in, wrapped
+from agent.sandbox.docker_spec import Spec, home_of, seen_in
+from agent.sandbox.tending import tended
+from tests.agent.house import house
+from tests.fakes.docker import Machine, machine
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+SECRET = "s3cret-value"
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Iterator[Machine]:
+    with machine(tmp_path / "docker") as made:
+        yield made
+
+
+def section(docker: Machine, **further: Any) -> dict[str, Any]:  # noqa: ANN401 - configuration
+    sandbox = further.pop("sandbox", {})
+    keys = {"command": str(docker.program), "network": "bridge", **further}
+    return {"use": "docker", "docker": keys, **sandbox}
+
+
+@asynccontextmanager
+async def sandboxes(docker: Machine, **further: Any) -> AsyncIterator[DockerSandboxes]:  # noqa: ANN401
+    config = SandboxConfig.model_validate(section(docker, **further))
+    built = build_sandboxes(config, Folders(docker.folder.parent / "home"))
+    assert isinstance(built, DockerSandboxes)
+    try:
+        with anyio.fail_after(90):
+            yield built
+    finally:
+        await built.aclose()
+
+
+async def run(
+    of: DockerSandboxes, command: str, *, thread: str = "t1", timeout_s: float = 60
+) -> str:
+    sandbox = await of.acquire(thread)
+    return await sandbox.execute(command, timeout_s=timeout_s)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not holds():  # noqa: ASYNC110 - other processes make it true
+            await anyio.sleep(0.01)
+
+
+# --- what is started -------------------------------------------------------------------------------------------
+
+
+def spec(**docker: object) -> Spec:
+    config = SandboxConfig.model_validate({"docker": docker}).docker
+    mounts = (
+        Mapping(virtual="/mnt/skills/a", host=Path("/srv/a,b"), read_only=True),
+        Mapping(virtual="/mnt/user-data/workspace", host=Path("/data/threads/t/w")),
+    )
+    return Spec(config=config, home="h", thread_id="t", mounts=mounts, environment={"A": SECRET})
+
+
+def test_a_container_is_confined() -> None:
+    line = " ".join(spec().arguments())
+    for part in (
+        "--rm",
+        "--memory 2048m --memory-swap 2048m",
+        "--cpus 2 --pids-limit 512",
+        "--cap-drop ALL",
+        "--security-opt no-new-privileges",
+        "--network none",
+        "type=bind,source=/data/threads/t/w,target=/mnt/user-data/workspace",
+        '"source=/srv/a,b",target=/mnt/skills/a,readonly',
+        "--label parley.home=h --label parley.thread=t",
+    ):
+        assert part in line
+    assert "--publish" not in line
+    assert "seccomp" not in line
+    assert "privileged " not in line.replace("no-new-privileges", "")
+    assert spec().arguments()[-1] == "ghcr.io/agent-infra/sandbox:latest"
+    assert SECRET not in line
+    assert "KEY" not in line
+
+
+@pytest.mark.parametrize(
+    ("docker", "parts"),
+    [
+        ({"network": "bridge"}, ["--network bridge", "--publish 127.0.0.1::8080"]),
+        (
+            {"network": "mine", "publish_address": "10.0.0.1", "port": 90},
+            ["--publish 10.0.0.1::90"],
+        ),
+        ({"network": "internal"}, ["--network parley-sandbox-internal"]),
+        ({"seccomp": "unconfined"}, ["--security-opt seccomp=unconfined"]),
+        ({"cap_add": ["KILL"]}, ["--cap-drop ALL --cap-add KILL --security-opt"]),
+        ({"memory_mb": 100, "cpus": 0.5, "pids_limit": 20}, ["100m", "--cpus 0.5 --pids-limit 20"]),
+        ({"path_map": {"/data": "/outside"}}, ["source=/outside/threads/t/w,target"]),
+    ],
+)
+def test_what_is_configured_is_what_is_started(docker: dict[str, object], parts: list[str]) -> None:
+    line = " ".join(spec(**docker).arguments())
+    assert all(part in line for part in parts), line
+
+
+def test_names_are_the_same_everywhere_and_never_shared() -> None:
+    name = spec().name
+    assert name == spec(memory_mb=100).name
+    assert len(name.removeprefix("parley-sandbox-")) == 32
+    others = [
+        Spec(config=spec().config, home=home, thread_id=thread, mounts=(), environment={})
+        for home, thread in (("h", "t2"), ("h2", "t"), ("ht", ""), ("", "ht"))
+    ]
+    assert len({name, *(other.name for other in others)}) == 5
+    assert spec().digest != spec(memory_mb=100).digest
+    assert home_of(Path("/a")) != home_of(Path("/b"))
+
+
+@pytest.mark.parametrize("value", ["a\nSANDBOX_API_KEY=", "a\rb"])
+def test_a_variable_cannot_set_another(value: str) -> None:
+    with pytest.raises(SandboxError):
+        Spec(
+            config=spec().config, home="h", thread_id="t", mounts=(), environment={"A": value}
+        ).variables("key")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", '[{"State": 1, "Config": 2}]', "null"])
+def test_what_docker_says_may_make_no_sense(text: str) -> None:
+    assert seen_in(text, 8080) is None
+
+
+@pytest.mark.parametrize(
+    ("docker", "named"),
+    [
+        ({"network": "none --privileged"}, "network"),
+        ({"image": "--privileged"}, "image"),
+        ({"container_prefix": "a/b"}, "container_prefix"),
+        ({"replicas": 0}, "replicas"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_refused(docker: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        SandboxConfig.model_validate({"docker": docker})
+
+
+def test_without_docker_the_configuration_says_so() -> None:
+    config = SandboxConfig.model_validate(
+        {"use": "docker", "docker": {"command": "no-docker-here"}}
+    )
+    with pytest.raises(SandboxUnusable, match="no-docker-here"):
+        build_sandboxes(config, Folders(Path("/nowhere")))
+
+
+def test_the_class_can_be_named_too() -> None:
+    use = "agent.sandbox.docker:DockerSandboxes"
+    docker = {"command": "sh"}
+    config = SandboxConfig.model_validate({"use": use, "docker": docker})
+    assert build_sandboxes(config, Folders(Path("/nowhere"))).can_execute
+    with pytest.raises(Unresolvable):
+        build_sandboxes(SandboxConfig.model_validate({"use": f"{use}2"}), Folders(Path("/nowhere")))
+
+
+# --- commands --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", ["none", "internal", "bridge"])
+async def test_a_command_runs_over_the_threads_files(docker: Machine, network: str) -> None:
+    if network == "internal":
+        docker.set(port=18_080)
+    further = {"port": 18_080} if network == "internal" else {}
+    async with sandboxes(
+        docker, network=network, sandbox={"environment": {"GREETING": SECRET}}, **further
+    ) as of:
+        sandbox = await of.acquire("t1")
+        await sandbox.write_file("notes.txt", "one\ntwo\n")
+        assert docker.calls == []  # files need no container
+        text = await sandbox.execute(
+            "pwd; echo $GREETING 'ü \"quoted\" $x'\nwc -l < notes.txt; echo made > made.txt; exit 3",
+            timeout_s=60,
+        )
+        made = "/mnt/user-data/workspace/made.txt"
+        assert await sandbox.read_file(made) == "made\n"
+        await sandbox.write_file(made, "changed")
+        assert await sandbox.execute("cat made.txt; read x; echo $?", timeout_s=60) == "changed1\n"
+    assert text == (f'/mnt/user-data/workspace\n{SECRET} ü "quoted" $x\n2\n\nExit Code: 3').replace(
+        "3\n\nExit", "3\nExit"
+    ).replace("2\n\nExit", "2\n\nExit")
+    assert len(docker.runs) == 1
+    assert docker.containers == []
+    shown = json.dumps(docker.calls)
+    key = docker.given[docker.calls.index(docker.runs[0])].partition("SANDBOX_API_KEY=")[2].strip()
+    assert len(key) > 40
+    assert key not in shown
+    assert SECRET not in shown
+    assert ("network create" in " ".join(map(" ".join, docker.calls))) is (network == "internal")
+
+
+async def test_commands_of_a_thread_run_one_after_the_other_and_threads_side_by_side(
+    docker: Machine,
+) -> None:
+    async with sandboxes(docker) as of, anyio.create_task_group() as tasks:
+        texts: list[str] = []
+
+        async def one(thread: str, number: int) -> None:
+            texts.append(await run(of, f"sleep 0.05; echo {number}", thread=thread))
+
+        for number in range(4):
+            tasks.start_soon(one, f"t{number % 2}", number)
+        await until(lambda: len(texts) == 4)
+        assert sorted(texts) == ["0\n", "1\n", "2\n", "3\n"]
+        assert len(docker.runs) == 2
+        assert len(docker.containers) == 2
+
+
+async def test_a_lost_session_is_opened_anew_once(docker: Machine) -> None:
+    async with sandboxes(docker) as of:
+        await run(of, "echo 1")
+        docker.set(forgetful=True)
+        assert await run(of, "echo 2") == "2\n"
+        assert len(docker.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (404, {"message": "no such session"}),
+        (200, {"success": False, "message": "Session abc not found"}),
+        (200, {"success": True, "data": {"output": "ErrorObservation(...)"}}),
+    ],
+)
+def test_ways_in_which_a_session_is_lost(status: int, answer: dict[str, object]) -> None:
+    with pytest.raises(SessionLost):
+        said_in(status, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"success": True, "data": {"status": "no_change_timeout", "output": "x"}}, TimeoutError),
+        ({"success": True, "data": {"status": "completed", "output": "x"}}, TimeoutError),
+        ({"success": False, "message": "no"}, SandboxError),
+        ({"success": True, "data": [1]}, SandboxError),
+        ({}, SandboxError),
+    ],
+)
+def test_answers_that_are_no_result(answer: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        said_in(200, answer)
+
+
+def test_whatever_a_command_holds_it_stays_one_line() -> None:
+    command = "cat <<'EOF'\n$(rm) `x` \"'\\\nEOF\n"
+    assert "\n" not in wrapped(command)
+    body = json.dumps({"command": wrapped(command), "x": 'a"b\\c\n'})
+    request = httpx.Request("POST", "http://a/b", headers={"x-aio-api-key": "k"})
+    (line,) = [part for part in curl_config(request, body).splitlines() if part.startswith("data")]
+    assert json.loads(json.loads(line.partition(" = ")[2])) == json.loads(body)
+
+
+async def test_a_command_that_takes_too_long_is_ended_with_its_container(docker: Machine) -> None:
+    async with sandboxes(docker) as of:
+        await run(of, "echo warm")
+        text = await run(of, "echo $$ > pid; sleep 600", timeout_s=1)
+        assert "took longer than 1 s" in text
+        assert "Exit Code: 124" in text
+        assert docker.containers == []
+        assert await run(of, "test -s pid && echo files stay") == "files stay\n"
+
+
+async def test_a_cancelled_command_is_ended_with_its_container(docker: Machine) -> None:
+    async with sandboxes(docker) as of:
+        await run(of, "echo warm")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, of, "touch started; sleep 600")
+            workspace = docker.folder.parent / "home/threads/t1/user-data/workspace"
+            await until((workspace / "started").exists)
+            tasks.cancel_scope.cancel()
+        assert docker.containers == []
+
+
+async def test_a_container_that_died_is_told_and_replaced(docker: Machine) -> None:
+    async with sandboxes(docker) as of:
+        await run(of, "echo 1")
+        docker.call("rm", "--force", docker.containers[0])
+        with pytest.raises(SandboxError, match="files are kept, try again"):
+            await run(of, "echo 2")
+        assert await run(of, "echo 3") == "3\n"
+
+
+# --- starting --------------------------------------------------------------------------------------------------
+
+
+async def test_a_container_is_used_only_when_its_shell_answers(docker: Machine) -> None:
+    docker.set(late=1, shell_late=3)
+    async with sandboxes(docker) as of:
+        assert await run(of, "echo 1") == "1\n"
+
+
+async def test_one_that_never_gets_ready_is_removed(docker: Machine) -> None:
+    docker.set(late=1_000_000)
+    async with sandboxes(docker, start_timeout_seconds=1) as of:
+        with pytest.raises(SandboxError, match="did not become ready in time"):
+            await run(of, "echo 1")
+        assert docker.containers == []
+
+
+async def test_what_docker_complains_of_is_for_the_log(
+    docker: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    docker.set(fails="run")
+    async with sandboxes(docker) as of:
+        with pytest.raises(SandboxError) as caught:
+            await run(of, "echo 1")
+        assert "secret-path" not in caught.value.user_message
+        assert "secret-path" in caplog.text
+        docker.set()
+        assert await run(of, "echo 1") == "1\n"
+
+
+async def test_another_process_finds_the_container_by_its_name(docker: Machine) -> None:
+    async with sandboxes(docker) as of:
+        await run(of, "echo 1")
+        async with sandboxes(docker) as again:
+            assert await run(again, "echo 2") == "2\n"
+            assert len(docker.runs) == 1
+        docker.set()
+    async with sandboxes(docker) as of:
+        await run(of, "echo 1")
+        async with sandboxes(docker, memory_mb=100) as other:  # another container is wanted now
+            assert await run(other, "echo 2") == "2\n"
+            assert len(docker.runs) == 3
+
+
+# --- resting ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_one_that_rests_longest_makes_room(
+    docker: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sandboxes(docker, replicas=2) as of:
+        for thread in ("t1", "t2"):
+            await run(of, "echo 1", thread=thread)
+        first, second = (call[call.index("--name") + 1] for call in docker.runs)
+        await of.release(of.sandbox_id("t1"))
+        await run(of, "echo 1", thread="t3")
+        assert first not in docker.containers
+        assert second in docker.containers
+        assert "in use" not in caplog.text
+        with caplog.at_level(logging.WARNING):
+            await run(of, "echo 1", thread="t4")  # all are busy: one more, with a warning
+        assert len(docker.containers) == 3
+        assert "in use" in caplog.text
+
+
+async def test_containers_that_rest_are_removed_and_made_again(docker: Machine) -> None:
+    async with sandboxes(docker, idle_timeout_seconds=0.2) as of, tended(of):
+        assert await run(of, "echo 1") == "1\n"
+        await until(lambda: docker.containers == [])
+        assert await run(of, "echo 2") == "2\n"
+
+
+async def test_what_a_former_process_left_is_taken_over_and_rests(docker: Machine) -> None:
+    left = DockerSandboxes(
+        SandboxConfig.model_validate(section(docker)), Folders(docker.folder.parent / "home")
+    )
+    await run(left, "echo 1")  # and then it crashes
+    async with sandboxes(docker, idle_timeout_seconds=600) as of, tended(of):
+        await until(lambda: docker.calls[-1][0] == "ps")
+        assert len(docker.containers) == 1
+        assert await run(of, "echo 2") == "2\n"
+        assert len(docker.runs) == 1
+    assert docker.containers == []
+
+
+async def test_those_of_another_installation_are_left_alone(docker: Machine) -> None:
+    config = SandboxConfig.model_validate(section(docker))
+    other = DockerSandboxes(config, Folders(docker.folder.parent / "elsewhere"))
+    await run(other, "echo 1")
+    async with sandboxes(docker, idle_timeout_seconds=0.05) as of, tended(of):
+        await until(lambda: docker.calls[-1][0] == "ps")
+        assert await run(of, "echo 2") == "2\n"
+        assert len(docker.containers) == 2
+    assert len(docker.containers) == 1
+
+
+# --- in the agent ----------------------------------------------------------------------------------------------
+
+
+async def test_the_agent_has_bash_in_a_container(docker: Machine, tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(
+        Turn(
+            calls=(
+                Call(name="bash", args={"command": "echo 42 > /mnt/user-data/outputs/a"}, id="1"),
+            )
+        ),
+        Turn(
+            calls=(
+                Call(
+                    name="present_files", args={"filepaths": ["/mnt/user-data/outputs/a"]}, id="2"
+                ),
+            )
+        ),
+        "Done.",
+    )
+    home = tmp_path / "parley"
+    home.mkdir()
+    with anyio.fail_after(90):
+        async with house(home, model, {"sandbox": section(docker)}) as opened:
+            messages = await opened.say("Do it.")
+            state = await opened.state()
+            assert len(docker.containers) == 1
+    assert [m.content for m in messages if m.type == "tool"] == [
+        "(no output)",
+        "Successfully presented files",
+    ]
+    assert state["sandbox"]["sandbox_id"].startswith("docker:")
+    assert docker.containers == []

@@ -1,0 +1,72 @@
+"""A machine with Docker for tests: a `docker` program, what it was called with, and knobs to turn."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, run
+from typing import Any
+
+CLI = Path(__file__).with_name("docker_cli.py")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the fake keeps its state."""
+
+    folder: Path
+
+    @property
+    def program(self) -> Path:
+        """The program to call."""
+        return self.folder / "docker"
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """The arguments of all calls, in order."""
+        return [line["arguments"] for line in self._lines()]
+
+    @property
+    def given(self) -> list[str]:
+        """What the calls were given on standard input."""
+        return [line["given"] for line in self._lines()]
+
+    @property
+    def runs(self) -> list[list[str]]:
+        """The arguments of all calls of `docker run`."""
+        return [call for call in self.calls if call[0] == "run"]
+
+    @property
+    def containers(self) -> list[str]:
+        """The names of what is there now."""
+        return sorted(p.stem for p in self.folder.glob("*.json") if p.stem != "knobs")
+
+    def set(self, **knobs: Any) -> None:  # noqa: ANN401 - whatever JSON holds
+        """Turn knobs: fails, late, shell_late, forgetful, port."""
+        part = self.folder / "knobs.part"
+        part.write_text(json.dumps(knobs))
+        part.rename(self.folder / "knobs.json")
+
+    def call(self, *arguments: str) -> None:
+        """Call the program as somebody else on the machine would."""
+        run([str(self.program), *arguments], check=False, stdin=DEVNULL, stdout=DEVNULL)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        path = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextmanager
+def machine(folder: Path) -> Iterator[Machine]:
+    """Put the program into a folder; leaving removes every container."""
+    folder.mkdir()
+    made = Machine(folder)
+    made.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CLI}" "{folder}" "$@"\n')
+    made.program.chmod(0o755)
+    try:
+        yield made
+    finally:
+        for name in made.containers:
+            made.call("rm", "--force", name)
