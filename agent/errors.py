@@ -22,11 +22,13 @@ AgentError
 ├── McpError           something with an MCP server
 │   ├── McpServerUnusable   its entry cannot be used, or it cannot be reached
 │   ├── McpCallFailed       a call of one of its tools came to nothing
+│   ├── McpServerNotFound   there is none of this name
 │   └── McpSettingsRefused  a change of the entries that is not taken
 ├── MemoryFault        something about what is remembered cannot be done
 │   ├── MemoryRefused     a scope, a fact or a document that breaks a rule
 │   ├── FactNotFound      there is no fact with this id
 │   └── MemoryUnavailable  the disk refused
+├── TracingMisconfigured  traces were asked for, and cannot be kept
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
 ├── WebError           a page or a web service that cannot be used now
@@ -112,6 +114,10 @@ class McpCallFailed(McpError):
     """The call of the MCP server's tool failed."""
 
 
+class McpServerNotFound(McpError):
+    """There is no MCP server of this name."""
+
+
 class McpSettingsRefused(McpError):
     """This change of the MCP servers is not allowed."""
 
@@ -132,6 +138,10 @@ class MemoryUnavailable(MemoryFault):
     """What is remembered cannot be read or written at the moment; see the log."""
 
     retryable = True
+
+
+class TracingMisconfigured(AgentError):
+    """Traces were asked for, and cannot be kept."""
 
 
 class ThreadIdMissing(AgentError):

@@ -15,6 +15,7 @@ from gateway.routes import (
     artifacts,
     channels,
     health,
+    mcp,
     memory,
     models,
     skills,
@@ -70,7 +71,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
-    for module in (agents, artifacts, terminal, channels, memory, models, skills, uploads):
+    for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):

@@ -69,11 +69,8 @@ class ServerConfig(BaseModel):
         if not isinstance(data, Mapping):
             return data
         found = {key: value for key, value in data.items() if value is not None}
-        kind = found.pop("transport", None)
-        kind = found.get("type", kind)
-        if kind is None:
-            kind = "http" if found.get("url") and not found.get("command") else "stdio"
-        found["type"] = _TRANSPORTS.get(str(kind).lower(), kind)
+        found["type"] = transport_of(found)
+        found.pop("transport", None)
         return found
 
     @field_validator("args", mode="before")
@@ -97,6 +94,27 @@ class ServerConfig(BaseModel):
         if self.type != "stdio" and not str(self.url).startswith(("http://", "https://")):
             raise ValueError("`url` must start with http:// or https://")
         return self
+
+
+def transport_of(entry: Mapping[str, Any]) -> str:
+    """Return an entry's transport under today's name; one that is not known stays as it is.
+
+    >>> transport_of({"transport": "streamable_http"}), transport_of({"url": "http://h"}), transport_of({})
+    ('http', 'http', 'stdio')
+    """
+    kind = entry.get("type") or entry.get("transport")
+    if kind is None:
+        kind = "http" if entry.get("url") and not entry.get("command") else "stdio"
+    return _TRANSPORTS.get(str(kind).lower(), str(kind))
+
+
+def is_off(entry: Mapping[str, Any]) -> bool:
+    """Say whether an entry of the file is switched off.
+
+    >>> is_off({"enabled": False}), is_off({})
+    (True, False)
+    """
+    return str(entry.get("enabled", True)).strip().lower() in ("false", "no", "off", "0")
 
 
 def server_of(entry: Mapping[str, Any], environment: Mapping[str, str]) -> ServerConfig:

@@ -18,9 +18,10 @@ from langchain_core.tools import BaseTool
 from agent.config.mcp import McpConfig
 from agent.errors import AgentError, McpServerUnusable
 from agent.extensions import Extensions, ExtensionsFile
-from agent.mcp.entries import ServerConfig, server_of
+from agent.mcp.entries import ServerConfig, is_off, server_of
 from agent.mcp.names import distinct
 from agent.mcp.pool import Sessions
+from agent.mcp.settings import McpSettings
 from agent.reflect import resolve
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class McpTools:
         tasks: Owns everything that runs between the runs.
 
     Attributes:
+        settings: The servers' entries, for the API.
         sessions: The open connections.
     """
 
@@ -87,6 +89,7 @@ class McpTools:
         self._extensions = extensions
         self._environment = environment
         self._limits = limits
+        self.settings = McpSettings(extensions, environment, limits)
         self.sessions = Sessions(tasks, lambda: limits().max_sessions)
         self._servers: dict[str, Server] = {}
         self._faults: dict[str, str] = {}
@@ -234,19 +237,6 @@ class McpTools:
         held = self._edition.tools
         if len(tools) != len(held) or any(a is not b for a, b in zip(tools, held, strict=True)):
             self._edition = McpEdition(number=self._edition.number + 1, tools=tools)
-
-
-def is_off(entry: Mapping[str, Any]) -> bool:
-    """Say whether an entry of the file is switched off.
-
-    >>> is_off({"enabled": False}), is_off({})
-    (True, False)
-    """
-    return entry.get("enabled") is False or str(entry.get("enabled")).lower() in (
-        "false",
-        "0",
-        "no",
-    )
 
 
 def _interceptor(use: str) -> Any:  # noqa: ANN401 - what stands around a call; its type is the adapter's

@@ -1,0 +1,222 @@
+"""The entries of MCP servers as the API shows and changes them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from typing_extensions import override
+
+from agent.config.mcp import McpConfig
+from agent.errors import McpServerNotFound, McpSettingsRefused
+from agent.extensions import SERVERS, Document, ExtensionsFile, section
+from agent.mcp.entries import OAuthConfig, ServerConfig, is_off, problems_of, resolved, transport_of
+from agent.mcp.launches import check_launch
+from agent.mcp.masks import (
+    MASK,
+    masked_args,
+    masked_url,
+    masked_values,
+    unmasked_args,
+    unmasked_url,
+    unmasked_values,
+)
+
+MAX_SERVERS: Final = 100
+SECRETS: Final = ("client_secret", "refresh_token")
+"""Of `oauth`: never shown; null keeps what is stored, an empty text clears it."""
+
+FIELDS: Final = (
+    "enabled", "type", "command", "args", "env", "url", "headers", "oauth", "description",
+)  # fmt: skip
+_KNOWN: Final = frozenset({*FIELDS, "transport"})
+_LAUNCH: Final = ("type", "command", "args", "env")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+View = dict[str, Any]
+"""A server as the API shows it: every one of `FIELDS`, secrets masked."""
+
+
+class _Filled(dict[str, str]):
+    """An environment in which every variable is set, so that an entry can be checked before they are."""
+
+    @override
+    def get(self, key: str, default: Any = None, /) -> Any:
+        return super().get(key) or "https://unset.invalid"
+
+
+class McpSettings:
+    """Shows and changes the servers of the extensions file.
+
+    Args:
+        extensions: The file.
+        environment: Where `$NAME` in it is looked up.
+        limits: The `mcp` section that holds now.
+    """
+
+    def __init__(
+        self,
+        extensions: ExtensionsFile,
+        environment: Mapping[str, str],
+        limits: Callable[[], McpConfig],
+    ) -> None:
+        self._extensions = extensions
+        self._environment = _Filled(environment)
+        self._limits = limits
+
+    async def view(self) -> dict[str, View]:
+        """Return all servers, secrets masked."""
+        found = await self._extensions.now()
+        return {name: view_of(entry) for name, entry in found.mcp_servers.items()}
+
+    async def replace(self, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, View]:
+        """Put other servers in the place of all; masks stand for what is stored.
+
+        Args:
+            servers: By name, in the shape that `view` gives; a key that is left out has its default.
+
+        Raises:
+            McpSettingsRefused: One of them may not be written like this; nothing is changed.
+            ExtensionsBroken, ExtensionsNotWritten: As `ExtensionsFile.update`.
+        """
+        if len(servers) > MAX_SERVERS:
+            raise McpSettingsRefused(f"there may be {MAX_SERVERS} MCP servers at most")
+
+        def change(document: Document) -> None:
+            stored = section(document, SERVERS)
+            merged = {name: self._merged(name, new, stored) for name, new in servers.items()}
+            stored.clear()
+            stored.update(merged)
+
+        await self._extensions.update(change)
+        return await self.view()
+
+    async def switch(self, name: str, *, enabled: bool) -> View:
+        """Switch one server on or off; the others may be as broken as they like.
+
+        Raises:
+            McpServerNotFound: There is none of this name.
+            ExtensionsBroken, ExtensionsNotWritten: As `ExtensionsFile.update`.
+        """
+
+        def change(document: Document) -> None:
+            stored = section(document, SERVERS)
+            if not isinstance(stored.get(name), dict):
+                raise McpServerNotFound
+            stored[name]["enabled"] = enabled
+
+        found = await self._extensions.update(change)
+        return view_of(found.mcp_servers[name])
+
+    def _merged(self, name: str, given: Mapping[str, Any], stored: Document) -> Document:
+        """Return the entry to be written.
+
+        Raises:
+            McpSettingsRefused: It may not be written.
+        """
+        if _NAME.fullmatch(name) is None:
+            raise McpSettingsRefused("a server's name has 1 to 64 characters")
+        old = stored.get(name) if isinstance(stored.get(name), dict) else {}
+        new = _restored(name, given, old or {})
+        # What stays as it is needs no check: a bad neighbour must not stand in the way.
+        if new != _written(old or {}):
+            self._check(name, new, _written(old or {}))
+        return {**{key: value for key, value in (old or {}).items() if key not in _KNOWN}, **new}
+
+    def _check(self, name: str, new: Document, old: Document) -> None:
+        try:
+            server = ServerConfig.model_validate(resolved(new, self._environment))
+        except ValidationError as error:
+            raise McpSettingsRefused(f"{name}: {problems_of(error)}") from None
+        if server.type == "stdio" and any(new.get(key) != old.get(key) for key in _LAUNCH):
+            check_launch(
+                name,
+                str(new.get("command", "")),
+                new.get("args", []),
+                new.get("env", {}),
+                self._limits().allowed_commands,
+            )
+        for header, value in server.headers.items():
+            if not (_HEADER_NAME.fullmatch(header) and _HEADER_VALUE.fullmatch(value)):
+                raise McpSettingsRefused(f"{name}.headers: {header[:40]!r} is not a header")
+
+
+def view_of(entry: Mapping[str, Any]) -> View:
+    """Return an entry as the API shows it, also one that makes no sense.
+
+    >>> view_of({"command": "npx", "env": {"TOKEN": "t"}})["env"]
+    {'TOKEN': '***'}
+    """
+    oauth = entry.get("oauth")
+    return {
+        "enabled": not is_off(entry),
+        "type": transport_of(entry),
+        "command": _text(entry.get("command")),
+        "args": masked_args(entry.get("args")),
+        "env": masked_values(entry.get("env")),
+        "url": masked_url(_text(entry.get("url")) or "") or None,
+        "headers": masked_values(entry.get("headers")),
+        "oauth": _oauth_view(oauth) if isinstance(oauth, Mapping) else None,
+        "description": _text(entry.get("description")) or "",
+    }
+
+
+def _oauth_view(oauth: Mapping[str, Any]) -> View:
+    shown = {
+        name: oauth.get(name, field.get_default(call_default_factory=True))
+        for name, field in OAuthConfig.model_fields.items()
+        if not field.is_required() or name in oauth
+    }
+    shown["extra_token_params"] = masked_values(oauth.get("extra_token_params"))
+    return {**shown, **dict.fromkeys(SECRETS)}
+
+
+def _restored(name: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> Document:
+    """Return what was given, with the stored secrets where masks stand; empty keys are left out."""
+    new: Document = {key: given[key] for key in FIELDS if given.get(key) is not None}
+    new["enabled"] = bool(given.get("enabled", True))
+    new["type"] = transport_of(given)
+    for key in ("env", "headers"):
+        new[key] = unmasked_values(f"{name}.{key}", given.get(key) or {}, _mapping(old.get(key)))
+    new["args"] = unmasked_args(f"{name}.args", given.get("args") or [], old.get("args"))
+    if given.get("url"):
+        new["url"] = unmasked_url(f"{name}.url", given["url"], old.get("url"))
+    if given.get("oauth") is not None:
+        new["oauth"] = _restored_oauth(f"{name}.oauth", given["oauth"], _mapping(old.get("oauth")))
+    return _written(new)
+
+
+def _restored_oauth(where: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> Document:
+    new = {key: value for key, value in given.items() if value is not None}
+    for secret in SECRETS:
+        value = given.get(secret)
+        if value == MASK and not old.get(secret):
+            raise McpSettingsRefused(f"{where}.{secret}: {MASK} stands for a stored value")
+        if value is None or value == MASK:
+            new.pop(secret, None)
+            new.update({secret: old[secret]} if old.get(secret) else {})
+        elif not value:
+            del new[secret]
+    extra = unmasked_values(
+        f"{where}.extra_token_params",
+        given.get("extra_token_params") or {},
+        _mapping(old.get("extra_token_params")),
+    )
+    new.pop("extra_token_params", None)
+    return {**new, "extra_token_params": extra} if extra else new
+
+
+def _written(entry: Mapping[str, Any]) -> Document:
+    """Return the keys of an entry that say something, under today's names."""
+    known = {key: entry[key] for key in FIELDS if entry.get(key) not in (None, "", [], {})}
+    return {**known, "enabled": not is_off(entry), "type": transport_of(entry)} if entry else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,110 @@
+"""/api/mcp: the MCP servers of the extensions file, secrets masked, and how they stand."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from gateway.deps import Parts
+
+router = APIRouter()
+
+
+class OAuthSettings(BaseModel):
+    """Where a server's tokens come from. Null keeps a stored secret, an empty text clears it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    client_secret: str | None = None
+    refresh_token: str | None = None
+    extra_token_params: dict[str, str] = Field(default_factory=dict)
+
+
+class McpServerSettings(BaseModel):
+    """An MCP server, in requests; `***` stands for the value that is stored."""
+
+    enabled: bool = True
+    type: str | None = None
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    oauth: OAuthSettings | None = None
+    description: str = ""
+
+
+class McpServerView(BaseModel):
+    """An MCP server, in answers: values of variables and headers are `***`, secrets of OAuth null."""
+
+    enabled: bool
+    type: str
+    command: str | None
+    args: list[str]
+    env: dict[str, str]
+    url: str | None
+    headers: dict[str, str]
+    oauth: dict[str, JsonValue] | None
+    description: str
+
+
+class McpConfigRequest(BaseModel):
+    """All MCP servers by name, as they shall be."""
+
+    mcp_servers: dict[str, McpServerSettings]
+
+
+class McpConfigView(BaseModel):
+    """All MCP servers by name."""
+
+    mcp_servers: dict[str, McpServerView]
+
+
+class McpSwitch(BaseModel):
+    """Whether a server shall be used."""
+
+    enabled: bool
+
+
+class McpServerStatus(BaseModel):
+    """How a server stands: `disabled`, `connecting`, `connected` or `failed`."""
+
+    state: str
+    tools: list[str]
+    error: str | None
+    attempts: int
+
+
+class McpStatusView(BaseModel):
+    """All MCP servers by name."""
+
+    servers: dict[str, McpServerStatus]
+
+
+@router.get("/mcp/config")
+async def config(parts: Parts) -> McpConfigView:
+    """List the MCP servers."""
+    found = await parts.systems.mcp.settings.view()
+    return McpConfigView.model_validate({"mcp_servers": found})
+
+
+@router.put("/mcp/config")
+async def replace(body: McpConfigRequest, parts: Parts) -> McpConfigView:
+    """Put these servers in the place of all. Runs that start from now on have their tools."""
+    given = {name: server.model_dump() for name, server in body.mcp_servers.items()}
+    found = await parts.systems.mcp.settings.replace(given)
+    return McpConfigView.model_validate({"mcp_servers": found})
+
+
+@router.patch("/mcp/config/{name:path}")
+async def switch(name: str, body: McpSwitch, parts: Parts) -> McpServerView:
+    """Switch one server on or off."""
+    found = await parts.systems.mcp.settings.switch(name, enabled=body.enabled)
+    return McpServerView.model_validate(found)
+
+
+@router.get("/mcp/status")
+async def status(parts: Parts) -> McpStatusView:
+    """Tell how every server stands, and what it offers."""
+    found = {one.name: asdict(one) for one in await parts.systems.mcp.statuses()}
+    return McpStatusView.model_validate({"servers": found})
