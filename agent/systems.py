@@ -137,7 +137,6 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
             yield Systems(
                 settings=settings,
             tended(sandboxes),
-            open_tracing(site.tracing) as tracing,
                 home=site.home,
                 folders=folders,
                 sandboxes=sandboxes,
