@@ -125,7 +125,19 @@ class CustomAgents:
             AgentNotFound: There is none of this name.
             AgentInvalid: Its files are broken.
         """
-        return await _in_thread(lambda: self._one(name))
+        return await _in_thread(lambda: self.find(name))
+
+    def find(self, name: str) -> CustomAgent:
+        """Do the same. Blocking: call it in a worker thread."""
+        try:
+            stored = agent_name(name)
+        except AgentInvalid as error:
+            raise AgentNotFound(_no_agent(name)) from error
+        folder = self._root / stored
+        if folder.is_symlink() or not folder.is_dir():
+            raise AgentNotFound(_no_agent(stored))
+        fields = _settings(folder / _SETTINGS, stored)
+        return _checked({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
 
     async def has(self, name: str) -> bool:
         """Return whether the name is taken. Raises AgentInvalid when it cannot be one."""
@@ -154,7 +166,11 @@ class CustomAgents:
 
     async def profile(self) -> str:
         """Return what the agent is told about the people it works for; "" without such a text."""
-        return await _in_thread(lambda: _text(self._profile))
+        return await _in_thread(self.read_profile)
+
+    def read_profile(self) -> str:
+        """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid when it cannot be read."""
+        return _text(self._profile)
 
     async def write_profile(self, text: str) -> None:
         """Replace that text. Raises AgentInvalid when it is too long, AgentNotWritten."""
@@ -172,22 +188,11 @@ class CustomAgents:
             if _NAME.fullmatch(name) is None:
                 continue
             try:
-                yield self._one(name)
+                yield self.find(name)
             except AgentNotFound:
                 continue
             except AgentInvalid as error:
                 logger.warning("the agent %s is left out: %s", name, error)
-
-    def _one(self, name: str) -> CustomAgent:
-        try:
-            stored = agent_name(name)
-        except AgentInvalid as error:
-            raise AgentNotFound(_no_agent(name)) from error
-        folder = self._root / stored
-        if folder.is_symlink() or not folder.is_dir():
-            raise AgentNotFound(_no_agent(stored))
-        fields = _settings(folder / _SETTINGS, stored)
-        return _checked({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
 
     def _create(self, agent: CustomAgent) -> CustomAgent:
         name = agent_name(agent.name)
@@ -208,7 +213,7 @@ class CustomAgents:
 
     def _change(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
         with self._lock:
-            old = self._one(name)
+            old = self.find(name)
             new = _checked({**change(old).model_dump(), "name": old.name}, old.name)
             with _written():
                 _store(self._root / old.name, new)

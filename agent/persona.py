@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import anyio.to_thread
 from langchain_core.tools import BaseTool
 
 from agent.agents import CustomAgent, CustomAgents, profile_section, soul_section
@@ -69,26 +70,30 @@ async def persona_of(systems: Systems, options: RunOptions) -> Persona:
         AgentNotFound: The run asks for a custom agent that is not there; a bootstrap run may: it sets it up.
         AgentInvalid: Its files are broken.
     """
-    return await _found(systems.skills, systems.agents, options)
+    return await anyio.to_thread.run_sync(_found, systems.skills, systems.agents, options)
 
 
-async def _found(skills: Skills, agents: CustomAgents, options: RunOptions) -> Persona:
-    agent = await _agent(agents, options)
-    shelf = await skills.now()
+def _found(skills: Skills, agents: CustomAgents, options: RunOptions) -> Persona:
+    """Find it; all in one go, because every run waits for it."""
+    agent = _agent(agents, options)
+    shelf = skills.look()
+    wanted = agent.skills if agent is not None else None
+    return Persona(agent=agent, skills=chosen(shelf.enabled, wanted), profile=_profile(agents))
+
+
+def _profile(agents: CustomAgents) -> str:
     try:
-        profile = await agents.profile()
+        return agents.read_profile()
     except AgentInvalid as error:
         logger.warning("USER.md is left out: %s", error)
-        profile = ""
-    wanted = agent.skills if agent is not None else None
-    return Persona(agent=agent, skills=chosen(shelf.enabled, wanted), profile=profile)
+        return ""
 
 
-async def _agent(agents: CustomAgents, options: RunOptions) -> CustomAgent | None:
+def _agent(agents: CustomAgents, options: RunOptions) -> CustomAgent | None:
     if options.agent_name is None:
         return None
     try:
-        return await agents.named(options.agent_name)
+        return agents.find(options.agent_name)
     except AgentNotFound:
         if options.is_bootstrap:
             return None

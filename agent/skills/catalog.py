@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,11 @@ MAX_DEPTH: Final = 6
 MAX_FOLDERS: Final = 5_000
 """How many folders of one root are looked at."""
 
+SETTLED_S: Final = 0.1
+"""How old a change must be before its time stamp is believed; file systems count in steps of up to 10 ms."""
+
 Stamp = tuple[int, int, int, int]
+"""Times of the last changes, nanoseconds; size; number of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,7 @@ class Shelf:
 
 
 class Catalog:
-    """Looks at the folders; a SKILL.md is read again only when it has changed.
+    """Looks at the folders; while nothing in them changes, a look costs one `stat` for each folder and file.
 
     Args:
         public: The folder of the skills that come with the program.
@@ -89,21 +94,43 @@ class Catalog:
     def __init__(self, *, public: Path, custom: Path, container_path: str) -> None:
         self._roots: tuple[tuple[Category, Path], ...] = (("custom", custom), ("public", public))
         self._container_path = container_path.rstrip("/")
-        self._read: dict[Path, tuple[Stamp, Manifest | str]] = {}
+        self._read: dict[Path, tuple[Stamp | None, Manifest | str]] = {}
         self._told: set[tuple[Path, str | None]] = set()
+        self._watched: dict[str, Stamp | None] = {}
+        self._is_settled = False
+        self._switches: dict[str, bool] = {}
+        self._shelf = Shelf()
 
     def look(self, switches: Mapping[str, bool]) -> Shelf:
-        """Return the skills that are there now. Blocking.
+        """Return the skills that are there now; the same object as before while they are the same. Blocking.
 
         Args:
             switches: Whether a skill is enabled, by name; one that is not named is.
         """
-        read: dict[Path, tuple[Stamp, Manifest | str]] = {}
+        if self._is_settled and switches == self._switches and self._is_as_before():
+            return self._shelf
+        began_s = time.time()
+        self._watched = {}
+        shelf = self._searched(switches)
+        if shelf != self._shelf:
+            self._shelf = shelf
+        self._switches = dict(switches)
+        # Two changes within one tick of the disk's clock look the same: what is that young is looked at again.
+        stamps = [stamp for stamp in self._watched.values() if stamp is not None]
+        newest_ns = max((max(stamp[:2]) for stamp in stamps), default=0)
+        self._is_settled = began_s - newest_ns / 1e9 > SETTLED_S
+        return self._shelf
+
+    def _is_as_before(self) -> bool:
+        return all(_stamp(path) == stamp for path, stamp in self._watched.items())
+
+    def _searched(self, switches: Mapping[str, bool]) -> Shelf:
+        known, self._read = self._read, {}
         sound: dict[str, Skill] = {}
         broken: list[Skill] = []
         for category, root in self._roots:
-            for parts, folder in _folders(root):
-                skill = self._skill(category, parts, folder, read)
+            for parts, folder in _folders(root, self._watched):
+                skill = self._skill(category, parts, folder, known)
                 rival = sound.get(skill.name)
                 if skill.error is not None:
                     broken.append(skill)
@@ -113,7 +140,6 @@ class Catalog:
                     error = f"the name is taken by {rival.place}"
                     broken.append(replace(skill, enabled=False, error=error))
         self._tell(broken)
-        self._read = read
         listed = (*sound.values(), *broken)
         return Shelf(skills=tuple(sorted(listed, key=lambda skill: (skill.name, skill.place))))
 
@@ -122,10 +148,10 @@ class Catalog:
         category: Category,
         parts: tuple[str, ...],
         folder: Path,
-        read: dict[Path, tuple[Stamp, Manifest | str]],
+        known: Mapping[Path, tuple[Stamp | None, Manifest | str]],
     ) -> Skill:
         place = "/".join((self._container_path, category, *parts))
-        said = self._manifest(folder / manifest.FILE, read)
+        said = self._manifest(folder / manifest.FILE, known)
         if isinstance(said, Manifest) and not place.isprintable():
             said = "the folder's name holds characters that cannot be shown"
         if isinstance(said, str):
@@ -148,17 +174,15 @@ class Catalog:
         )
 
     def _manifest(
-        self, file: Path, read: dict[Path, tuple[Stamp, Manifest | str]]
+        self, file: Path, known: Mapping[Path, tuple[Stamp | None, Manifest | str]]
     ) -> Manifest | str:
         """Return what the file says, or what is wrong with it."""
-        try:
-            status = file.stat()
-        except OSError:
-            return f"there must be a file {manifest.FILE}, written like this"
-        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-        known = self._read.get(file)
-        said = known[1] if known is not None and known[0] == stamp else _said(file, status)
-        read[file] = (stamp, said)
+        stamp = self._watched[str(file)] = _stamp(str(file))
+        before = known.get(file)
+        said = before[1] if before is not None and self._is_settled and before[0] == stamp else None
+        if said is None:
+            said = _said(file)
+        self._read[file] = (stamp, said)
         return said
 
     def _tell(self, broken: Sequence[Skill]) -> None:
@@ -169,14 +193,28 @@ class Catalog:
         self._told = {(skill.folder, skill.error) for skill in broken}
 
 
-def _said(file: Path, status: os.stat_result) -> Manifest | str:
+def _stamp(path: str) -> Stamp | None:
+    """Return what changes with the content of a file or folder; None where there is none."""
     try:
-        return manifest.parsed(_text(file, status))
+        status = os.stat(path)  # noqa: PTH116 - several times faster than Path, and asked for every run
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def _said(file: Path) -> Manifest | str:
+    try:
+        return manifest.parsed(_text(file))
     except SkillInvalid as error:
         return error.user_message
 
 
-def _text(file: Path, status: os.stat_result) -> str:
+def _text(file: Path) -> str:
+    try:
+        status = file.stat()
+    except OSError as error:
+        reason = f"there must be a file {manifest.FILE}, written like this"
+        raise SkillInvalid(reason) from error
     if not stat.S_ISREG(status.st_mode):
         raise SkillInvalid(f"{manifest.FILE} is no regular file")
     if status.st_size > manifest.MAX_BYTES:
@@ -189,25 +227,36 @@ def _text(file: Path, status: os.stat_result) -> str:
         raise SkillInvalid(f"{manifest.FILE} cannot be read: {error.strerror}") from error
 
 
-def _folders(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """Yield the skills' folders below a root, with their way there. What lies inside a skill is part of it."""
+def _folders(
+    root: Path, watched: dict[str, Stamp | None]
+) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Yield the skills' folders below a root, with their way there. What lies inside a skill is part of it.
+
+    Args:
+        root: Where to begin.
+        watched: Takes the stamps of the folders that were looked into, from before the look.
+    """
     seen: set[tuple[int, int]] = set()
-    waiting: deque[tuple[tuple[str, ...], Path]] = deque([((), root)])
+    waiting: deque[tuple[tuple[str, ...], str]] = deque([((), os.fspath(root))])
     while waiting and len(seen) < MAX_FOLDERS:
         parts, folder = waiting.popleft()
+        watched[folder] = _stamp(folder)
         try:
-            status = folder.stat()
-            names = sorted(entry.name for entry in folder.iterdir())
+            status = os.stat(folder)  # noqa: PTH116 - as above
+            with os.scandir(folder) as entries:
+                found = sorted((entry.name, entry.is_dir()) for entry in entries)
         except OSError:
             continue
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        if parts and any(name.lower() == manifest.FILE.lower() for name in names):
+        if parts and any(name.lower() == manifest.FILE.lower() for name, _ in found):
             yield parts, Path(os.path.realpath(folder))
         elif len(parts) < MAX_DEPTH:
             waiting += [
-                ((*parts, name), folder / name) for name in names if not name.startswith(".")
+                ((*parts, name), f"{folder}/{name}")
+                for name, is_folder in found
+                if is_folder and not name.startswith(".")
             ]
 
 

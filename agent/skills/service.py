@@ -1,11 +1,11 @@
 """The skills of this installation: which there are, which are enabled, and what the agent sees of them."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import anyio
 import anyio.to_thread
 
 from agent.config import SkillsConfig
@@ -54,7 +54,7 @@ class Skills:
         self._made_for: SkillsConfig | None = None
         self._catalog: Catalog | None = None
         self._shelf = Shelf()
-        self._looking = anyio.Lock()
+        self._looking = threading.Lock()
 
     @property
     def custom_folder(self) -> Path:
@@ -66,10 +66,12 @@ class Skills:
 
         While nothing changes the same object is returned.
         """
-        async with self._looking:
-            found = await anyio.to_thread.run_sync(self._look)
-            if found != self._shelf:
-                self._shelf = found
+        return await anyio.to_thread.run_sync(self.look)
+
+    def look(self) -> Shelf:
+        """Do the same. Blocking: call it in a worker thread."""
+        with self._looking:
+            self._shelf = self._catalog_now().look(self._extensions.read().skills)
             return self._shelf
 
     def shared_mappings(self) -> Sequence[Mapping]:
@@ -107,7 +109,7 @@ class Skills:
         await self._extensions.update(change)
         return await self.named(name)
 
-    def _look(self) -> Shelf:
+    def _catalog_now(self) -> Catalog:
         config = self._config()
         if self._catalog is None or config != self._made_for:
             bases = (self._grounds.base or Path.cwd(), INSTALLATION)
@@ -117,4 +119,4 @@ class Skills:
                 container_path=config.container_path,
             )
             self._made_for = config
-        return self._catalog.look(self._extensions.read().skills)
+        return self._catalog
