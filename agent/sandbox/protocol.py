@@ -127,7 +127,7 @@ class Sandboxes(Protocol):
 
     async def tend(self) -> None:
         """Look after resting sandboxes until cancelled; return at once where nothing has to be looked after."""
-        return  # noqa: PLR1711 - without a body of its own it would be abstract
+        return  # without a body of its own it would be abstract
 
     async def aclose(self) -> None:
         """End whatever still runs. Nothing may be acquired after that."""
