@@ -136,10 +136,15 @@ class _Telling:
 
 
 def is_from_a_person(message: AnyMessage) -> bool:
-    """Say whether a person wrote this; the framework's own human messages are hidden or named."""
+    """Say whether a person wrote this. The framework's own human messages are hidden, named, or in the request only.
+
+    >>> is_from_a_person(HumanMessage("hi", id="1")), is_from_a_person(HumanMessage("go on"))
+    (True, False)
+    """
+    is_stored = message.id is not None  # the history gives every message an id
     hidden = bool(message.additional_kwargs.get("hide_from_ui"))
     named = message.name in ("summary", "todo_reminder")
-    return isinstance(message, HumanMessage) and not hidden and not named
+    return isinstance(message, HumanMessage) and is_stored and not hidden and not named
 
 
 def _content(

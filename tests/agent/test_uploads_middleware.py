@@ -125,6 +125,18 @@ async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: 
     assert asked.endswith("</uploaded_files>\n\nwhat did I send?")
 
 
+async def test_being_asked_again_changes_nothing(tmp_path: Path) -> None:
+    look = Turn(calls=(Call(name="ls", args={"path": UPLOADS}, id="c1"),))
+    model = ScriptedChatModel.playing(look, Turn(text=""), "now an answer")
+    async with house(tmp_path, model) as home:
+        put(home.folders(), a__txt="hello")
+        await home.say(message("see", "a.txt"))
+        state = await home.state()
+    assert len(people(model)) == 2  # the framework asked for words
+    assert text_of(people(model)[0]) == text_of(people(model, 0)[0])
+    assert [file["filename"] for file in state["uploaded_files"]] == ["a.txt"]
+
+
 async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     async with house(tmp_path, model) as home:

@@ -224,7 +224,7 @@ def result(call_id: str) -> ToolMessage:
 
 
 def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
-    one, user = asked("view_image"), HumanMessage("look")
+    one, user = asked("view_image"), HumanMessage("look", id="1")
     two = asked("view_image", "ls")
     done = [result("view_image-0"), result("ls-1")]
     assert place_of([]) is None
@@ -234,7 +234,8 @@ def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
     assert place_of([user, two, result("view_image-0")]) is None
     assert place_of([user, two, *done]) == 4
     assert place_of([user, two, *done, AIMessage("hm"), asked("ls"), result("ls-0")]) == 4
-    assert place_of([user, two, *done, HumanMessage("next")]) is None
+    assert place_of([user, two, *done, HumanMessage("next", id="2")]) is None
+    assert place_of([user, two, *done, HumanMessage("say something")]) == 4  # not of the history
     hidden = HumanMessage("careful", additional_kwargs={"hide_from_ui": True})
     assert place_of([user, two, *done, hidden]) == 4
 
