@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.folders import ThreadFolders
 from agent.paths import USER_DATA, PathTable
 from agent.sandbox.command import Start, run
+from agent.sandbox.hostpaths import check
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where commands are looked for, unless `sandbox.environment` says otherwise."""
@@ -33,8 +34,10 @@ class HostShell:
         """Run a command, with virtual paths turned into those of this machine, and back in what it writes.
 
         Raises:
+            PathRefused: It names a path outside of what the agent sees.
             SandboxError: There is no shell.
         """
+        check(command, self.table)
         start = Start(
             argv=[_SHELL, "-c", translated(command, self.table)],
             environment={

@@ -24,11 +24,11 @@ _SYSTEM = r"(?:bin|boot|dev|etc|home|lib\w*|opt|proc|root|sbin|srv|sys|usr|var)"
 _ROOTS = re.compile(rf"(?:/+|~|\$\{{?HOME\}}?)(?:/*\*?|(?:(?<=/){_SYSTEM}(?:/+\*?)?))")
 _PROGRAMS = re.compile(r"/(?:usr/(?:local/)?)?s?bin/[^/]*|/(?:usr/)?lib\w*/.*")
 _RC = re.compile(r"(?:~|\$\{?HOME\}?|/root|/home/[^/]+)/\.(?:bash\w*|profile|zsh\w*|kshrc|login)")
-_SECRETS = re.compile(r"/etc/g?shadow-?|/etc/sudoers.*")
+_SECRETS = re.compile(r"(?:\S*[=@:])?/etc/(?:g?shadow-?|sudoers\S*)")
 _ENVIRON = re.compile(r"/proc/[^/\s]+/environ")
 _SOCKET = re.compile(r"/dev/(?:tcp|udp)/")
 _LOADER = re.compile(r"(?:LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT)\+?=")
-_BOMB = re.compile(r"([\w:.]+)\s*\(\s*\)\s*\{[^}]*?(?<![\w:.])\1\s*\|\s*\1\s*&")
+_BOMB = re.compile(r"(?<![\w:.])([\w:.]{1,64})\s*\(\s*\)\s*\{[^}]*?(?<![\w:.])\1\s*\|\s*\1\s*&")
 _LOOP = re.compile(
     r"\bwhile\s+(?:true|:|1|\[\s*1\s*\])\s*[;\n]\s*do\b.*?(?<!&)&(?![&>])", re.DOTALL
 )
@@ -147,7 +147,7 @@ def _reads_secrets(command: Command) -> str:
     if _name(command) in ("echo", "printf"):
         return ""
     for word in (*_arguments(command), *command.targets):
-        if _SECRETS.search(word.text):
+        if _SECRETS.fullmatch(word.text):
             return "the system's passwords"
     return ""
 
@@ -163,7 +163,8 @@ def _looks_outside(command: Command) -> str:
 
 def _loads_code(command: Command) -> str:
     named = command.assignments
-    if _name(command) in ("export", "declare", "typeset", "env"):
+    first = command.called[0].text if command.called else ""
+    if posixpath.basename(first) in ("export", "declare", "typeset", "env"):
         named = [*named, *(word.text for word in command.called)]
     return "libraries put before the system's" if any(_LOADER.match(one) for one in named) else ""
 

@@ -7,7 +7,7 @@ import anyio
 import psutil
 import pytest
 
-from agent.errors import CommandsOff
+from agent.errors import CommandsOff, PathRefused
 from agent.folders import Folders
 from agent.paths import OUTPUTS, WORKSPACE
 from agent.sandbox.local import LocalSandboxes
@@ -53,7 +53,9 @@ async def test_paths_are_the_same_for_commands_and_for_file_tools(tmp_path: Path
     answer = await box.execute(f"pwd; echo hi > {OUTPUTS}/a.txt; ls {OUTPUTS}", timeout_s=LONG_S)
     assert answer == f"{WORKSPACE}\na.txt\n"
     assert await box.read_file(f"{OUTPUTS}/a.txt") == "hi\n"
-    assert str(tmp_path) not in await box.execute("ls /nowhere; pwd -P; cd ..; pwd", timeout_s=9)
+    assert str(tmp_path) not in await box.execute(
+        "ls /usr/nowhere ./x; pwd -P; ls $PWD/y", timeout_s=9
+    )
 
 
 async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: Path) -> None:
@@ -63,6 +65,56 @@ async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: P
     }
     assert names <= {"PATH", "HOME", "LANG", "TERM", "GREETING", "PWD", "SHLVL", "_", "OLDPWD"}
     assert await box.execute("echo $GREETING", timeout_s=9) == "good morning\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("cat /etc/passwd", "ls /", "ls /home/x", "cat /proc/self/environ", "cp /root/a b"),
+        *(
+            "cd",
+            "cd -",
+            "cd ~",
+            "cd $HOME",
+            "cd $(pwd)",
+            "cd /",
+            "cd ..",
+            "cd a/../..",
+            "pushd /etc",
+        ),
+        *("ls; cd ..", "ls && cd ~", "ls\ncd", "ls | (cd ..; ls)", "bash -c 'cat /etc/passwd'"),
+        *("cat ../../x", "cat a/../../x", "cat --file=/etc/passwd", "cat <../x", "echo x > /srv/y"),
+        *(
+            "curl file:///etc/passwd",
+            "curl FILE://x",
+            "echo $(cat /etc/passwd)",
+            "cat '/etc/passwd'",
+        ),
+        "ls /mnt/user-data-2",
+    ],
+)
+async def test_a_command_that_names_what_is_outside_is_refused(
+    tmp_path: Path, command: str
+) -> None:
+    with pytest.raises(PathRefused):
+        await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("echo cd /tmp", "cd /tmp\n"),
+        ("echo http://x.test/../a HTTPS://y/..", "http://x.test/../a HTTPS://y/..\n"),
+        ("/bin/echo /usr/bin/env > /dev/null; echo x 2>/dev/null", "x\n"),
+        ("mkdir -p a && cd a && pwd", f"{WORKSPACE}/a\n"),
+        (f"cd {WORKSPACE} && pwd", f"{WORKSPACE}\n"),
+        ("echo 'no path: /etc and ..'", "no path: /etc and ..\n"),
+        ("echo 1..3 a...b", "1..3 a...b\n"),
+        ("echo a/b=c", "a/b=c\n"),
+    ],
+)
+async def test_a_command_that_stays_inside_runs(tmp_path: Path, command: str, answer: str) -> None:
+    assert await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S) == answer
 
 
 async def test_the_deadline_ends_a_command_and_its_children(tmp_path: Path) -> None:
