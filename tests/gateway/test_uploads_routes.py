@@ -253,13 +253,13 @@ async def test_a_document_brings_its_text(tmp_path: Path) -> None:
         assert file["markdown_path"] == file["markdown_virtual_path"]
         assert file["markdown_path"] == "/mnt/user-data/uploads/my plan.md"
         assert (await service.client.get(file["markdown_artifact_url"])).text == "# Plan"
-        broken = (await send(service, THREAD, ("b.pdf", b"words"), ("c.doc", b"words"))).json()
+        broken = (await send(service, THREAD, ("b.docx", b"words"), ("c.doc", b"words"))).json()
         assert broken["success"] is True
         assert all("markdown_error" in file for file in broken["files"])
-        assert "b.pdf: the document is damaged" in broken["message"]
+        assert "b.docx: the document is damaged" in broken["message"]
         assert ".docx or PDF" in broken["files"][1]["markdown_error"]
         await service.client.delete(f"/api/threads/{THREAD}/uploads/my%20plan.docx")
-        assert names(folder(service, THREAD)) == ["b.pdf", "c.doc"]
+        assert names(folder(service, THREAD)) == ["b.docx", "c.doc"]
 
 
 async def test_the_token_is_asked_for(tmp_path: Path) -> None:
