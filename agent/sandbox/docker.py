@@ -228,13 +228,13 @@ class DockerSandboxes(Sandboxes):
         )
         if place.api is not None and place.digest == spec.digest:
             return place.api
-        place.name, place.session = spec.name, None
+        place.name, place.api, place.session = spec.name, None, None
         try:
             place.api = await self._found(spec) or await self._started(spec)
-        except BaseException:
-            with anyio.move_on_after(CALL_S, shield=True):
-                await self._remove(place)
-            raise
+        finally:
+            if place.api is None:  # failed, or cancelled: nothing half started is left
+                with anyio.move_on_after(CALL_S, shield=True):
+                    await self._remove(place)
         place.digest = spec.digest
         return place.api
 
