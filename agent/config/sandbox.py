@@ -27,6 +27,7 @@ class SandboxConfig(Section):
         ls_output_max_chars: Longest answer of ls, glob and grep; 0 = no limit.
         read_file_output_max_chars: Longest answer of read_file; 0 = no limit.
         write_file_max_bytes: Largest content of one write_file without append; 0 = no limit.
+        bubblewrap_path: The program that confines commands.
         bash_command_timeout: How long one command may take, seconds.
         bash_output_max_chars: Longest answer of bash; 0 = no limit.
         memory_mb: Memory of one command, all its processes together; MiB.
@@ -47,6 +48,7 @@ class SandboxConfig(Section):
     ls_output_max_chars: int = Field(default=20_000, ge=0)
     read_file_output_max_chars: int = Field(default=50_000, ge=0)
     write_file_max_bytes: int = Field(default=80_000, ge=0)
+    bubblewrap_path: str = Field(default="/usr/bin/bwrap", min_length=1)
     bash_command_timeout: float = Field(default=600.0, gt=0, le=86_400)
     bash_output_max_chars: int = Field(default=20_000, ge=0)
     memory_mb: int = Field(default=1024, ge=64)

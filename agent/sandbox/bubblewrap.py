@@ -3,9 +3,9 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -19,11 +19,11 @@ from agent.paths import PathTable
 from agent.sandbox import jail
 from agent.sandbox.command import Start, run
 from agent.sandbox.guard import Guard
-from agent.sandbox.jail import JailLimits
+from agent.sandbox.jail import BWRAP, JailLimits, Rules
 from agent.sandbox.local import LocalSandbox
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.protocol import Sandbox, Sandboxes
-from agent.sandbox.space import Space, Usage, is_short, survey
+from agent.sandbox.space import Usage, is_short, survey
 from agent.sandbox.tables import Shared, Tables, nothing_shared
 
 PROBE_S = 20.0
@@ -33,15 +33,6 @@ FULL = (
     "The conversation's files take all the space that they may, so this command could not write to files. "
     "Delete what is not needed."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What commands may use, and the variables that they get."""
-
-    limits: JailLimits = field(default_factory=JailLimits)
-    space: Space = field(default_factory=Space)
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class BubblewrapSandboxes(Sandboxes):
@@ -165,35 +156,32 @@ class ConfinedShell:
         )
 
     def _start(self, command: str, *, is_full: bool) -> AbstractContextManager[Start]:
-        limits = self.rules.limits
-        return jail.prepared(
-            command,
-            self.table,
-            limits=replace(limits, file_mb=0) if is_full else limits,  # it may delete, not write
-            owner=self.owner,
-            configured=self.rules.environment,
-        )
+        rules = self.rules
+        if is_full:  # it may delete, not write
+            rules = replace(rules, limits=replace(rules.limits, file_mb=0))
+        return jail.prepared(command, self.table, owner=self.owner, rules=rules)
 
 
-def probe() -> str | None:
+def probe(program: str = BWRAP) -> str | None:
     """Run a command in a throw-away folder; return why that does not work here, or None. Blocking."""
-    if shutil.which(jail.BWRAP) is None:
+    if shutil.which(program) is None:
         return "bubblewrap is not installed"
     try:
         with tempfile.TemporaryDirectory(prefix="parley-") as home:
-            return _trial(Path(home))
+            return _trial(Path(home), program)
     except (OSError, SandboxError, subprocess.SubprocessError) as error:
         return f"the trial failed: {type(error).__name__}"
 
 
-def _trial(home: Path) -> str | None:
+def _trial(home: Path, program: str) -> str | None:
     folders = Folders(home).of("trial")
     folders.make()
     owner = jail.owner_of("trial")
     survey(folders.root, owner)
     table = PathTable(folders.mappings())
-    command, limits = "echo works > file && cat file && ulimit -u", JailLimits(processes=51)
-    with jail.prepared(command, table, limits=limits, owner=owner, configured={}) as start:
+    command = "echo works > file && cat file && ulimit -u"
+    rules = Rules(limits=JailLimits(processes=51), program=program)
+    with jail.prepared(command, table, owner=owner, rules=rules) as start:
         done = subprocess.run(  # noqa: S603 - a fixed command
             start.argv,
             env=start.environment,

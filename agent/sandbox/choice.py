@@ -8,8 +8,8 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxUnusable, Unresolvable
 from agent.folders import Folders
 from agent.reflect import resolve
-from agent.sandbox.bubblewrap import BubblewrapSandboxes, Rules, probe
-from agent.sandbox.jail import JailLimits
+from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
+from agent.sandbox.jail import JailLimits, Rules
 from agent.sandbox.local import LocalSandboxes
 from agent.sandbox.protocol import Sandboxes
 from agent.sandbox.space import Space
@@ -37,7 +37,7 @@ def build_sandboxes(
     """
     if config.use not in BUILT_IN:
         return _built(NAMED.get(config.use, config.use), config, folders, shared)
-    fault = None if config.use == "local" else probe()
+    fault = None if config.use == "local" else probe(config.bubblewrap_path)
     if config.use == "bubblewrap" and fault:
         raise SandboxUnusable(f"sandbox.use: bubblewrap does not work here: {fault}")
     if config.use == "local" or fault:
@@ -58,7 +58,7 @@ def build_sandboxes(
 
 def sandbox_fault(config: SandboxConfig) -> str | None:
     """Return why the configured sandbox cannot be used here, or None. Blocking: it may run a trial."""
-    fault = probe() if config.use == "bubblewrap" else None
+    fault = probe(config.bubblewrap_path) if config.use == "bubblewrap" else None
     return f"sandbox.use: bubblewrap does not work here: {fault}" if fault else None
 
 
@@ -72,6 +72,7 @@ def _rules(config: SandboxConfig) -> Rules:
         ),
         space=Space(quota_mb=config.disk_quota_mb, free_mb=config.min_free_disk_mb),
         environment=config.environment,
+        program=config.bubblewrap_path,
     )
 
 

@@ -12,15 +12,16 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agent.paths import WORKSPACE, PathTable
 from agent.paths import Mapping as Folder
 from agent.sandbox.command import Start
 from agent.sandbox.seccomp import program
+from agent.sandbox.space import Space
 
-BWRAP, SETPRIV = "/usr/bin/bwrap", "/usr/bin/setpriv"
+BWRAP, SETPRIV, NICE = "/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/nice"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 INNER_ID = 1000
 """The user that commands see themselves as, where there is a user namespace."""
@@ -56,6 +57,16 @@ class JailLimits:
     file_mb: int = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What commands may use, the variables that they get, and the program that confines them."""
+
+    limits: JailLimits = field(default_factory=JailLimits)
+    space: Space = field(default_factory=Space)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    program: str = BWRAP
+
+
 def owner_of(thread_id: str) -> int | None:
     """Return the user and group id that a thread's commands run as; None = the service's own.
 
@@ -72,18 +83,16 @@ def prepared(
     command: str,
     table: PathTable,
     *,
-    limits: JailLimits,
     owner: int | None,
-    configured: Mapping[str, str],
+    rules: Rules,
 ) -> Iterator[Start]:
     """Hold ready what starts a command. Blocking.
 
     Args:
         command: Shell text.
         table: What is seen besides the system's folders.
-        limits: What it may use.
         owner: As `owner_of`.
-        configured: Variables of the command.
+        rules: What it may use.
     """
     with _opened(_own_files(owner)) as files:
         options = [
@@ -97,13 +106,13 @@ def prepared(
         with _opened({"options": b"".join(os.fsencode(one) + b"\0" for one in options)}) as more:
             yield Start(
                 argv=[
-                    *("/usr/bin/nice", "-n", NICENESS, BWRAP),
+                    *(NICE, "-n", NICENESS, rules.program),
                     *("--args", str(more["options"]), "--"),
                     *_as_owner(owner),
-                    *("/bin/bash", "--norc", "--noprofile", "-c", _preamble(limits)),
+                    *("/bin/bash", "--norc", "--noprofile", "-c", _preamble(rules.limits)),
                     *("sandbox", command),
                 ],
-                environment=_environment(configured),
+                environment=_environment(rules.environment),
                 descriptors=(*files.values(), *more.values()),
             )
 

@@ -22,8 +22,8 @@ from agent.folders import Folders
 from agent.paths import OUTPUTS, WORKSPACE
 from agent.paths import Mapping as Folder
 from agent.sandbox import jail
-from agent.sandbox.bubblewrap import BubblewrapSandboxes, Rules, probe
-from agent.sandbox.jail import JailLimits
+from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
+from agent.sandbox.jail import JailLimits, Rules
 from agent.sandbox.space import Space
 from agent.tools.answers import Limits
 from agent.tools.catalog import built_in_tools

@@ -1,0 +1,299 @@
+"""Commands in bubblewrap as the agent meets them: through the whole agent, with one folder for files and commands."""
+
+import json
+import logging
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from langchain_core.messages import AnyMessage, ToolMessage
+
+from agent.config import AgentConfig, SandboxConfig
+from agent.errors import SandboxUnusable, Unresolvable
+from agent.folders import Folders
+from agent.models.playback import Call, Turn
+from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE
+from agent.paths import Mapping as Folder
+from agent.sandbox import jail
+from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
+from agent.sandbox.choice import build_sandboxes, sandbox_fault
+from agent.sandbox.jail import JailLimits, Rules
+from agent.sandbox.local import LocalSandboxes
+from agent.sandbox.seccomp import program
+from agent.sandbox.space import Space, survey
+from tests.agent.house import house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import ScriptedChatModel
+
+FAULT = probe()
+needs_bubblewrap = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
+LONG_S = 60.0
+
+
+def calling(*commands: str) -> ScriptedChatModel:
+    """A model that runs commands one after the other, then answers."""
+    turns = [
+        Turn(calls=(Call(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),))
+        for at, one in enumerate(commands)
+    ]
+    return ScriptedChatModel.playing(*turns, Turn(text="Done."))
+
+
+def results(messages: Sequence[AnyMessage]) -> list[str]:
+    return [message.text for message in messages if isinstance(message, ToolMessage)]
+
+
+@needs_bubblewrap
+async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
+    model = calling(
+        "pwd; echo one > a.txt; mkdir -p sub; cat a.txt",
+        f"cp a.txt {OUTPUTS}/b.txt; ls {OUTPUTS}; cat nowhere",
+        "cat /etc/shadow",
+    )
+    async with house(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
+        said = results(await home.say("go"))
+        state = await home.state()
+        assert (home.folders().outputs / "b.txt").read_text() == "one\n"
+    assert said[0] == f"{WORKSPACE}\none\n"
+    assert said[1].startswith("b.txt\n\nStd Error:\ncat: nowhere: No such file")
+    assert said[1].endswith("\n\nExit Code: 1")
+    assert said[2].startswith("Error: Command blocked: security violation detected.")
+    assert state["sandbox"] == {"sandbox_id": f"bubblewrap:{THREAD}"}
+
+
+@needs_bubblewrap
+async def test_files_and_commands_see_each_others_work(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(
+        Turn(
+            calls=(
+                call("write_file", path="a.sh", content="echo 1\n"),
+                call("bash", command="sleep 0"),
+            )
+        ),
+        Turn(calls=(call("bash", command="sed -i s/1/2/ a.sh; bash a.sh; mkdir d; echo x > d/f"),)),
+        Turn(calls=(call("str_replace", path="a.sh", old_str="2", new_str="3"),)),
+        Turn(calls=(call("write_file", path="d/f", content="y\n"),)),
+        Turn(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
+        Turn(text="Done."),
+    )
+    async with house(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
+        assert results(await home.say("go")) == ["OK", "(no output)", "2\n", "OK", "OK", "3\ny\n"]
+
+
+def call(name: str, **args: str) -> Call:
+    return Call(
+        name=name, args=args, id=f"{name}-{args.get('path', '')}-{len(args.get('command', ''))}"
+    )
+
+
+async def test_without_commands_the_tool_is_missing_and_a_call_is_told_what_to_set(
+    tmp_path: Path,
+) -> None:
+    model = calling("ls")
+    async with house(tmp_path, model, {"sandbox": {"use": "local"}}) as home:
+        (told,) = results(await home.say("go"))
+        state = await home.state()
+    assert "sandbox.allow_host_bash" in told
+    assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
+
+
+async def test_commands_on_this_machine_where_they_are_allowed(tmp_path: Path) -> None:
+    sandbox = {"use": "local", "allow_host_bash": True, "environment": {"NAME": "you"}}
+    async with house(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as home:
+        assert results(await home.say("go")) == ["hello you\n"]
+
+
+@needs_bubblewrap
+async def test_limits_of_the_configuration_hold(tmp_path: Path) -> None:
+    sandbox = {
+        "use": "bubblewrap",
+        "bash_command_timeout": 1,
+        "bash_output_max_chars": 200,
+        "max_file_mb": 1,
+        "max_processes": 33,
+    }
+    model = calling("sleep 60", "seq 1000", "head -c 2000000 /dev/zero > f; ls -s f; ulimit -u")
+    async with house(tmp_path, model, {"sandbox": sandbox}) as home:
+        slow, long, large = results(await home.say("go"))
+    assert "longer than 1 s" in slow
+    assert len(long) <= 200
+    assert long.startswith("1\n2\n")
+    assert long.endswith("1000\n")
+    assert large.startswith("1024 f\n33\n")
+
+
+@needs_bubblewrap
+async def test_every_command_is_logged_with_its_verdict(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent.tools.shell.audit")
+    async with house(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
+        said = results(await home.say("go"))
+    lines = [json.loads(record.getMessage()) for record in caplog.records if "shell" in record.name]
+    assert [line["verdict"] for line in lines] == ["pass", "warn", "block"]
+    assert {line["thread_id"] for line in lines} == {THREAD}
+    assert lines[0]["command"] == "echo é"
+    assert said[1] == "(no output)\n\nWarning: everybody may now change that."
+
+
+@needs_bubblewrap
+async def test_the_prompt_tells_of_bash_where_it_is(tmp_path: Path) -> None:
+    for use, is_told in (("bubblewrap", True), ("local", False)):
+        model = ScriptedChatModel.playing(Turn(text="Hi."))
+        async with house(tmp_path, model, {"sandbox": {"use": use}}) as home:
+            await home.say("hello")
+        assert ("<shell>" in model.prompts[0][0].text) is is_told
+
+
+@needs_bubblewrap
+async def test_mounts_and_what_is_shared_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("1,2\n")
+    (tmp_path / "skill").mkdir()
+    (tmp_path / "skill/SKILL.md").write_text("# Charts\n")
+    box = await BubblewrapSandboxes(
+        Folders(tmp_path / "home"),
+        mounts=[Folder(virtual="/srv/data", host=tmp_path / "data", read_only=True)],
+        shared=lambda: [
+            Folder(virtual="/mnt/skills/public/c", host=tmp_path / "skill", read_only=True)
+        ],
+    ).acquire(THREAD)
+    said = await box.execute("cat /srv/data/a.csv; ls -R /mnt/skills", timeout_s=LONG_S)
+    assert (
+        said
+        == "1,2\n/mnt/skills:\npublic\n\n/mnt/skills/public:\nc\n\n/mnt/skills/public/c:\nSKILL.md\n"
+    )
+    assert await box.read_file("/srv/data/a.csv") == "1,2\n"
+
+
+@needs_bubblewrap
+async def test_what_users_and_other_agents_left_can_be_read(tmp_path: Path) -> None:
+    folders = Folders(tmp_path).of(THREAD)
+    folders.make()
+    for folder in (folders.uploads, folders.acp_workspace):
+        (folder / "in.txt").write_text("for you\n")
+        (folder / "in.txt").chmod(0o600)
+    box = await BubblewrapSandboxes(Folders(tmp_path)).acquire(THREAD)
+    said = await box.execute(f"cat {UPLOADS}/in.txt {ACP_WORKSPACE}/in.txt", timeout_s=LONG_S)
+    assert said == "for you\nfor you\n"
+
+
+@needs_bubblewrap
+async def test_commands_of_one_and_of_several_threads_run_at_the_same_time(tmp_path: Path) -> None:
+    sandboxes = BubblewrapSandboxes(Folders(tmp_path))
+    said: list[str] = []
+
+    async def meet(thread: str, mine: str, other: str) -> None:
+        box = await sandboxes.acquire(thread)
+        command = f"touch {mine}; until [ -e {other} ]; do sleep 0.01; done; echo met"
+        said.append(await box.execute(command, timeout_s=LONG_S))
+
+    async with anyio.create_task_group() as group:
+        for thread in ("t-1", "t-2"):
+            group.start_soon(meet, thread, "a", "b")
+            group.start_soon(meet, thread, "b", "a")
+    assert said == ["met\n"] * 4
+
+
+@needs_bubblewrap
+async def test_common_tools_work_inside(tmp_path: Path) -> None:
+    box = await BubblewrapSandboxes(Folders(tmp_path)).acquire(THREAD)
+    said = await box.execute(
+        "whoami; hostname; date +%Z >/dev/null && echo date; printf 'b\\na\\n' | sort | head -1;"
+        "cat <(echo sub); echo $HOME; umask >/dev/null; f() { echo fun; }; f; sleep 0 & wait; echo $?",
+        timeout_s=LONG_S,
+    )
+    assert said == f"agent\nsandbox\ndate\na\nsub\n{WORKSPACE}\nfun\n0\n"
+
+
+def test_a_sandbox_is_chosen_by_what_works(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    local = build_sandboxes(SandboxConfig(use="local"), folders)
+    assert isinstance(local, LocalSandboxes)
+    assert local.label == "local: the thread's own folders, no shell"
+    allowed = build_sandboxes(SandboxConfig(use="local", allow_host_bash=True), folders)
+    assert "bash unconfined" in allowed.label
+    found = build_sandboxes(SandboxConfig(), folders)
+    if FAULT is None:
+        assert isinstance(found, BubblewrapSandboxes)
+        assert "no network" in found.label
+        assert found.can_execute
+    else:
+        assert FAULT in found.label
+        assert not found.can_execute
+    assert found.uses_thread_folders
+    with pytest.raises(Unresolvable):
+        build_sandboxes(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
+
+
+def test_bubblewrap_that_does_not_work_is_an_error_only_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "bwrap"
+    assert probe(str(program)) == "bubblewrap is not installed"
+    program.write_text("#!/bin/sh\necho no rights for you >&2\nexit 1\n")
+    program.chmod(0o755)
+    assert probe(str(program)) == "no rights for you"
+    found = build_sandboxes(SandboxConfig(bubblewrap_path=str(program)), Folders(tmp_path))
+    assert found.label == "local: the thread's own folders, no shell (no rights for you)"
+    asked = SandboxConfig(use="bubblewrap", bubblewrap_path=str(program))
+    assert "no rights for you" in (sandbox_fault(asked) or "")
+    with pytest.raises(SandboxUnusable, match="no rights for you"):
+        build_sandboxes(asked, Folders(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    (inside / "deep").mkdir(parents=True)
+    outside.write_text("x")
+    (inside / "deep/file").write_text("x")
+    (inside / "link").symlink_to(outside)
+    os.link(outside, inside / "second-name")
+    owner = jail.owner_of("a")
+    usage = survey(inside, owner)
+    assert usage.entries == 4
+    assert (inside / "deep/file").stat().st_uid == owner
+    assert (inside / "link").lstat().st_uid == owner
+    assert outside.stat().st_uid == 0
+
+
+def test_each_thread_has_an_owner_of_its_own() -> None:
+    if os.geteuid() != 0:
+        assert jail.owner_of("a") is None
+        return
+    owners = {jail.owner_of(f"thread-{n}") for n in range(100)}
+    assert len(owners) == 100
+    assert all(owner is not None and 1_879_048_192 <= owner < 2**31 for owner in owners)
+
+
+def test_usage_is_compared_with_what_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(3 * 2**20))
+    usage = survey(tmp_path)
+    assert usage.size >= 3 * 2**20
+    assert usage.over(Space(quota_mb=2))
+    assert not usage.over(Space(quota_mb=4))
+
+
+def test_the_filter_is_known_for_two_machines() -> None:
+    for machine in ("x86_64", "aarch64"):
+        code = program(machine)
+        assert code is not None
+        assert len(code) % 8 == 0
+        assert len(code) // 8 < 4096  # BPF_MAXINSNS
+    assert program("riscv64") is None
+    assert platform.machine() not in ("x86_64", "aarch64") or program(platform.machine())
+
+
+def test_limits_have_defaults_that_fit_together() -> None:
+    config = AgentConfig().sandbox
+    assert config.max_file_mb <= config.disk_quota_mb
+    assert Rules().limits == JailLimits(
+        memory_mb=config.memory_mb,
+        cpu_s=config.cpu_seconds,
+        processes=config.max_processes,
+        file_mb=config.max_file_mb,
+    )
