@@ -43,7 +43,7 @@ async def shelf_of(house: House) -> Shelf:
 async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", description="Writes poems & songs")
     read = Turn(calls=(call("read_file", {"path": LOCATION}),))
-    listing = Turn(calls=(call("ls", {"path": f"{SKILLS}/custom/poems"}),))
+    listing = Turn(calls=(call("ls", {"path": SKILLS}),))
     model = ScriptedChatModel.playing(read, listing, "A poem.")
     async with house(tmp_path, model) as agent:
         messages = await agent.say("write me a poem")
@@ -54,7 +54,7 @@ async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path
         f"<location>{LOCATION}</location></skill>"
     ) in prompt
     assert "First, breathe." in messages[2].text
-    assert LOCATION in messages[4].text
+    assert f"{SKILLS}/custom/poems/" in messages[4].text
     assert "First, breathe." not in prompt
 
 

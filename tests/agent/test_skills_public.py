@@ -1,5 +1,6 @@
 """The skills that come with the program: sound, found, and their scripts do what they say."""
 
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -7,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.paths import SKILLS
+from agent.paths import OUTPUTS, SKILLS
 from agent.skills.catalog import Catalog, public_root
 from agent.skills.manifest import parsed
 from agent.skills.scan import Piece, _sorted_out
 from agent.skills.service import INSTALLATION
 from tests.agent.house import house
-from tests.agent.test_skills import call, prompt_of
+from tests.agent.test_bubblewrap import needs_bubblewrap
+from tests.agent.test_skills import call, prompt_of, put
 from tests.fakes.scripted import ScriptedChatModel, Turn
 
 PUBLIC = INSTALLATION / "skills" / "public"
@@ -75,6 +77,34 @@ async def test_the_agent_finds_them_wherever_it_is_started(tmp_path: Path) -> No
     for name in NAMES:
         assert f"<name>{name}</name>" in prompt_of(model)
     assert "Research with sources" in said[2].text
+
+
+@needs_bubblewrap
+@pytest.mark.skipif(
+    shutil.which("python3", path="/usr/bin:/bin") is None,
+    reason="python3 is not in the system's folders",
+)
+async def test_scripts_run_in_the_sandbox_and_skills_stay_as_they_are(tmp_path: Path) -> None:
+    installed = put(tmp_path / "skills" / "custom" / "poems", "poems")
+    installed.chmod(0o444)
+    command = (
+        "printf 'a,b\\n1,2\\n3,4\\n' > t.csv; "
+        f"python3 {SKILLS}/public/data-report/scripts/report.py t.csv --out {OUTPUTS}/report; "
+        f"head -n 2 {SKILLS}/custom/poems/SKILL.md; "
+        f"echo evil >> {SKILLS}/custom/poems/SKILL.md; rm -rf {SKILLS}/custom/poems; ls {SKILLS}/*"
+    )
+    run = Turn(calls=(call("bash", {"command": command}),))
+    model = ScriptedChatModel.playing(run, "ok")
+    config = {"sandbox": {"use": "bubblewrap"}}
+    async with house(tmp_path, model, config) as agent:
+        await agent.systems.skills.switch("deep-research", on=False)
+        answer = (await agent.say("a report"))[2].text
+        report = agent.folders().outputs / "report" / "report.md"
+        assert report.read_text().startswith("# t\n\n2 rows, 2 columns.")
+    assert "name: poems" in answer
+    assert "deep-research" not in answer
+    assert "meeting-notes" in answer
+    assert "evil" not in installed.read_text()
 
 
 def test_a_table_becomes_a_report_with_groups(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = report(table, asked.title or asked.file.stem, grouped, f"{what} by {asked.by}")
     drawn = charts(table, grouped, asked.by)
     if drawn:
-        text += "\n".join(["## Charts", "", *(f"![{name}]({name})" for name in drawn), ""])
+        text += "\n".join(["", "## Charts", "", *(f"![{name}]({name})" for name in drawn), ""])
     asked.out.mkdir(parents=True, exist_ok=True)
     for name, picture in drawn.items():
         (asked.out / name).write_text(picture, "utf-8")
