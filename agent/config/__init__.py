@@ -94,6 +94,9 @@ class AgentConfig(Section):
         scanning = self.skills.scan_model_name
         if scanning is not None and self.model_named(scanning) is None:
             raise ValueError(f"skills.scan_model_name: there is no model named {scanning!r}")
+        writing = self.summarization.model_name
+        if writing is not None and self.model_named(writing) is None:
+            raise ValueError(f"summarization.model_name: there is no model named {writing!r}")
         for name in self.subagents.models_named:
             if self.model_named(name) is None:
                 raise ValueError(f"subagents: there is no model named {name!r}")

@@ -313,6 +313,11 @@ def test_sections_that_make_no_sense_are_refused(section: dict[str, Any]) -> Non
         AgentConfig.model_validate({"summarization": section})
 
 
+def test_the_writer_must_be_a_model_that_there_is() -> None:
+    with pytest.raises(ValidationError, match=r"summarization\.model_name: .*'nobody'"):
+        AgentConfig.model_validate({"summarization": {"model_name": "nobody"}})
+
+
 def _paired(messages: Sequence[Any]) -> bool:
     """Return whether each call is answered right behind it, and nothing else is."""
     open_calls: list[str] = []
