@@ -1,17 +1,15 @@
 """Opens connections to MCP servers: processes, SSE, streamable HTTP. Importing this imports the MCP SDK."""
 
-import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
 import httpx
-from mcp import ClientSession, StdioServerParameters
+from mcp import ClientSession
 from mcp.client.sse import sse_client
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import (
     CallToolRequest,
@@ -25,11 +23,10 @@ from mcp.types import (
 
 from agent.mcp.entries import ServerConfig
 from agent.mcp.oauth import TokenAuth, TokenSource
+from agent.mcp.process import Words, server_process
 
 TELL_S: Final = 1.0
 """How long telling a server that nobody waits any more may take."""
-TAIL_BYTES: Final = 4096
-CHUNK_BYTES: Final = 65536
 
 
 class Client(ClientSession):
@@ -64,17 +61,6 @@ class Client(ClientSession):
                 )
 
 
-class Words:
-    """The last that a server's process wrote to its standard error. For the log: it may hold secrets."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def add(self, said: bytes) -> None:
-        """Keep what it wrote, the newest `TAIL_BYTES` of it."""
-        self.text = (self.text + said.decode("utf-8", "replace"))[-TAIL_BYTES:]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """How one server is reached.
@@ -94,7 +80,7 @@ class Way:
     certificates: ssl.SSLContext
     timeout_s: float
     headers: Mapping[str, str]
-    words: "Words"
+    words: Words
 
     def with_headers(self, headers: Mapping[str, str]) -> "Way":
         """Return the same way with further headers."""
@@ -108,44 +94,13 @@ async def connected(way: Way) -> AsyncIterator[Client]:
     Raises:
         OSError, httpx.HTTPError: There is no connection; perhaps inside an exception group.
     """
-    opened = {"stdio": _process, "sse": _sse, "http": _http}[way.config.type]
+    opened = {"stdio": _stdio, "sse": _sse, "http": _http}[way.config.type]
     async with opened(way) as (reader, writer), Client(reader, writer) as client:
         yield client
 
 
-@asynccontextmanager
-async def _process(way: Way) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the server. It gets PATH, HOME and the like, and the `env` of its entry: nothing else of ours."""
-    config = way.config
-    server = StdioServerParameters(
-        command=config.command or "",
-        args=list(config.args),
-        env=dict(config.env),
-        encoding_error_handler="replace",
-    )
-    readable, writable = os.pipe()
-    try:
-        with os.fdopen(writable, "w") as errors:
-            async with anyio.create_task_group() as listening:
-                listening.start_soon(_listen, way, readable)
-                async with stdio_client(server, errlog=errors) as streams:
-                    # Only the server keeps the writing end: the pipe ends with it.
-                    errors.close()
-                    yield streams
-                listening.cancel_scope.cancel()
-    finally:
-        os.close(readable)
-
-
-async def _listen(way: Way, readable: int) -> None:
-    """Take what the server writes to its standard error, so that it never waits for us."""
-    os.set_blocking(readable, False)
-    while True:
-        await anyio.wait_readable(readable)
-        said = os.read(readable, CHUNK_BYTES)
-        if not said:
-            return
-        way.words.add(said)
+def _stdio(way: Way) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    return server_process(way.config, way.words)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from agent.mcp.session import Connect, Session
 
 CLOSE_S: Final = 5.0
-"""How long all sessions together may take to end. The SDK gives a process 2 s, then a signal, then 2 s more."""
+"""How long all sessions together may take to end. A process is killed after 3 s."""
 
 Key = tuple[object, str]
 """A server and a thread."""

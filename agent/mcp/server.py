@@ -17,11 +17,12 @@ from mcp.types import CONNECTION_CLOSED, CallToolResult, PaginatedRequestParams,
 from agent.config.mcp import McpConfig
 from agent.errors import McpCallFailed, McpServerUnusable
 from agent.mcp.adapter import langchain_tool
-from agent.mcp.connections import Client, Way, Words, connected
+from agent.mcp.connections import Client, Way, connected
 from agent.mcp.entries import ServerConfig
 from agent.mcp.faults import ENDED, fault_of
 from agent.mcp.oauth import TokenSource
 from agent.mcp.pool import Sessions
+from agent.mcp.process import Words
 from agent.mcp.session import Session, SessionGone
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,87 @@
+"""The processes of MCP servers: what they say, and that nothing of them stays."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+
+from agent.mcp.entries import ServerConfig
+from agent.mcp.process import MAX_MESSAGE_BYTES, TAIL_CHARS, Words, server_process
+
+STUBBORN = "trap '' TERM; sleep 300 & echo $! > {file}; wait; sleep 300"
+
+
+def shell(script: str) -> ServerConfig:
+    return ServerConfig(command="sh", args=("-c", script))
+
+
+async def written(file: Path) -> int:
+    with anyio.fail_after(20):
+        while not (file.exists() and file.read_text().strip()):  # noqa: ASYNC110, ASYNC240
+            await anyio.sleep(0.02)
+    return int(file.read_text())  # noqa: ASYNC240 - as above
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        # One that has ended and that nobody has asked for yet is a line in a table, no more.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+async def test_nothing_stays_of_a_server_that_will_not_end(tmp_path: Path) -> None:
+    async def left(file: Path) -> None:
+        async with server_process(shell(STUBBORN.format(file=file)), Words()):
+            pids.append(await written(file))
+
+    async def cancelled(file: Path) -> None:
+        with anyio.CancelScope() as scope:
+            async with server_process(shell(STUBBORN.format(file=file)), Words()):
+                pids.append(await written(file))
+                scope.cancel()
+                await anyio.sleep_forever()
+
+    pids: list[int] = []
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(left, tmp_path / "left")
+            tasks.start_soon(cancelled, tmp_path / "cancelled")
+        while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - another process
+            await anyio.sleep(0.02)
+    assert len(pids) == 2
+
+
+async def test_messages_among_other_lines() -> None:
+    script = """printf 'Listening...\\n\\n{"jsonrpc":"2.0",'; printf '"id":1,"result":{}}\\n{"jsonrpc":"2.0"'"""
+    async with server_process(shell(script), Words()) as (reader, _):
+        got = [type(message) async for message in reader]
+    assert got[1:] == [SessionMessage]
+    assert issubclass(got[0], ValueError)
+
+
+async def test_last_words() -> None:
+    words = Words()
+    script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo 'no token' >&2"
+    async with server_process(shell(script), words) as (reader, _):
+        assert [message async for message in reader] == []
+        with anyio.fail_after(20):
+            while not words.text.endswith("no token\n"):  # noqa: ASYNC110 - another process
+                await anyio.sleep(0.02)
+    assert len(words.text) == TAIL_CHARS
+
+
+async def test_a_line_without_end() -> None:
+    script = f"head -c {MAX_MESSAGE_BYTES + 70000} /dev/zero"
+    with pytest.raises(ExceptionGroup) as caught:
+        async with server_process(shell(script), Words()):
+            await anyio.sleep_forever()
+    assert "too long" in str(caught.value.exceptions[0])
+
+
+async def test_a_server_that_reads_nothing_and_ends() -> None:
+    async with server_process(shell("exec <&-; exit 0"), Words()) as (reader, _):
+        assert [message async for message in reader] == []
