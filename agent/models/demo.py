@@ -51,6 +51,10 @@ _WRITE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LIST = re.compile(r"^\s*ls\b|\b(?:list|show)\b.{0,30}\bfiles\b|列出.{0,6}文件", re.IGNORECASE)
+_RUN = re.compile(
+    r"^\W*(?:please\s+)?(?:run|execute|运行|执行)\s*[:：]?\s*(`{1,3})(?:(?:bash|sh)\n)?(.+?)\1",
+    re.IGNORECASE | re.DOTALL,
+)
 _ASK = re.compile(r"\bask me\b|问我", re.IGNORECASE)
 
 
@@ -146,6 +150,9 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> Turn:
 
 def _request(said: str, tools: set[str], *, call_id: str) -> Turn | None:
     """Return the tool calls that a request asks for, or None when it asks for none that the demo knows."""
+    if "bash" in tools and (found := _RUN.search(said)):
+        args = {"description": "run it", "command": found.group(2).strip()}
+        return Turn(calls=(Call(name="bash", args=args, id=call_id),))
     if _ASK.search(said) and "ask_clarification" in tools:
         return Turn(calls=(Call(name="ask_clarification", args=_QUESTION, id=call_id),))
     if _LIST.search(said) and "ls" in tools:

@@ -53,6 +53,22 @@ async def test_it_lists_files(tmp_path: Path) -> None:
         assert f"{OUTPUTS}/a.txt" in (await thread.say("show my files"))[-1].text
 
 
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        ("run `ls -la`", "ls -la"),
+        ("Please run: `echo a | wc`.", "echo a | wc"),
+        ("运行 `pwd`", "pwd"),
+        ("execute ```bash\nls\npwd\n```", "ls\npwd"),
+    ],
+)
+def test_it_runs_what_stands_in_backticks_where_it_can(said: str, command: str) -> None:
+    (call,) = plan([HumanMessage(said)], {"bash", "ls"}).calls
+    assert call.args["command"] == command
+    assert not plan([HumanMessage("run away")], {"bash"}).calls
+    assert not plan([HumanMessage("run `x`")], {"ls"}).calls
+
+
 async def test_it_asks_back(tmp_path: Path) -> None:
     async with room(tmp_path, demo()) as thread:
         messages = await thread.say("ask me something")

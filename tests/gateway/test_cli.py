@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.sandbox.bubblewrap import probe
 from gateway.cli import COMMANDS, main
 from gateway.failures import CommandFailed, explain, leaves
 from store.errors import Locked
@@ -140,11 +141,22 @@ def test_check_says_what_is_on_and_what_is_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+def test_check_says_what_confines_commands(tmp_path: Path) -> None:
+    _, out, _ = parley(tmp_path, "check", config="sandbox: {bubblewrap_path: /no/bwrap}")
+    assert "no shell (bubblewrap is not installed)" in out
+    _, out, _ = parley(tmp_path, "check", config="sandbox: {use: local, allow_host_bash: true}")
+    assert "bash unconfined on this machine" in out
+    fault = probe()
+    _, out, _ = parley(tmp_path, "check", config="")
+    assert (fault or "bubblewrap: bash with") in out
+
+
 @pytest.mark.parametrize(
     ("config", "parts", "code"),
     [
         ("gateway: {port: x}", ["config.yaml", "gateway.port", "whole number"], 2),
         ("gateway: {admin_token: $NO_SUCH_TOKEN}", ["gateway.admin_token", "NO_SUCH_TOKEN"], 2),
+        ("sandbox: {use: bubblewrap, bubblewrap_path: /no/bwrap}", ["sandbox.use", "not installed"], 1),
         ("models: [{name: a, use: 'no_such_package:Chat', model: m}]", ["models[0].use", "no_such_package"], 1),
         ("tools: [{name: a, group: g, use: 'nonsense'}]", ["tools[0].use", "module:name"], 1),
         ("channels: {telegram: {enabled: true}}", ["channels.telegram.bot_token"], 1),

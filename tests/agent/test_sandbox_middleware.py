@@ -1,0 +1,84 @@
+"""Which sandbox a thread has stands in its state; it may rest when an answer is final."""
+
+from pathlib import Path
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
+from langchain_core.tools import BaseTool, tool
+from typing_extensions import override
+
+from agent.errors import ThreadIdInvalid
+from agent.folders import Folders
+from agent.middleware.sandbox import SandboxMiddleware
+from agent.models.playback import Call, Turn
+from agent.sandbox.local import LocalSandboxes
+from agent.state import ThreadState
+from agent.tools.answers import Limits
+from agent.tools.catalog import built_in_tools
+from tests.agent.turns import CONFIG, THREAD
+from tests.fakes.scripted import ScriptedChatModel
+
+
+class Watched(LocalSandboxes):
+    """Writes down what it is asked for."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(Folders(home))
+        self.released: list[str] = []
+
+    @override
+    async def release(self, sandbox_id: str) -> None:
+        self.released.append(sandbox_id)
+
+
+async def turn(sandboxes: Watched, *script: Turn, tools: tuple[BaseTool, ...] = ()) -> ThreadState:
+    graph = create_agent(
+        ScriptedChatModel.playing(*script),
+        [*built_in_tools(sandboxes, Limits()), *tools],
+        middleware=[SandboxMiddleware(sandboxes)],
+        state_schema=ThreadState,
+    )
+    state: ThreadState = await graph.ainvoke({"messages": [HumanMessage("go")]}, CONFIG)  # type: ignore[assignment]
+    return state
+
+
+def calling(name: str, **args: str) -> Turn:
+    return Turn(calls=(Call(name=name, args=args, id="c1"),))
+
+
+async def test_the_sandbox_is_named_and_released_once_after_the_final_answer(
+    tmp_path: Path,
+) -> None:
+    sandboxes = Watched(tmp_path)
+    state = await turn(
+        sandboxes, calling("ls", path="."), calling("ls", path="."), Turn(text="Hi.")
+    )
+    assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
+    assert sandboxes.released == [f"local:{THREAD}"]
+
+
+async def test_a_call_of_bash_is_answered_where_there_is_none(tmp_path: Path) -> None:
+    state = await turn(Watched(tmp_path), calling("bash", command="ls"), Turn(text="Hi."))
+    assert state["messages"][2].text.startswith(
+        "Error: Commands cannot be run here: set sandbox.use"
+    )
+
+
+async def test_a_bash_of_the_configuration_is_left_alone(tmp_path: Path) -> None:
+    @tool
+    def bash(command: str) -> str:
+        """Run a command elsewhere."""
+        return f"elsewhere: {command}"
+
+    script = (calling("bash", command="ls"), Turn(text="Hi."))
+    state = await turn(Watched(tmp_path), *script, tools=(bash,))
+    assert state["messages"][2].text == "elsewhere: ls"
+
+
+def test_ids_are_told_without_touching_the_disk(tmp_path: Path) -> None:
+    sandboxes = Watched(tmp_path / "home")
+    assert sandboxes.sandbox_id("t-1") == "local:t-1"
+    assert not (tmp_path / "home").exists()
+    with pytest.raises(ThreadIdInvalid):
+        sandboxes.sandbox_id("../t")
