@@ -64,6 +64,8 @@ _CONNECTIONS = {
     "ModelConnectionError",
 }
 _OF_A_PROVIDER = {"APIError", "ModelError"}
+_SAID_NOTHING = {"No generation chunks were returned", "No generations found in stream."}
+"""LangChain's words for a stream that ended before it began."""
 _STATUSES = range(400, 600)
 _BY_STATUS: Mapping[int, Reason] = {
     401: "auth",
@@ -164,7 +166,7 @@ def is_fallback(message: BaseMessage) -> bool:
 
 def _reason(error: Exception, status: int | None, names: set[str]) -> Reason | None:
     text = f"{_code(error)} {error}"
-    of_a_provider = bool(names & _OF_A_PROVIDER)
+    of_a_provider = bool(names & _OF_A_PROVIDER or _body(error)) or str(error) in _SAID_NOTHING
     if isinstance(error, ContextOverflowError) or (of_a_provider and _TOO_LONG.search(text)):
         return "context"
     if status is not None:
@@ -205,10 +207,17 @@ def _status(error: Exception) -> int | None:
             getattr(one, "status_code", None),
             getattr(response, "status_code", None),
             getattr(one, "code", None),
+            _body(one).get("code"),
         ):
             if isinstance(value, int) and value in _STATUSES:
                 return int(value)
     return None
+
+
+def _body(error: BaseException) -> Mapping[str, object]:
+    """Return the error that an answer of status 200 held: ChatOpenAI raises a ValueError with it."""
+    held = error.args[0] if isinstance(error, ValueError) and error.args else None
+    return held if isinstance(held, Mapping) and "message" in held else {}
 
 
 def _code(error: Exception) -> str:
