@@ -79,8 +79,8 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
             runtime = request.runtime
             sandbox = await self._sandboxes.acquire(thread_id_of(runtime.context, runtime.config))
             await sandbox.write_file(path, text)
-        except AgentError as error:
-            logger.warning("a long result could not be put into a file: %s", error.user_message)
+        except (AgentError, OSError) as error:
+            logger.warning("a long result could not be put into a file: %s", error)
             return self._cut(message)
         note = f"the whole result ({len(text)} characters) is in {path}; read it in parts, or search in it"
         return _with_text(

@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
+from agent.middleware.sanitising import neutral
 from agent.middleware.shortening import position_of, shortened, skill_reads
 from agent.models.side import ModelSource, aside
 from agent.options import Caller
@@ -223,7 +224,8 @@ class _Writer:
         material = f"What was summed up before:\n{self.text}\n\n{told}" if self.text else told
         written = await self._ask(material)
         self.failed = not written
-        self.text = written or self.text
+        # The model may have put back what was written as text in its material.
+        self.text = neutral(written) or self.text
         return self.text
 
 
