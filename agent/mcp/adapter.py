@@ -69,9 +69,11 @@ def langchain_tool(
             return _message(request, result, max_chars())
         return result
 
+    # Providers refuse a schema without `properties`, and servers leave them out where there are none.
+    schema = {"type": "object", "properties": {}, **tool.inputSchema}
     made = convert_mcp_tool_to_langchain_tool(
         None,
-        tool,
+        tool.model_copy(update={"inputSchema": schema}),
         connection=_ELSEWHERE,
         tool_interceptors=[told, *interceptors, calling],
         server_name=server,

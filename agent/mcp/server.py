@@ -32,6 +32,10 @@ State = Literal["connecting", "connected", "failed"]
 MAX_TOOLS: Final = 500
 """No model takes more; a server that lists without end is stopped here."""
 MAX_PAUSE_S: Final = 300.0
+LAST_WORDS_S: Final = 0.5
+"""How long the last words of a broken server are waited for."""
+MIN_SECRET_CHARS: Final = 6
+"""Shorter values are words like `true`; hiding them would only make a text unreadable."""
 RETIRED_IDLE_S: Final = 60.0
 """How long the processes of a server that was taken away wait for the runs that still know it."""
 
@@ -164,13 +168,7 @@ class Server:
     async def _is_tried(self) -> bool:
         self.attempts += 1
         try:
-            tools = await self._listed()
-            self.tools = tuple(
-                langchain_tool(
-                    self.name, tool, self.call, self._shared.interceptors, self._result_chars
-                )
-                for tool in tools
-            )
+            self.tools = tuple(self._tool(tool) for tool in await self._listed())
         except Exception as error:
             self._note(fault_of(error))
             logger.debug("the MCP server %s", self.name, exc_info=error)
@@ -182,13 +180,26 @@ class Server:
         finally:
             self.tried.set()
 
+    def _tool(self, tool: Tool) -> BaseTool:
+        shared = self._shared
+        return langchain_tool(self.name, tool, self.call, shared.interceptors, self._result_chars)
+
     def _note(self, fault: str) -> None:
         """Keep why it cannot be used; it is logged when it is news."""
+        fault = self._without_secrets(fault)
         if fault != self.error:
-            words = self._words.text.strip()
+            words = self._without_secrets(self._words.text.strip())
             said = f"; its last words: {words}" if words else ""
             logger.warning("the MCP server %s is not usable: %s%s", self.name, fault, said)
         self.error = fault
+
+    def _without_secrets(self, text: str) -> str:
+        """Hide what the entry gave the server: servers like to repeat it in their complaints."""
+        given = (*self.config.env.values(), *self.config.headers.values())
+        for value in sorted(given, key=len, reverse=True):
+            if len(value) >= MIN_SECRET_CHARS:
+                text = text.replace(value, "***")
+        return text
 
     async def _listed(self) -> list[Tool]:
         limits = self._shared.limits()
@@ -198,6 +209,11 @@ class Server:
             await session.ready()
             with anyio.fail_after(limits.discovery_timeout_seconds):
                 return await session.ask(_all_tools)
+        except Exception:
+            session.close()
+            with anyio.move_on_after(LAST_WORDS_S):
+                await session.ended.wait()
+            raise
         finally:
             session.close()
 

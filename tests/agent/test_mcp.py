@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -174,6 +175,19 @@ async def answer_of_wait(tools: tuple[BaseTool, ...], marker: Path) -> None:
     await answer(tools, "fake_wait", marker=str(marker))
 
 
+async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = 'echo "the token $$TOKEN is not good" >&2; exit 1'
+    entry = {"command": "sh", "args": ["-c", script], "env": {"TOKEN": "hush-hush"}}
+    async with mcp(tmp_path, {"fake": entry}) as servers:
+        assert (await servers.current()).tools == ()
+        await until(lambda: "the token *** is not good" in caplog.text)
+        (status,) = await servers.statuses()
+        assert status.error == "it ended before it answered"
+    assert "hush-hush" not in caplog.text
+
+
 async def test_processes_end_when_nobody_needs_them(tmp_path: Path) -> None:
     limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
@@ -245,9 +259,10 @@ async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
         async def run(number: int) -> None:
             answers[number] = await answer(tools, "web_echo", text=str(number))
 
-        async with anyio.create_task_group() as runs:
-            for number in range(8):
-                runs.start_soon(run, number)
+        with blockbuster_ctx(scanned_modules=["agent"]):
+            async with anyio.create_task_group() as runs:
+                for number in range(8):
+                    runs.start_soon(run, number)
         assert answers == {number: str(number) for number in range(8)}
         await until(lambda: len(servers.sessions) == 0)
 
