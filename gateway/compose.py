@@ -84,6 +84,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
         extensions=config.extensions,
         base=config.source.parent if config.source else None,
         environment=config.environment,
+        tracing=config.tracing,
     )
     agents = await stack.enter_async_context(open_agents(site, checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())
@@ -94,7 +95,11 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     services = Services(config=config, database=database, runs=runs, agents=agents)
     app = build_app(services, langgraph_routers())
     app.state.langgraph = LangGraphServices(
-        runs=runs, threads=Threads(database), checkpointer=checkpointer, graphs=graphs
+        runs=runs,
+        threads=Threads(database),
+        checkpointer=checkpointer,
+        graphs=graphs,
+        agents=agents.systems.agents,
     )
     return app
 

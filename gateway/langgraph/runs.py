@@ -15,6 +15,7 @@ from agent.runtime.modes import parse
 from agent.runtime.request import RunRequest
 from agent.runtime.serialise import dumps
 from agent.runtime.stream import EventLog
+from gateway.langgraph.agents import as_agent
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
 from gateway.langgraph.services import services_of
 from gateway.langgraph.views import run_view
@@ -161,7 +162,8 @@ async def join_stream_stateless(request: Request, run_id: str) -> Response:
 async def _begin(request: Request, thread_id: str | None) -> LiveRun:
     wanted = None if thread_id is None else checked_id(thread_id, "thread")
     body = await read_body(request, RunCreate)
-    live = await services_of(request).runs.start(run_request(body, wanted))
+    services = services_of(request)
+    live = await services.runs.start(await as_agent(services, run_request(body, wanted)))
     if body.on_disconnect == "cancel":
         request.state.cancel_on_disconnect = True
     return live

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from agent.agents import CustomAgents
 from agent.runtime.runs import GraphSource, RunManager
 from agent.runtime.states import ThreadStates
 from store.checkpoints import Checkpoints
@@ -16,6 +17,7 @@ class LangGraphServices:
     """What the handlers need.
 
     Attributes:
+        agents: The custom agents, which are assistants too; None = there are none.
         heartbeat_s: Silence on a stream or a waiting answer before a sign of life, seconds; LangGraph's
             server sends one every 5, and clients measure the cadence.
     """
@@ -24,6 +26,7 @@ class LangGraphServices:
     threads: Threads
     checkpointer: Checkpoints
     graphs: Mapping[str, GraphSource]
+    agents: CustomAgents | None = None
     heartbeat_s: float = 5.0
 
     @property

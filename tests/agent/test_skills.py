@@ -33,7 +33,9 @@ def custom(home: Path) -> Path:
 
 
 def prompt_of(model: ScriptedChatModel) -> str:
-    return model.prompts[-1][0].text
+    """Return the agent's newest system prompt; models are asked for other things too, like memory."""
+    systems = (prompt[0].text for prompt in reversed(model.prompts) if prompt[0].type == "system")
+    return next(text for text in systems if text.startswith("You are Parley"))
 
 
 async def shelf_of(house: House) -> Shelf:

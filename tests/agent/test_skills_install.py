@@ -21,7 +21,7 @@ from agent.skills import archive
 from agent.skills.workshop import Workshop
 from agent.systems import Site
 from tests.agent.house import House, house
-from tests.agent.test_skills import custom, put
+from tests.agent.test_skills import custom, prompt_of, put
 from tests.fakes.scripted import ScriptedChatModel, Turn
 
 MD = "---\nname: poems\ndescription: Writes poems.\n---\nFirst, breathe.\n"
@@ -219,7 +219,7 @@ async def test_what_is_installed_is_there_at_once_and_read_only(tmp_path: Path) 
         installed = await shop.install(made, "Poems.SKILL")
         assert installed.notes == ("links were left out: poems/link",)
         await agent.say("hello")
-        assert "<name>poems</name>" in model.prompts[-1][0].text
+        assert "<name>poems</name>" in prompt_of(model)
     folder = custom(tmp_path) / "poems"
     modes = {
         path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode)

@@ -1,8 +1,11 @@
 """Custom agents over REST."""
 
+import json
 from pathlib import Path
 
 from agent.agents import MAX_SOUL_CHARS
+from tests.agent.test_skills import prompt_of
+from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
 from tests.gateway.test_routes import terminal, until_rest
 
@@ -83,6 +86,28 @@ async def test_the_api_can_be_switched_off_and_wants_the_token(tmp_path: Path) -
             assert (await service.client.get(address)).status_code == 403
             assert (await service.stranger.get(address)).status_code == 401
         assert (await service.client.post("/api/agents", json=POET)).status_code == 403
+
+
+async def test_agents_are_assistants(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*"123")
+    with registered(model) as keys:
+        async with composed(tmp_path, json.dumps({"models": [keys]})) as service:
+            client = service.client
+            await client.post("/api/agents", json={"name": "Odd-Poet", "soul": "Rhyme."})
+            found = (await client.post("/api/assistants/search", json={})).json()
+            assert [one["name"] for one in found] == ["lead_agent", "odd-poet"]
+            ident = found[1]["assistant_id"]
+            for name in (ident, "odd-poet"):
+                assert (await client.get(f"/api/assistants/{name}")).json() == found[1]
+            message = {"messages": [{"role": "user", "content": "hello"}]}
+            for name in (ident, "odd_poet", "lead_agent"):
+                body = {"assistant_id": name, "input": message}
+                answer = await client.post("/api/runs/wait", json=body)
+                assert answer.status_code == 200, answer.text
+                assert ("Rhyme." in prompt_of(model)) == (name != "lead_agent")
+            unknown = {"assistant_id": "nobody", "input": message}
+            refused = await client.post("/api/runs/wait", json=unknown)
+            assert refused.status_code in {404, 422}
 
 
 async def test_a_chat_is_told_of_a_missing_agent_and_works_once_it_is_there(tmp_path: Path) -> None:
