@@ -18,6 +18,6 @@ class SkillsConfig(Section):
     """
 
     path: str = "skills"
-    container_path: str = Field(default="/mnt/skills", pattern=r"^/[^/].*$")
+    container_path: str = Field(default="/mnt/skills", pattern=r"^(/[\w-][\w.-]*)+/?$")
     scan: Literal["model", "none"] = "model"
     scan_model_name: str | None = None
