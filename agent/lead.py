@@ -125,7 +125,13 @@ class LeadAgents:
                 if found is None:
                     found = await self._add(wanted)
         self._graphs.move_to_end(wanted)
-        return found
+        return self._traced(found, config, wanted.options.model_name or "")
+
+    def _traced(self, graph: LeadGraph, config: RunnableConfig, model_name: str) -> LeadGraph:
+        tracing = self.systems.tracing
+        if not tracing.is_on or "thread_id" not in (config.get("configurable") or {}):
+            return graph
+        return graph.with_config(tracing.config_of(config, model_name))
 
     async def prepare(self) -> None:
         """Build the graph of the default options, so that no run has to wait for imports.

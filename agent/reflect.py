@@ -18,6 +18,7 @@ PACKAGES = {
     "langchain_ollama": "langchain-ollama",
     "langchain_openai": "langchain-openai",
     "langchain_xai": "langchain-xai",
+    "langfuse": "langfuse",
 }
 """Modules that people configure, and the packages that bring them."""
 

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from agent.agents import CustomAgents
 from agent.config import AgentConfig
+from agent.config.tracing import TracingConfig
 from agent.extensions import ExtensionsFile
 from agent.folders import Folders
 from agent.mcp.tools import McpTools, open_mcp
@@ -22,11 +23,12 @@ from agent.models.connections import Connections
 from agent.models.side import SideModels
 from agent.sandbox.choice import build_sandboxes
 from agent.sandbox.protocol import Sandboxes
-from agent.skills.scan import Scanner
 from agent.sandbox.tending import tended
+from agent.skills.scan import Scanner
 from agent.skills.service import Grounds, Skills
 from agent.skills.workshop import Workshop
 from agent.subagents.executor import Subagents, open_subagents
+from agent.tracing import Tracing, open_tracing
 from agent.uploads.service import UploadService
 
 
@@ -56,6 +58,7 @@ class Site:
         sandboxes: Where the agent's files are; None = as configured.
         base: From where relative paths of the configuration are meant; None = the working folder.
         environment: Where `$NAME` in the extensions file is looked up.
+        tracing: Where runs are recorded.
     """
 
     config: AgentConfig
@@ -64,6 +67,7 @@ class Site:
     sandboxes: Sandboxes | None = None
     base: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
     @property
     def extensions_file(self) -> Path:
@@ -90,6 +94,7 @@ class Systems:
         mcp: The tools of MCP servers.
         memory: What is remembered of people and rooms.
         uploads: What users send.
+        tracing: Where runs are recorded.
     """
 
     settings: Settings
@@ -107,6 +112,7 @@ class Systems:
     mcp: McpTools
     memory: MemoryService
     uploads: UploadService
+    tracing: Tracing
 
 
 @asynccontextmanager
@@ -130,13 +136,14 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
     models = SideModels(settings.now, connections)
     try:
         async with (
+            tended(sandboxes),
+            open_tracing(site.tracing) as tracing,
             MemoryService(site.home, settings.now, models.get) as memory,
             open_subagents() as subagents,
             open_mcp(extensions, site.environment, lambda: settings.now().mcp) as mcp,
         ):
             yield Systems(
                 settings=settings,
-            tended(sandboxes),
                 home=site.home,
                 folders=folders,
                 sandboxes=sandboxes,
@@ -153,6 +160,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
                 uploads=UploadService(
                     folders, converts=lambda: settings.now().uploads.auto_convert_documents
                 ),
+                tracing=tracing,
             )
     finally:
         await connections.aclose()

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from typing_extensions import override
 
 from agent.config import AgentConfig
+from agent.config.tracing import TracingConfig, langsmith_is_on, tracing_of
 from bots.config import BotsConfig
 from bus.config import BusConfig
 from gateway.findings import describe, normal, unknown, unknown_keys
@@ -118,6 +119,7 @@ class Config:
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
     @property
     def token_file(self) -> Path:
@@ -155,6 +157,9 @@ def load(
     label = str(source) if source else "(built-in defaults)"
     for name, value in _dotenv((source.parent if source else Path()) / ".env").items():
         variables.setdefault(name, value)
+    if not langsmith_is_on(variables):
+        # LangChain looks itself, by other rules: what is off for us must be off for it.
+        variables["LANGSMITH_TRACING_V2"] = "false"
     tree, notes = _read(source) if source else ({}, [])
     if gateway and isinstance(section := tree.get("gateway") or {}, dict):
         tree["gateway"] = {**section, **gateway}
@@ -300,6 +305,7 @@ class _Sections:
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
             extensions=_extensions(source, environ),
             environment=dict(environ),
+            tracing=self._tracing(environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,
@@ -340,6 +346,13 @@ class _Sections:
         for key in self._channels() if isinstance(self._tree.get("channels"), dict) else ():
             if key not in known:
                 self._warn(unknown(key, "channels", known))
+
+    def _tracing(self, environ: Mapping[str, str]) -> TracingConfig:
+        try:
+            return tracing_of(environ)
+        except ValueError as error:
+            self._problems.append(f"{self._label}: {error}")
+            return TracingConfig()
 
     def _warn(self, line: str) -> None:
         self._warnings.append(f"{self._label}: {line}")

@@ -323,3 +323,20 @@ def test_every_known_key_is_in_the_example() -> None:
     lines += missing(BotsConfig, tree["channels"], "channels")
     lines += missing(SessionConfig, {**tree["channels"]["session"], "users": {}}, "session")
     assert lines == []
+
+
+def test_tracing_without_credentials_is_told_like_any_mistake(tmp_path: Path) -> None:
+    environ = {"PARLEY_HOME": str(tmp_path), "LANGFUSE_TRACING": "1", "LANGSMITH_TRACING": "on"}
+    file = tmp_path / "config.yaml"
+    file.write_text("log_level: info\n")
+    with pytest.raises(ConfigError, match="LANGSMITH_API_KEY is not set") as caught:
+        load(str(file), environ)
+    assert len(caught.value.problems) == 1
+
+
+def test_langchain_does_not_trace_what_is_switched_off(tmp_path: Path) -> None:
+    environ = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+    assert load(str(file), environ).tracing.langsmith is None
+    assert environ["LANGSMITH_TRACING_V2"] == "false"

@@ -1,0 +1,154 @@
+"""Recording runs at LangSmith and Langfuse: one trace a run, attached at the graph's root. Off unless asked for."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import anyio
+import anyio.to_thread
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig
+
+from agent.config.tracing import Langfuse, LangSmith, TracingConfig
+from agent.errors import TracingMisconfigured, Unresolvable
+from agent.options import Caller
+from agent.reflect import resolve
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 3.0
+"""Bound of handing over what is still kept at the end, seconds."""
+
+
+Recorder = Callable[[UUID], BaseCallbackHandler]
+"""Gives what records one run, by the run's id."""
+
+
+class Tracing:
+    """The recorders of one process; see `open_tracing`."""
+
+    def __init__(self, recorders: tuple[Recorder, ...] = (), *, label: str = "") -> None:
+        self._recorders = recorders
+        self._label = label
+
+    @property
+    def is_on(self) -> bool:
+        """Whether runs are recorded."""
+        return bool(self._recorders)
+
+    def config_of(self, config: RunnableConfig, model_name: str) -> RunnableConfig:
+        """Return what a run's graph is bound with, so that the run becomes one trace under its thread."""
+        caller = Caller.of(config.get("context"), config)
+        tags = [f"model:{model_name}", *([f"env:{self._label}"] if self._label else [])]
+        ours: dict[str, Any] = {
+            "langfuse_session_id": caller.thread_id,
+            "langfuse_trace_name": caller.agent_name or "lead_agent",
+            "langfuse_tags": tags,
+        }
+        if caller.user_id:
+            ours["langfuse_user_id"] = caller.user_id
+        run_id = config.get("run_id") or uuid4()
+        return {
+            "callbacks": [recorder(run_id) for recorder in self._recorders],
+            "metadata": {**ours, **(config.get("metadata") or {})},
+        }
+
+
+@asynccontextmanager
+async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
+    """Open the recorders that are asked for; on exit what they keep is handed over, within `FLUSH_S`.
+
+    Raises:
+        TracingMisconfigured: One is switched on and cannot be used.
+    """
+    recorders: list[Recorder] = []
+    flushes: list[Callable[[], None]] = []
+    for service in (asked.langsmith, asked.langfuse):
+        if service is not None:
+            recorder, flush = await anyio.to_thread.run_sync(_opened, service)
+            recorders.append(recorder)
+            flushes.append(flush)
+    try:
+        yield Tracing(tuple(recorders), label=asked.label)
+    finally:
+        await _flush(flushes)
+
+
+async def _flush(flushes: list[Callable[[], None]]) -> None:
+    with anyio.move_on_after(FLUSH_S, shield=True) as bound:
+        async with anyio.create_task_group() as tasks:
+            for flush in flushes:
+                # Abandoned at the bound: the packages' own deadlines are much longer.
+                tasks.start_soon(_in_thread, flush)
+    if bound.cancelled_caught:
+        logger.warning("not all traces could be handed over within %s seconds", FLUSH_S)
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _opened(service: LangSmith | Langfuse) -> tuple[Recorder, Callable[[], None]]:
+    """Return a recorder, and what hands over the rest. Blocking: it imports."""
+    return _open_langsmith(service) if isinstance(service, LangSmith) else _open_langfuse(service)
+
+
+def _open_langsmith(service: LangSmith) -> tuple[Recorder, Callable[[], None]]:
+    client = _built(
+        "LangSmith", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
+    )
+    tracer = _built(
+        "LangSmith",
+        "langchain_core.tracers:LangChainTracer",
+        client=client,
+        project_name=service.project,
+    )
+
+    def flush() -> None:
+        tracer.wait_for_futures()
+        client.flush(timeout=FLUSH_S)
+        client.close(timeout=FLUSH_S)
+
+    return lambda _run_id: tracer, flush
+
+
+def _open_langfuse(service: Langfuse) -> tuple[Recorder, Callable[[], None]]:
+    client = _built(
+        "Langfuse",
+        "langfuse:Langfuse",
+        public_key=service.public_key,
+        secret_key=service.secret_key,
+        base_url=service.base_url,
+        # One of its own: the process' default provider belongs to whoever else uses OpenTelemetry.
+        tracer_provider=_built("Langfuse", "opentelemetry.sdk.trace:TracerProvider"),
+    )
+
+    def recorder(run_id: UUID) -> BaseCallbackHandler:
+        # The trace is named, and not only begun by the first span: beside LangSmith's recorder some spans have
+        # parents that Langfuse never heard of, and each of them would begin a trace of its own.
+        handler: BaseCallbackHandler = _built(
+            "Langfuse",
+            "langfuse.langchain:CallbackHandler",
+            public_key=service.public_key,
+            trace_context={"trace_id": run_id.hex},
+        )
+        return handler
+
+    recorder(uuid4())  # what is wrong shows now
+    # Not shut down: the package keeps one client a key for the whole process, and gives it out again.
+    return recorder, client.flush
+
+
+def _built(service: str, use: str, **arguments: object) -> Any:  # noqa: ANN401 - classes of other packages
+    try:
+        made: Any = resolve(use)
+        return made(**arguments)
+    except Unresolvable as error:
+        raise TracingMisconfigured(f"{service} tracing is on: {error.user_message}") from error
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        # Its text may quote a key.
+        raise TracingMisconfigured(
+            f"{service} tracing is on, but its client cannot be built ({type(error).__name__})"
+        ) from None
