@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_S: Final = 10.0
-"""How long a run waits for servers that were never tried; their tools come with a later run."""
+"""How long after a change runs wait for servers that were never tried; later their tools come with a later run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +98,18 @@ class McpTools:
         self._signature: str | None = None
         self._edition = McpEdition()
         self._names: Mapping[tuple[str, str], str] = {}
+        self._patience = 0.0
         self._lock = anyio.Lock()
 
     async def current(self) -> McpEdition:
         """Return the tools as they are now. Cheap while nothing changes: the file is looked at, no more.
 
-        The first time after a change it waits up to `FIRST_S` for the servers; one that is slower or broken is
+        For `FIRST_S` after a change it waits for servers that were not tried yet; one that is slower or broken is
         loaded in the background, and its tools come with a later run.
         """
         await self._follow()
         waiting = [server for server in self._servers.values() if not server.tried.is_set()]
-        with anyio.move_on_after(FIRST_S):
+        with anyio.CancelScope(deadline=self._patience):
             for server in waiting:
                 await server.tried.wait()
         return self._edition
@@ -217,6 +218,7 @@ class McpTools:
 
     def _started(self, name: str, config: ServerConfig, shared: "Shared") -> "Server":
         server = shared.server(name, config)
+        self._patience = anyio.current_time() + FIRST_S
         self.sessions.start(partial(server.load, self._renew))
         return server
 

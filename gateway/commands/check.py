@@ -8,12 +8,15 @@ from pathlib import Path
 
 from agent.config import AgentConfig
 from agent.errors import AgentError, Unresolvable
+from agent.extensions import ExtensionsFile
 from agent.folders import Folders
+from agent.guardrails.choice import build_provider
+from agent.mcp.entries import is_off, server_of
 from agent.reflect import resolve
 from agent.sandbox.choice import BUILT_IN, NAMED, build_sandboxes, sandbox_fault
 from bots.config import BotsConfig
 from bots.registry import missing
-from gateway.config import Config, load
+from gateway.config import EXTENSIONS_FILE, Config, load
 from gateway.serving import banner
 
 
@@ -45,6 +48,9 @@ def find_problems(config: Config) -> Iterator[str]:
             resolve(use)
         except Unresolvable as error:
             yield f"{label}: {path}: {error.user_message}"
+    if fault := _guardrail_fault(config.agent):
+        yield f"{label}: {fault}"
+    yield from _server_faults(config)
     for name in BotsConfig.model_fields:
         section = getattr(config.bots, name)
         if section.enabled and (fault := missing(name, section)):
@@ -67,6 +73,28 @@ def _sandbox(config: Config) -> str:
         return build_sandboxes(config.agent.sandbox, Folders(config.home)).label
     except AgentError as error:
         return error.user_message
+
+
+def _guardrail_fault(config: AgentConfig) -> str | None:
+    try:
+        build_provider(config.guardrails)
+    except AgentError as error:
+        return error.user_message
+    return None
+
+
+def _server_faults(config: Config) -> Iterator[str]:
+    """Yield what is wrong with the extensions file and the MCP servers in it; none is started."""
+    file = config.extensions or config.home / EXTENSIONS_FILE
+    found = ExtensionsFile(file).read()
+    if found.error:
+        yield f"{file}: {found.error}"
+    for name, entry in found.mcp_servers.items():
+        try:
+            server_of(entry, config.environment)
+        except AgentError as error:
+            if not is_off(entry):
+                yield f"{file}: mcpServers.{name}: {error.user_message}"
 
 
 def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from agent.mcp.masks import masked_args, masked_url
+from gateway.commands.check import find_problems
+from gateway.config import load
 from tests.gateway.composed import Composed, composed
 
 SERVERS = {
@@ -270,3 +272,18 @@ def test_arguments_without_secrets() -> None:
     given = ["--github-token", "t", "--verbose", "-p", "x", "--token", "$T", "--dsn", "pg://u:p@h"]
     seen = ["--github-token", "***", "--verbose", "-p", "x", "--token", "$T", "--dsn", "pg://***@h"]
     assert masked_args(given) == seen
+
+
+def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -> None:
+    """`parley check` starts none of them."""
+    odd = {"type": "pigeon", "command": "hush-hush"}
+    written(tmp_path, {"odd": odd, "off": {**odd, "enabled": False}, "fine": NPX})
+    file = tmp_path / "config.yaml"
+    file.write_text("guardrails: {enabled: true, provider: {use: oap}}")
+    config = load(str(file), {"PARLEY_HOME": str(tmp_path / "home")})
+    guard, server = find_problems(config)
+    assert "guardrails: oap needs a passport" in guard
+    assert "mcpServers.odd: type" in server
+    assert "hush-hush" not in server
+    (tmp_path / "extensions_config.json").write_text("[]")
+    assert "one JSON object" in list(find_problems(config))[1]
