@@ -145,7 +145,7 @@ class Workshop:
             skill = (await self._skills.now()).named(name, "custom")
             if skill is None and action == "update":
                 raise SkillNotFound("There is no custom skill of this name.")
-            folder = self._own(skill.folder) if skill is not None else self._folder / name
+            folder = await self._own(skill) if skill is not None else self._folder / name
             previous = None
             if skill is not None:
                 previous = await anyio.to_thread.run_sync(_text_or_none, skill)
@@ -157,12 +157,13 @@ class Workshop:
         found = (await self._skills.now()).named(name, "custom")
         if found is None:
             raise SkillNotFound("There is no custom skill of this name.")
-        self._own(found.folder)
+        await self._own(found)
         return found
 
-    def _own(self, folder: Path) -> Path:
-        """Refuse folders that only a link brought here: they belong to somebody else."""
-        if not folder.is_relative_to(os.path.realpath(self._folder)):
+    async def _own(self, skill: Skill) -> Path:
+        """Return the skill's folder; refuse one that only a link brought here: it belongs to somebody else."""
+        folder, root = skill.folder, self._folder
+        if not folder.is_relative_to(await anyio.to_thread.run_sync(os.path.realpath, root)):
             raise SkillInvalid(
                 "the skill lies elsewhere and is linked here: change it where it lies"
             )

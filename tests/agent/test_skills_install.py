@@ -13,7 +13,9 @@ from typing import IO
 
 import anyio
 import pytest
+from blockbuster import blockbuster_ctx
 
+from agent.agents import CustomAgent
 from agent.config import AgentConfig
 from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillNotWritten
 from agent.lead import open_agents
@@ -424,3 +426,21 @@ async def test_a_skill_that_is_only_linked_here_is_left_alone(tmp_path: Path) ->
         with pytest.raises(SkillInvalid, match="linked here"):
             await shop.edit("poems", MD)
     assert (tmp_path / "elsewhere" / "SKILL.md").exists()
+
+
+async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
+    async with workshop(tmp_path, *"123") as (agent, shop, _):
+        with blockbuster_ctx(scanned_modules=["agent"]):
+            await shop.install(packed(SOUND), "a.skill")
+            await shop.edit("poems", version("Two."))
+            await shop.rollback("poems", -1)
+            await shop.content("poems")
+            await agent.systems.skills.switch("poems", on=False)
+            await agent.systems.agents.create(CustomAgent(name="poet", soul="Rhyme."))
+            await agent.systems.agents.write_profile("We are many.")
+            await agent.say("hello", agent_name="poet")
+            await agent.systems.agents.change("poet", lambda old: old)
+            assert len(await agent.systems.agents.listed()) == 1
+            await agent.systems.agents.delete("poet")
+            await shop.delete("poems")
+            assert len(await shop.history("poems")) == 4
