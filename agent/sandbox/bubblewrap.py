@@ -23,7 +23,7 @@ from agent.sandbox.jail import BWRAP, JailLimits, Rules
 from agent.sandbox.local import LocalSandbox
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.protocol import Sandbox, Sandboxes
-from agent.sandbox.space import Usage, is_short, survey
+from agent.sandbox.space import MAX_DEPTH, Usage, is_short, survey
 from agent.sandbox.tables import Shared, Tables, nothing_shared
 
 PROBE_S = 20.0
@@ -150,6 +150,12 @@ class ConfinedShell:
         return usage.over(self.rules.space) or is_short(self.folders.root, self.rules.space)
 
     def _told(self, usage: Usage) -> str:
+        if usage.is_deep:
+            return f"Folders lie deeper in each other than {MAX_DEPTH} levels: delete them."
+        if usage.entries > self.rules.space.entries:
+            return (
+                f"There are more than {self.rules.space.entries} files: delete what is not needed."
+            )
         return (
             f"The conversation's files now take {usage.size // 2**20} MB, more than the "
             f"{self.rules.space.quota_mb} MB that they may: delete what is not needed."

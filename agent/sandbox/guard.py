@@ -38,6 +38,12 @@ class Guard:
 
     async def watch(self, pid: int) -> str:
         """Return, with the reason, when the command must be stopped; look every `tick_s` seconds until then."""
+        try:
+            return await self._stopping(pid)
+        except OSError:
+            return "The command was stopped: the conversation's files are gone."
+
+    async def _stopping(self, pid: int) -> str:
         free_before = await anyio.to_thread.run_sync(free_bytes, self.folder)
         ticks = 0
         while True:
@@ -62,7 +68,8 @@ class Guard:
         return max(self.space.quota_mb * _MIB - self.before.size, SLACK_MB * _MIB)
 
     def _too_much(self, usage: Usage) -> str:
-        if usage.over(self.space) and usage.size > self.before.size + SLACK_MB * _MIB:
+        grown = usage.size > self.before.size + SLACK_MB * _MIB
+        if usage.over(self.space) and (grown or not self.before.over(self.space)):
             return (
                 "The command was stopped: the conversation's files take more than the "
                 f"{self.space.quota_mb} MB that they may."

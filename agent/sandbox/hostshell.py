@@ -39,7 +39,7 @@ class HostShell:
         """
         check(command, self.table)
         start = Start(
-            argv=[_SHELL, "-c", translated(command, self.table)],
+            argv=[_SHELL, "-c", "--", translated(command, self.table)],
             environment={
                 "PATH": PATH,
                 "HOME": str(self.folders.workspace),

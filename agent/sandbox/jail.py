@@ -232,4 +232,4 @@ def _preamble(limits: JailLimits) -> str:
     lines = [f"ulimit -{flag} {value}" for flag, value in wanted.items()]
     lines.append("trap '' XFSZ")  # a write beyond the limit fails, and does not end the shell
     lines.append("echo 1000 > /proc/self/oom_score_adj")  # when memory ends, this goes first
-    return f'{{ {"; ".join(lines)}; }} 2>/dev/null; cd {WORKSPACE} && exec /bin/bash -c "$1"'
+    return f'{{ {"; ".join(lines)}; }} 2>/dev/null; cd {WORKSPACE} && exec /bin/bash -c -- "$1"'

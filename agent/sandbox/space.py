@@ -1,15 +1,17 @@
 """How much of the disk a thread uses, and giving its folders to the user that its commands run as. Blocking."""
 
-import contextlib
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_ENTRIES = 200_000
-"""Most files and folders of one thread: each costs an inode, however small it is."""
+MAX_COUNTED = 1_000_000
+"""Most files and folders that are looked at: bounds the time."""
 
+MAX_DEPTH = 64
+"""How deep folders may lie in each other: each costs an open descriptor here, and whoever removes them a step."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MIB = 2**20
 _BLOCK = 512  # bytes, the unit of st_blocks
 
@@ -21,22 +23,32 @@ class Space:
     Attributes:
         quota_mb: Of one thread; MiB.
         free_mb: What must stay free for everybody; MiB.
+        entries: Files and folders of one thread: each costs an inode, however small it is.
     """
 
     quota_mb: int = 2048
     free_mb: int = 512
+    entries: int = 200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Usage:
-    """What a thread's folders hold: bytes on disk (holes in files do not count), files and folders."""
+    """What a thread's folders hold.
 
-    size: int
-    entries: int
+    Attributes:
+        size: Bytes on disk; holes in files do not count.
+        entries: Files and folders, as far as they were counted.
+        is_deep: Whether folders lie deeper in each other than `MAX_DEPTH`; what is in those is not counted.
+    """
+
+    size: int = 0
+    entries: int = 0
+    is_deep: bool = False
 
     def over(self, space: Space) -> bool:
         """Say whether it is more than a thread may have."""
-        return self.size > space.quota_mb * _MIB or self.entries > MAX_ENTRIES
+        too_many = self.entries > space.entries or self.is_deep
+        return too_many or self.size > space.quota_mb * _MIB
 
 
 def survey(folder: Path, owner: int | None = None) -> Usage:
@@ -44,17 +56,47 @@ def survey(folder: Path, owner: int | None = None) -> Usage:
 
     Walks by descriptors and follows no symlink. A file with several names is not given away: it may have a
     name elsewhere. Folders that were closed to their own user are opened again: nothing hides in them.
+
+    Raises:
+        OSError: The folder cannot be read.
     """
-    size = entries = 0
-    for _, folders, names, here in os.fwalk(folder, follow_symlinks=False):
-        for name, status in _statuses(here, (*folders, *names)):
-            entries += 1
-            size += status.st_blocks * _BLOCK
-            if entries > MAX_ENTRIES:
-                return Usage(size=size, entries=entries)
-            with contextlib.suppress(FileNotFoundError):
-                _put_right(name, status, here, owner)
-    return Usage(size=size, entries=entries)
+    usage = Usage()
+    start = os.open(folder, _FOLDER)
+    try:
+        _count(start, usage, owner, depth=0)
+    finally:
+        os.close(start)
+    return usage
+
+
+def _count(here: int, usage: Usage, owner: int | None, *, depth: int) -> None:
+    with os.scandir(here) as entries:
+        for entry in entries:
+            if usage.entries > MAX_COUNTED:
+                return
+            try:
+                status = entry.stat(follow_symlinks=False)
+                usage.entries += 1
+                usage.size += status.st_blocks * _BLOCK
+                _put_right(entry.name, status, here, owner)
+            except FileNotFoundError:
+                continue  # gone meanwhile
+            if stat.S_ISDIR(status.st_mode):
+                _count_below(entry.name, here, usage, owner, depth=depth + 1)
+
+
+def _count_below(name: str, parent: int, usage: Usage, owner: int | None, *, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        usage.is_deep = True
+        return
+    try:
+        here = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError:
+        return  # gone, or swapped for a link
+    try:
+        _count(here, usage, owner, depth=depth)
+    finally:
+        os.close(here)
 
 
 def free_bytes(folder: Path) -> int:
@@ -66,15 +108,6 @@ def free_bytes(folder: Path) -> int:
 def is_short(folder: Path, space: Space) -> bool:
     """Say whether less is free than must stay free."""
     return free_bytes(folder) < space.free_mb * _MIB
-
-
-def _statuses(here: int, names: Iterable[str]) -> Iterable[tuple[str, os.stat_result]]:
-    for name in names:
-        try:
-            status = os.stat(name, dir_fd=here, follow_symlinks=False)
-        except OSError:
-            continue  # gone meanwhile
-        yield name, status
 
 
 def _put_right(name: str, status: os.stat_result, here: int, owner: int | None) -> None:

@@ -255,7 +255,7 @@ def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> 
     os.link(outside, inside / "second-name")
     owner = jail.owner_of("a")
     usage = survey(inside, owner)
-    assert usage.entries == 4
+    assert usage.entries == 4  # deep, file, link, second-name
     assert (inside / "deep/file").stat().st_uid == owner
     assert (inside / "link").lstat().st_uid == owner
     assert outside.stat().st_uid == 0

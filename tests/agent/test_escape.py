@@ -50,7 +50,7 @@ class Cell:
         home: Path,
         *,
         limits: JailLimits = LIMITS,
-        space: Space | None = None,
+        disk: Space | None = None,
         timeout_s: float = LONG_S,
     ) -> None:
         self.home = home
@@ -68,7 +68,7 @@ class Cell:
             shared=lambda: [skill],
             rules=Rules(
                 limits=limits,
-                space=space or Space(quota_mb=64, free_mb=1),
+                space=disk or Space(quota_mb=64, free_mb=1),
                 environment={"GREETING": "hello"},
             ),
         )
@@ -115,11 +115,19 @@ def machine(home: Path) -> Iterator[dict[str, str]]:
             one.listen()
         yield {
             "port": str(server.getsockname()[1]),
-            "address": socket.gethostbyname(socket.gethostname()),
+            "address": own_address(),
             "abstract": f"parley-{os.getpid()}",
             "socket": str(home / "s"),
             "pid": str(os.getpid()),
         }
+
+
+def own_address() -> str:
+    """Return an address of this machine, another one than 127.0.0.1 where it has one."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.2"
 
 
 @pytest.fixture(scope="module")
@@ -308,8 +316,9 @@ async def test_a_link_swapped_while_the_tools_look_shows_nothing(cell: Cell) -> 
     answers = []
 
     async def look() -> None:
-        while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - the command tells nobody
-            await anyio.sleep(0.01)
+        with anyio.fail_after(LONG_S):
+            while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - the command tells nobody
+                await anyio.sleep(0.01)
         for _ in range(40):
             answers.append(await cell.use("read_file", path="way/secret.txt"))
             answers.append(await cell.use("write_file", path="way/new.txt", content="x"))
@@ -385,7 +394,7 @@ async def test_memory_of_all_processes_together_is_limited(tmp_path: Path) -> No
 
 
 async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, space=Space(quota_mb=20, free_mb=1))
+    cell = Cell(tmp_path, disk=Space(quota_mb=20, free_mb=1))
     said = await cell.bash("n=0; while :; do n=$((n+1)); head -c 4000000 /dev/zero > f$n; done")
     assert "more than the 20 MB that they may" in said
     said = await cell.bash("echo more > new.txt; mkdir folder && echo made")
@@ -396,15 +405,30 @@ async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
 
 
 async def test_what_must_stay_free_stays_free(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, space=Space(quota_mb=20, free_mb=10**9))
+    cell = Cell(tmp_path, disk=Space(quota_mb=20, free_mb=10**9))
     assert "File too large" in await cell.bash("echo x > new.txt")
 
 
 async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, space=Space(quota_mb=2, free_mb=1))
+    cell = Cell(tmp_path, disk=Space(quota_mb=2, free_mb=1))
     said = await cell.bash("mkdir d; head -c 4000000 /dev/zero > d/f; chmod 000 d")
     assert "now take 3 MB" in said
     assert await cell.bash("rm -r d") != "(no output)"
+
+
+async def test_folders_without_end_count_as_too_much(cell: Cell) -> None:
+    nest = "mkdir -p $(printf 'd/%.0s' $(seq 500))"
+    assert "deeper in each other than 64 levels" in await cell.bash(nest)
+    assert "Delete what is not needed" in await cell.bash("echo x > new.txt")
+    await cell.bash("rm -r d new.txt")
+    assert await cell.bash("echo x > new.txt; cat new.txt") == "x\n"
+
+
+async def test_files_without_end_count_as_too_much(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, disk=Space(free_mb=1, entries=100))
+    assert "delete what is not needed" in await cell.bash("touch $(seq 200)")
+    assert await cell.bash("rm *") != "(no output)"
+    assert await cell.bash("ls") == "(no output)"
 
 
 async def test_a_flood_of_output_is_cut(cell: Cell) -> None:

@@ -40,6 +40,7 @@ async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
         ("echo a; echo b >&2; exit 4", "a\n\nStd Error:\nb\n\nExit Code: 4"),
         ("echo b >&2", "Std Error:\nb\n"),
         ("cat", "(no output)"),
+        ("-x 2>/dev/null", "Exit Code: 127"),
         ("kill -TERM $$", "Exit Code: 143"),
         ("printf 'caf\\351'", "caf\ufffd"),
     ],
