@@ -174,8 +174,9 @@ class DockerSandboxes(Sandboxes):
         place.busy = True
         async with place.lock:
             try:
-                api = await self._ensure(thread_id, place, table)
+                # Before it starts: its shell is only ready when it can enter the workspace.
                 await anyio.to_thread.run_sync(share, self._tables.folders(thread_id))
+                api = await self._ensure(thread_id, place, table)
                 return table.mask((await self._said(place, api, command, timeout_s)).text())
             finally:
                 place.used_at = anyio.current_time()

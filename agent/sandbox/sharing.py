@@ -19,6 +19,7 @@ def share(folders: ThreadFolders) -> None:
     """
     folders.root.chmod(0o700)
     folders.user_data.chmod(0o711)
+    folders.acp_workspace.chmod(0o755)  # is only read there
     left = MAX_ENTRIES
     for folder in (folders.workspace, folders.uploads, folders.outputs):
         _open(folder.stat().st_mode, str(folder))
