@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from agent.config import AgentConfig, ModelConfig, MountConfig, ToolConfig, ToolGroupConfig
+from agent.config import AgentConfig, ModelConfig
 from bots.config import BotsConfig
 from bus.config import BusConfig, SessionConfig
 from gateway.config import Config, ConfigError, GatewayConfig, load, read_token
@@ -301,14 +301,13 @@ def missing(model: type[BaseModel], tree: object, path: str) -> list[str]:
             if isinstance(kind, type) and issubclass(kind, BaseModel)
         ]
         value = tree[name]
+        if isinstance(value, list):
+            continue  # entries are shown in comments; those of `models` are checked below
         if isinstance(value, dict) and get_origin(field.annotation) is dict:
             value = {key: 0 for entry in value.values() if isinstance(entry, dict) for key in entry}
-        if inner and inner[0] not in (SessionConfig, *LISTED):
+        if inner and inner[0] is not SessionConfig:
             lines += missing(inner[0], value, f"{path}.{name}")
     return lines
-
-
-LISTED = (ModelConfig, ToolConfig, ToolGroupConfig, MountConfig)
 
 
 def test_every_known_key_is_in_the_example() -> None:
