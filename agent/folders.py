@@ -1,7 +1,9 @@
 """Every thread's folders on disk, below `{home}/threads/{thread_id}`: `user-data`, and `acp-workspace`."""
 
+import errno
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,5 +86,20 @@ class Folders:
         root = self.of(thread_id).root
         if not root.is_dir() or root.is_symlink():
             return False
-        shutil.rmtree(root)
+        try:
+            shutil.rmtree(root)
+        except (OSError, RecursionError):
+            _remove_hard(root)
         return True
+
+
+def _remove_hard(folder: Path) -> None:
+    """Remove what a command made hard to remove: folders closed to their owner, or nested without end.
+
+    Raises:
+        OSError: Something could not be removed.
+    """
+    for program in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):  # neither follows a link below
+        subprocess.run([*program, "--", str(folder)], capture_output=True, check=False)  # noqa: S603 - no shell
+    if folder.exists():
+        raise OSError(errno.ENOTEMPTY, "a thread's folder could not be removed")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from langchain_core.messages import AnyMessage, ToolMessage
 
@@ -196,6 +197,16 @@ async def test_commands_of_one_and_of_several_threads_run_at_the_same_time(tmp_p
             group.start_soon(meet, thread, "a", "b")
             group.start_soon(meet, thread, "b", "a")
     assert said == ["met\n"] * 4
+
+
+@needs_bubblewrap
+async def test_a_thread_can_be_deleted_whatever_its_commands_left(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    box = await BubblewrapSandboxes(folders).acquire(THREAD)
+    deep = "for n in 1 2 3; do mkdir -p $(printf 'd/%.0s' $(seq 400)); cd $(printf 'd/%.0s' $(seq 400)); done"
+    await box.execute(f"mkdir closed; touch closed/f; chmod 000 closed; {deep}", timeout_s=LONG_S)
+    assert await anyio.to_thread.run_sync(folders.delete, THREAD)
+    assert not folders.of(THREAD).root.exists()
 
 
 @needs_bubblewrap
