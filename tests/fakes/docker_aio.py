@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-
 WORKSPACE = "/mnt/user-data/workspace"
 
 
