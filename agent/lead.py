@@ -9,7 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -84,21 +84,46 @@ class _Edition:
     guardrail: GuardrailProvider | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tailoring:
+    """What whoever opens the agent makes of it, beside the configuration.
+
+    Attributes:
+        skills: The only skills that it is told of; None = all that are enabled.
+        middlewares: Stand inside ours, see `chain`.
+    """
+
+    skills: frozenset[str] | None = None
+    middlewares: tuple[Middleware, ...] = ()
+
+    def fitted(self, persona: Persona) -> Persona:
+        """Leave a persona the skills that it may have."""
+        if self.skills is None:
+            return persona
+        kept = tuple(skill for skill in persona.skills if skill.name in self.skills)
+        return replace(persona, skills=kept)
+
+
 class LeadAgents:
     """Gives the graph for a run's options; equal options share one.
 
     Args:
         systems: What all runs share.
         checkpointer: Keeps threads; None = the caller's own (LangGraph Server brings one).
+        tailoring: What is made of the agent beside the configuration.
 
     Raises:
         Unresolvable: The configuration names a tool that cannot be used.
     """
 
     def __init__(
-        self, systems: Systems, checkpointer: BaseCheckpointSaver[Any] | None = None
+        self,
+        systems: Systems,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        tailoring: Tailoring = Tailoring(),
     ) -> None:
         self.systems = systems
+        self._tailoring = tailoring
         self._checkpointer = checkpointer
         self._edition = _edition_of(systems.settings.now())
         self._graphs: OrderedDict[_Wanted, LeadGraph] = OrderedDict()
@@ -115,7 +140,7 @@ class LeadAgents:
             AgentNotFound, AgentInvalid: The custom agent that is asked for cannot be used.
         """
         options = RunOptions.of(config)
-        persona = await persona_of(self.systems, options)
+        persona = self._tailoring.fitted(await persona_of(self.systems, options))
         mcp = await self.systems.mcp.current()
         wanted = _Wanted(options=self._effective(options, persona), persona=persona, mcp=mcp)
         found = self._graphs.get(wanted)
@@ -173,6 +198,7 @@ class LeadAgents:
                 *self._file_links(edition, wanted.options),
                 *self._steering(edition, wanted.options, model),
                 SubagentLimitMiddleware(at_once) if at_once else None,
+                further=self._tailoring.middlewares,
             ),
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
@@ -310,12 +336,19 @@ def _edition_of(config: AgentConfig) -> _Edition:
 
 @asynccontextmanager
 async def open_agents(
-    site: Site, checkpointer: BaseCheckpointSaver[Any] | None = None
+    site: Site,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+    tailoring: Tailoring = Tailoring(),
 ) -> AsyncIterator[LeadAgents]:
     """Open the agent with all its systems; leaving closes them. No graph may be run after that.
+
+    Args:
+        site: Where it lives.
+        checkpointer: Keeps threads; None = the caller's own.
+        tailoring: What is made of it beside the configuration.
 
     Raises:
         AgentError: The configuration names something that cannot be used.
     """
     async with open_systems(site) as systems:
-        yield await anyio.to_thread.run_sync(LeadAgents, systems, checkpointer)
+        yield await anyio.to_thread.run_sync(LeadAgents, systems, checkpointer, tailoring)

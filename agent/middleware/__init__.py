@@ -4,6 +4,7 @@ The first wraps all others. Nothing here hooks in before or after the model: suc
 which counts against the recursion limit and writes a checkpoint for every model call.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -52,15 +53,24 @@ ORDER: tuple[type[Middleware], ...] = (
 """The places in the chain, outermost first. Each holds one middleware or none."""
 
 
-def chain(*links: Middleware | None) -> tuple[Middleware, ...]:
+def chain(*links: Middleware | None, further: Sequence[Middleware] = ()) -> tuple[Middleware, ...]:
     """Return the middleware given, in the order of the chain; None is left out.
 
+    Args:
+        links: Ours.
+        further: Of whoever embeds the agent: it stands before the last of ours, in the order given.
+
     Raises:
-        ValueError: One has no place in the chain, or two have the same.
+        ValueError: One of ours has no place in the chain, or two have the same; or two have the same name.
     """
     given = [link for link in links if link is not None]
     kinds = [type(link) for link in given]
     strangers = [kind.__name__ for kind in kinds if kind not in ORDER]
     if strangers or len(set(kinds)) != len(kinds):
         raise ValueError(f"not a chain: {', '.join(strangers) or 'a place is taken twice'}")
-    return tuple(sorted(given, key=lambda link: ORDER.index(type(link))))
+    ordered = sorted(given, key=lambda link: ORDER.index(type(link)))
+    ordered[-1:-1] = further
+    names = [link.name for link in ordered]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"not a chain: the middleware {twice[0]} is there twice")
+    return tuple(ordered)
