@@ -22,12 +22,15 @@ from agent.sandbox.guard import Guard
 from agent.sandbox.jail import BWRAP, JailLimits, Rules
 from agent.sandbox.local import LocalSandbox
 from agent.sandbox.locks import PathLocks
+from agent.sandbox.outcome import Outcome
 from agent.sandbox.protocol import Sandbox, Sandboxes
 from agent.sandbox.space import MAX_DEPTH, Usage, is_short, survey
 from agent.sandbox.tables import Shared, Tables, nothing_shared
 
 PROBE_S = 20.0
 """How long the trial at start may take; it takes some 20 ms, on a machine under load more."""
+
+_KILLED = (137, 152)  # by SIGKILL, SIGXCPU
 
 FULL = (
     "The conversation's files take all the space that they may, so this command could not write to files. "
@@ -134,7 +137,8 @@ class ConfinedShell:
             start = await anyio.to_thread.run_sync(
                 lambda: stack.enter_context(self._start(command, is_full=is_full))
             )
-            text = (await run(start, timeout_s=timeout_s, watch=guard.watch)).text()
+            outcome = await run(start, timeout_s=timeout_s, watch=guard.watch)
+        text = self._explained(outcome).text()
         after = await anyio.to_thread.run_sync(self._survey)
         if is_full or after.over(self.rules.space):
             text += f"\n{FULL if is_full else self._told(after)}"
@@ -148,6 +152,16 @@ class ConfinedShell:
 
     def _is_full(self, usage: Usage) -> bool:
         return usage.over(self.rules.space) or is_short(self.folders.root, self.rules.space)
+
+    def _explained(self, outcome: Outcome) -> Outcome:
+        if outcome.code not in _KILLED or outcome.note:
+            return outcome
+        note = (
+            "It was killed. One process may use "
+            f"{self.rules.limits.cpu_s} s of processor time, all together "
+            f"{self.rules.limits.memory_mb} MB of memory."
+        )
+        return replace(outcome, note=note)
 
     def _told(self, usage: Usage) -> str:
         if usage.is_deep:

@@ -382,7 +382,9 @@ async def test_killing_everything_inside_ends_the_command_alone(cell: Cell) -> N
 
 async def test_processor_time_is_limited(tmp_path: Path) -> None:
     cell = Cell(tmp_path, limits=JailLimits(cpu_s=1))
-    assert "Exit Code: 1" in await cell.bash("while :; do :; done")  # 137 or 152, by the signal
+    said = await cell.bash("while :; do :; done")
+    assert "Exit Code: 1" in said  # 137 or 152, by the signal
+    assert "1 s of processor time" in said
 
 
 @needs_python

@@ -1,6 +1,8 @@
 """What the look at a command blocks, warns of and lets pass; and how shell text is taken apart for it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.sandbox.words import parse
 from agent.tools.audit import MAX_CHARS, Kind, judge
@@ -163,6 +165,39 @@ def test_what_a_command_redirects_and_is_given() -> None:
     assert command.heredocs == ["held\n"]
     assert command.called[2].inner == ("inner one",)
     assert command.ended_by == "|"
+
+
+PIECES = [
+    "'",
+    '"',
+    "$(",
+    ")",
+    "`",
+    "<<",
+    "X",
+    "\n",
+    " ",
+    ";",
+    "|",
+    "&",
+    "\\",
+    "#",
+    "<(",
+    ">",
+    "rm",
+    "bash",
+    "-c",
+    "{",
+    "}",
+    "=",
+    "é",
+    "\0",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_no_text_is_too_strange(text: str) -> None:
+    assert judge(text).kind in Kind
 
 
 def test_any_text_is_taken_apart_in_bounded_time() -> None:
