@@ -21,7 +21,6 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
-from agent.acp.tool import acp_tools
 from agent.config import AgentConfig, ModelConfig
 from agent.delegation import Delegation, Principal
 from agent.guardrails.choice import build_provider
@@ -279,7 +278,7 @@ class LeadAgents:
                 ),
                 *([setup_agent_tool(self.systems.agents)] if wanted.options.is_bootstrap else ()),
                 *wanted.mcp.tools,
-                *acp_tools(edition.config.acp_agents, self.systems.folders),
+                *self.systems.acp.tools(edition.config.acp_agents),
             ]
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from agent.acp.tool import AcpAgents
 from agent.agents import CustomAgents
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig
@@ -90,6 +91,7 @@ class Systems:
         skills: What the agent knows how to do.
         workshop: Where skills are installed and changed.
         agents: The custom agents.
+        acp: The agents of other makers.
         subagents: Runs what is delegated.
         mcp: The tools of MCP servers.
         memory: What is remembered of people and rooms.
@@ -108,6 +110,7 @@ class Systems:
     skills: Skills
     workshop: Workshop
     agents: CustomAgents
+    acp: AcpAgents
     subagents: Subagents
     mcp: McpTools
     memory: MemoryService
@@ -154,6 +157,7 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
                 skills=skills,
                 workshop=_workshop(skills, settings, models),
                 agents=CustomAgents(site.home),
+                acp=AcpAgents(folders),
                 subagents=subagents,
                 mcp=mcp,
                 memory=memory,

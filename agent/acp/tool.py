@@ -33,47 +33,52 @@ class InvokeArgs(BaseModel):
     )
 
 
-def acp_tools(agents: Mapping[str, AcpAgentConfig], folders: Folders) -> Sequence[BaseTool]:
-    """Build invoke_acp_agent; nothing when no agent is configured."""
-    if not agents:
-        return ()
-    calls = _Calls(agents, folders)
-    return (
-        StructuredTool.from_function(
-            coroutine=calls.invoke,
-            name=NAME,
-            description=_described(agents),
-            args_schema=InvokeArgs,
-        ),
-    )
+class AcpAgents:
+    """Asks the agents of the configuration, each in the thread's own folder.
 
+    Args:
+        folders: The threads' folders.
+    """
 
-class _Calls:
-    """The tool's code."""
-
-    def __init__(self, agents: Mapping[str, AcpAgentConfig], folders: Folders) -> None:
-        self._agents = dict(agents)
+    def __init__(self, folders: Folders) -> None:
         self._folders = folders
         self._turns = anyio.Semaphore(AT_ONCE)
 
-    async def invoke(self, agent: str, prompt: str, runtime: ToolRuntime) -> str:
-        try:
-            return await self._invoke(agent, prompt, thread_id_of(runtime.context, runtime.config))
-        except AgentError as error:
-            return f"Error: {error.user_message}"[:600]
+    def tools(self, agents: Mapping[str, AcpAgentConfig]) -> Sequence[BaseTool]:
+        """Build invoke_acp_agent; nothing when no agent is configured."""
+        if not agents:
+            return ()
 
-    async def _invoke(self, agent: str, prompt: str, thread_id: str) -> str:
-        entry = self._agents.get(agent)
-        if entry is None:
-            raise ForeignAgentError(
-                f"There is no agent {agent[:80]!r}; there are: {', '.join(self._agents)}."
-            )
+        async def invoke(agent: str, prompt: str, runtime: ToolRuntime) -> str:
+            try:
+                thread_id = thread_id_of(runtime.context, runtime.config)
+                return await self._asked(_entry(agents, agent), agent, prompt, thread_id)
+            except AgentError as error:
+                return f"Error: {error.user_message}"[:600]
+
+        return (
+            StructuredTool.from_function(
+                coroutine=invoke,
+                name=NAME,
+                description=_described(agents),
+                args_schema=InvokeArgs,
+            ),
+        )
+
+    async def _asked(self, entry: AcpAgentConfig, name: str, prompt: str, thread_id: str) -> str:
         folders = self._folders.of(thread_id)
         async with self._turns:
             await anyio.to_thread.run_sync(folders.make)
             converse = await anyio.to_thread.run_sync(_loaded)
-            said = await converse(agent, entry, folders.acp_workspace, prompt)
+            said = await converse(name, entry, folders.acp_workspace, prompt)
         return PathTable(folders.mappings()).mask(said)
+
+
+def _entry(agents: Mapping[str, AcpAgentConfig], name: str) -> AcpAgentConfig:
+    found = agents.get(name)
+    if found is None:
+        raise ForeignAgentError(f"There is no agent {name[:80]!r}; there are: {', '.join(agents)}.")
+    return found
 
 
 def _loaded() -> Converse:

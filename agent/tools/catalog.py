@@ -63,6 +63,8 @@ def _tool_of(entry: ToolConfig) -> BaseTool:
     if not isinstance(found, BaseTool) and callable(found):
         try:
             found = found(**entry.extra_keys())
+        except Unresolvable as error:
+            raise Unresolvable(f"tools: {entry.name}: {error}") from error
         except (TypeError, ValueError) as error:
             # The keys hold secrets: the text of the error is not shown when it may quote them.
             raise Unresolvable(
