@@ -12,7 +12,8 @@ ENV PYTHONSAFEPATH=1 \
     PYTHONPATH=/app \
     PATH=/venv/bin:$PATH \
     PARLEY_HOME=/data
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin parley \
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin parley \
     && install -d -o parley -g parley -m 0700 /data \
     && printf '#!/bin/sh\nexec python -m gateway "$@"\n' > /usr/local/bin/parley \
     && chmod 0755 /usr/local/bin/parley
