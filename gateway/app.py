@@ -19,6 +19,7 @@ from gateway.routes import (
     memory,
     models,
     skills,
+    suggestions,
     terminal,
     threads,
     uploads,
@@ -73,6 +74,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.include_router(health.router)
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
+    app.include_router(suggestions.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):
         app.include_router(router, prefix="/api")

@@ -30,6 +30,7 @@ BROAD_EXCEPTS = {
     "agent/middleware/title.py": "a title: never worth a run",
     "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
     "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
+    "agent/suggestions.py": "suggestions: providers raise their own kinds, nobody waits for them",
     "agent/skills/scan.py": "a model's judgement: whatever fails blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error is told to the lead agent",
     "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
