@@ -40,6 +40,7 @@ AgentError
 │   ├── UploadRefused     the name, or what stands in its place, cannot be written to
 │   ├── UploadNotFound    there is no uploaded file of this name
 │   └── ConversionFailed  a document has no text version; the text says why
+├── MemberTooLarge     a part of an archive is too large to be shown
 ├── SandboxUnusable    the sandbox that is configured does not work on this machine
 └── SandboxError       something that the sandbox cannot do
     ├── CommandsOff    commands are not run here
@@ -166,6 +167,10 @@ class HostUnknown(UrlRefused):
 
 class ForeignAgentError(AgentError):
     """The other agent cannot be asked."""
+
+
+class MemberTooLarge(AgentError):
+    """This part of the archive is too large to be shown."""
 
 
 class SandboxUnusable(AgentError):

@@ -1,120 +1,17 @@
-"""Opening a thread's files for download: no path leads out, no link is followed."""
+"""Handing out a thread's files over HTTP."""
 
-import codecs
-import io
-import lzma
-import mimetypes
-import os
-import stat
-import zipfile
-import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
-from anyio import to_thread
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-CHUNK_BYTES = 256 * 1024
+from agent.artifacts import OpenFile
 
 ACTIVE = frozenset(
     {"text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml"}
 )
 """What a browser would run: always handed out as a download."""
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-MAX_MEMBER_BYTES = 16 * 1024 * 1024
-"""Largest part of an archive that is shown; looked at before anything is unpacked."""
-
-MAX_ARCHIVE_BYTES = 100 * 1024 * 1024
-
-_NOT_A_MEMBER = (
-    KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, OSError,
-    ValueError,
-)  # fmt: skip
-"""What the archive module raises for archives and parts that it cannot read, encrypted ones among them."""
-
-
-class MemberTooLarge(Exception):
-    """A part of an archive is too large to be shown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A part of an archive, unpacked."""
-
-    name: str
-    content: bytes
-
-    @property
-    def mime(self) -> str:
-        """The type that the name suggests."""
-        return mime_of(self.name)
-
-    @property
-    def charset(self) -> str:
-        """Of a text."""
-        return _charset(self.content[:4])
-
-
-class OpenFile:
-    """A regular file, opened for reading."""
-
-    def __init__(self, descriptor: int, name: str, size_bytes: int) -> None:
-        self._file = io.FileIO(descriptor)
-        self.name = name
-        self.size_bytes = size_bytes
-        self.charset = _charset(os.pread(descriptor, 4, 0))
-
-    @property
-    def mime(self) -> str:
-        """The type that the name suggests."""
-        return mime_of(self.name)
-
-    @property
-    def raw(self) -> io.FileIO:
-        """The file itself; it is closed with this."""
-        return self._file
-
-    def close(self) -> None:
-        """Close the file; closing it again does nothing."""
-        self._file.close()
-
-    def member(self, name: str) -> "Member":
-        """Unpack one part of the archive that this is. Blocking.
-
-        Raises:
-            FileNotFoundError: it is no archive, or has no such part.
-            MemberTooLarge: the part, or the archive, is too large to be unpacked for a look.
-        """
-        if self.size_bytes > MAX_ARCHIVE_BYTES:
-            raise MemberTooLarge
-        try:
-            with zipfile.ZipFile(self._file) as archive:
-                part = archive.getinfo(_part_named(name, archive.namelist()))
-                if part.is_dir():
-                    raise FileNotFoundError(name)
-                if part.file_size > MAX_MEMBER_BYTES:
-                    raise MemberTooLarge
-                with archive.open(part) as file:
-                    return Member(name=name.rpartition("/")[2], content=file.read(MAX_MEMBER_BYTES))
-        except _NOT_A_MEMBER as error:
-            raise FileNotFoundError(name) from error
-
-    async def read(self) -> AsyncIterator[bytes]:
-        """Yield the bytes, at most as many as there were at opening."""
-        left = self.size_bytes
-        while left > 0:
-            chunk = await to_thread.run_sync(self._file.read, min(CHUNK_BYTES, left))
-            if not chunk:
-                return
-            left -= len(chunk)
-            yield chunk
 
 
 class OpenFileResponse(StreamingResponse):
@@ -130,59 +27,3 @@ class OpenFileResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._file.close()
-
-
-def mime_of(name: str) -> str:
-    """Return the type that a name suggests.
-
-    >>> mime_of("a.png"), mime_of("SKILL.md"), mime_of("a")
-    ('image/png', 'text/markdown', 'application/octet-stream')
-    """
-    return mimetypes.guess_type(name)[0] or "application/octet-stream"
-
-
-def open_below(folder: Path, parts: Sequence[str]) -> OpenFile:
-    """Open the regular file at `parts` below `folder`, following no link on the way. Blocking.
-
-    Raises:
-        FileNotFoundError: there is none, or a link stands in the way.
-        IsADirectoryError: it is not a regular file.
-    """
-    if not parts:
-        raise IsADirectoryError
-    here = _step(os.fspath(folder), None, _FOLDER)
-    try:
-        for part in parts[:-1]:
-            inner = _step(part, here, _FOLDER)
-            os.close(here)
-            here = inner
-        descriptor = _step(parts[-1], here, _FILE)
-    finally:
-        os.close(here)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise IsADirectoryError
-    return OpenFile(descriptor, parts[-1], status.st_size)
-
-
-def _step(name: str, folder: int | None, flags: int) -> int:
-    try:
-        return os.open(name, flags, dir_fd=folder)
-    except OSError as error:
-        raise FileNotFoundError from error
-
-
-def _part_named(name: str, parts: Sequence[str]) -> str:
-    """Return the part that a name means: the archive may hold everything in one folder.
-
-    >>> _part_named("SKILL.md", ["mine/", "mine/SKILL.md"])
-    'mine/SKILL.md'
-    """
-    if name in parts:
-        return name
-    return next((part for part in parts if part.partition("/")[2] == name), name)
-
-
-def _charset(head: bytes) -> str:
-    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"

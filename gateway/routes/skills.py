@@ -10,10 +10,10 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 
+from agent.artifacts import OpenFile, open_below
 from agent.errors import PathRefused, ThreadIdInvalid
 from agent.paths import USER_DATA, below, normalise
 from agent.skills.catalog import Skill
-from gateway.artifacts import OpenFile, open_below
 from gateway.deps import Parts
 
 router = APIRouter()
