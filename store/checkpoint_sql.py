@@ -103,3 +103,24 @@ DELETE_THREAD = (
 )
 ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, UNANSWER, ORPHANED_CHUNKS)
 """What takes a thread back to before a run, in this order."""
+
+# The metadata of a checkpoint names its thread: the copy's names the copy.
+COPY_THREAD = (
+    """
+    INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
+        metadata, chunks)
+    SELECT :target, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
+        CAST(json_set(CAST(metadata AS TEXT), '$.thread_id', :target) AS BLOB), chunks
+    FROM checkpoints WHERE thread_id = :source
+    """,
+    """
+    INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+    SELECT :target, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value
+    FROM writes WHERE thread_id = :source
+    """,
+    """
+    INSERT INTO message_chunks (thread_id, name, type, value)
+    SELECT :target, name, type, value FROM message_chunks WHERE thread_id = :source
+    """,
+)
+"""What gives a thread without checkpoints those of another."""

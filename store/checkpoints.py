@@ -225,6 +225,17 @@ class Checkpoints(AsyncSqliteSaver):
         self._chunks.forget(thread_id)
         self._counts.pop(thread_id, None)
 
+    @override
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Give a thread without checkpoints those of another."""
+        both: dict[str, Value] = {"source": source_thread_id, "target": target_thread_id}
+
+        def work(tx: Transaction) -> None:
+            for statement in sql.COPY_THREAD:
+                tx.run(statement, both)
+
+        await self._writer.submit(work)
+
     async def trim(self, thread_id: str, *, keep: int = KEEP) -> None:
         """Delete all but the last `keep` checkpoints of a thread, with what belongs to them."""
         if 0 < self._counts.get(thread_id, keep + 1) <= keep:

@@ -27,6 +27,10 @@ INSERT INTO run (run_id, thread_id, assistant_id, status, metadata, kwargs, mult
 VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multitask, :now, :now)
 """
 _RUNNING = "UPDATE run SET status = 'running', updated_at = :now WHERE run_id = :run_id"
+_BUSY_AGAIN = """
+UPDATE thread SET status = 'busy', updated_at = :now
+WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id)
+"""
 _END = "UPDATE run SET status = :status, error = :error, updated_at = :now WHERE run_id = :run_id"
 _END_THREAD = """
 UPDATE thread SET status = :status, error = :error, interrupts = :interrupts, updated_at = :now,
@@ -111,9 +115,13 @@ class Runs:
 
     async def running(self, run_id: str, *, now: float) -> None:
         """Note that a run that waited has begun."""
-        await self._database.transaction(
-            lambda tx: tx.run(_RUNNING, {"run_id": run_id, "now": now})
-        )
+        params: dict[str, Value] = {"run_id": run_id, "now": now}
+
+        def work(tx: Transaction) -> None:
+            tx.run(_RUNNING, params)
+            tx.run(_BUSY_AGAIN, params)
+
+        await self._database.transaction(work)
 
     async def end(self, end: RunEnd, *, now: float) -> None:
         """Note how a run ended and what became of its thread, in one transaction. `erase` deletes the run."""

@@ -11,10 +11,12 @@ from store.errors import Conflict, NotFound
 
 ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 ThreadOrder = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
+TtlStrategy = Literal["delete", "keep_latest"]
 
 _INSERT = """
-INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata)
-VALUES (:thread_id, :now, :now, :now, :metadata)
+INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata, ttl_minutes, ttl_strategy,
+    expires_at)
+VALUES (:thread_id, :now, :now, :now, :metadata, :minutes, :strategy, :now + :minutes * 60)
 ON CONFLICT (thread_id) DO NOTHING
 RETURNING *
 """
@@ -22,12 +24,36 @@ _GET = "SELECT * FROM thread WHERE thread_id = :thread_id"
 _PATCH = """
 UPDATE thread SET metadata = :metadata, updated_at = :now WHERE thread_id = :thread_id RETURNING *
 """
+_LIVE = """
+UPDATE thread SET ttl_minutes = :minutes, ttl_strategy = :strategy, expires_at = :now + :minutes * 60,
+    updated_at = :now
+WHERE thread_id = :thread_id RETURNING *
+"""
+_EXPIRED = """
+SELECT * FROM thread WHERE expires_at IS NOT NULL AND expires_at <= :now AND status <> 'busy'
+ORDER BY expires_at LIMIT :limit
+"""
+_PRUNED = """
+UPDATE thread SET expires_at = :now + ttl_minutes * 60 WHERE thread_id = :thread_id
+"""
 _STATE_CHANGED = """
 UPDATE thread SET state_updated_at = :now, updated_at = :now, status = :status, interrupts = :interrupts,
     title = coalesce(:title, title), error = NULL
 WHERE thread_id = :thread_id
 """
 _DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ttl:
+    """How long a thread lives after it was made or last given a time, and what then becomes of it.
+
+    `delete` takes the thread with all that belongs to it, `keep_latest` all of its state but the newest.
+    """
+
+    minutes: float
+    strategy: TtlStrategy = "delete"
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +69,7 @@ class Thread:
     title: str | None
     error: dict[str, str] | None
     interrupts: dict[str, Any]
+    ttl: Ttl | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +91,16 @@ class Threads:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, thread_id: str, metadata: Mapping[str, Any], *, now: float) -> Thread:
+    async def create(
+        self, thread_id: str, metadata: Mapping[str, Any], *, now: float, ttl: Ttl | None = None
+    ) -> Thread:
         """Add a thread. Raises Conflict (there is one with this id)."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "now": now,
             "metadata": encode(metadata),
+            "minutes": ttl.minutes if ttl else None,
+            "strategy": ttl.strategy if ttl else None,
         }
         rows = await self._database.transaction(lambda tx: tx.run(_INSERT, params))
         if not rows:
@@ -94,6 +125,29 @@ class Threads:
             return tx.run(_PATCH, {"thread_id": thread_id, "metadata": merged, "now": now})[0]
 
         return _thread(await self._database.transaction(work))
+
+    async def live(self, thread_id: str, ttl: Ttl, *, now: float) -> Thread:
+        """Let a thread live for a time from now on. Raises NotFound."""
+        params: dict[str, Value] = {
+            "thread_id": thread_id,
+            "minutes": ttl.minutes,
+            "strategy": ttl.strategy,
+            "now": now,
+        }
+        rows = await self._database.transaction(lambda tx: tx.run(_LIVE, params))
+        if not rows:
+            raise missing_thread(thread_id)
+        return _thread(rows[0])
+
+    async def expired(self, *, now: float, limit: int = 100) -> list[Thread]:
+        """Return threads whose time is over and on which nothing runs, the oldest first."""
+        rows = await self._database.read(_EXPIRED, {"now": now, "limit": limit})
+        return [_thread(row) for row in rows]
+
+    async def pruned(self, thread_id: str, *, now: float) -> None:
+        """Note that an expired thread lost its old state: its time begins anew."""
+        params: dict[str, Value] = {"thread_id": thread_id, "now": now}
+        await self._database.transaction(lambda tx: tx.run(_PRUNED, params))
 
     async def state_changed(
         self,
@@ -158,6 +212,15 @@ def _thread(row: Row) -> Thread:
         title=row["title"],
         error=orjson.loads(row["error"]) if row["error"] else None,
         interrupts=orjson.loads(row["interrupts"]),
+        ttl=_ttl(row),
+    )
+
+
+def _ttl(row: Row) -> Ttl | None:
+    if row["ttl_minutes"] is None:
+        return None
+    return Ttl(
+        minutes=row["ttl_minutes"], strategy=row["ttl_strategy"], expires_at=row["expires_at"]
     )
 
 

@@ -23,15 +23,21 @@ class Lanes:
     def join(self, thread_id: str) -> Ticket:
         """Take a place at the end of a thread's line."""
         ticket = Ticket(thread_id)
-        lane = self._lanes.setdefault(thread_id, deque())
+        self.enter(ticket)
+        return ticket
+
+    def enter(self, ticket: Ticket) -> None:
+        """Take a place at the end of a thread's line with a ticket that was made before."""
+        lane = self._lanes.setdefault(ticket.thread_id, deque())
         lane.append(ticket)
         if len(lane) == 1:
             ticket.turn.set()
-        return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Give a place up, from wherever in the line."""
-        lane = self._lanes[ticket.thread_id]
+        """Give a place up, from wherever in the line; nothing happens to a ticket that never entered."""
+        lane = self._lanes.get(ticket.thread_id)
+        if lane is None or ticket not in lane:
+            return
         lane.remove(ticket)
         if lane:
             lane[0].turn.set()
@@ -41,3 +47,8 @@ class Lanes:
     def length(self, thread_id: str) -> int:
         """Return how many stand in a thread's line."""
         return len(self._lanes.get(thread_id, ()))
+
+    def others(self, ticket: Ticket) -> bool:
+        """Return whether anybody else stands in a ticket's line."""
+        lane = self._lanes.get(ticket.thread_id, ())
+        return any(one is not ticket for one in lane)

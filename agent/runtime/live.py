@@ -1,6 +1,7 @@
 """A run in this process: how it stands, what it said so far, how it can be stopped."""
 
 import asyncio
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,12 @@ from agent.runtime.lifecycle import Action, Outcome, is_over, may_become
 from agent.runtime.serialise import dumps
 from agent.runtime.stream import EventLog
 from store.runs import Run, RunStatus
+
+INSIST_S = 1.0
+"""How long a run that was told to stop is left alone before it is told again, seconds."""
+
+INSIST_TIMES = 3
+"""How often it is told again. What still goes on then is cut off from the run when Parley stops."""
 
 _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
@@ -27,6 +34,7 @@ class LiveRun:
         values: The thread's values so far; None again after the end.
         said: The same as JSON where they were sent, so that a long thread is not put into JSON twice.
         result: What `join` answers after the end: the values, `{}` for a stopped run, or `__error__`. JSON.
+        in_graph: The graph has begun: from then on it is the graph's own tasks that may overhear a stop.
         done: Set when the end is on disk and told.
     """
 
@@ -40,6 +48,7 @@ class LiveRun:
     result: bytes = _LOST
     stop: Action | None = None
     task: asyncio.Task[Any] | None = None
+    in_graph: bool = False
     done: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -90,7 +99,38 @@ class LiveRun:
             return
         self.stop = action
         if self.task is not None:
-            # Once, and not by a cancel scope: a scope would cancel the graph's own cleaning up again and
-            # again, and with it the checkpoint of what was done so far.
+            # Not by a cancel scope: a scope would cancel the graph's own cleaning up again and again, and with it
+            # the checkpoint of what was done so far.
             self.task.cancel()
+            asyncio.get_running_loop().call_later(INSIST_S, self._insist, INSIST_TIMES)
         self.ticket.turn.set()
+
+    def _insist(self, times: int) -> None:
+        """Tell those again who did not hear: in Python 3.11 a cancellation can be lost (in `asyncio.wait_for`).
+
+        The run's own task is left alone once the graph runs. It waits for its steps there and then writes the
+        checkpoint of what they did, which must not be cut short.
+        """
+        if self.task is None or not times:
+            return
+        deaf = _steps_of(self.run_id) if self.in_graph else [self.task]
+        for task in deaf:
+            task.cancel()
+        asyncio.get_running_loop().call_later(INSIST_S, self._insist, times - 1)
+
+
+def _steps_of(run_id: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks in which a run's nodes work: those whose coroutine holds a graph's task with its config.
+
+    LangGraph has no handle for them. All tasks of the process are looked at, which is done for a deaf run only.
+    """
+    found = []
+    for task in asyncio.all_tasks():
+        coroutine = task.get_coro()
+        if not inspect.iscoroutine(coroutine):
+            continue
+        step = inspect.getcoroutinelocals(coroutine).get("task")
+        config = getattr(step, "config", None) or {}
+        if config.get("configurable", {}).get("run_id") == run_id:
+            found.append(task)
+    return found

@@ -10,7 +10,15 @@ from agent.runtime.errors import InvalidRequest
 from agent.runtime.serialise import MessageFrames, dumps
 
 Mode = Literal[
-    "values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug"
+    "values",
+    "updates",
+    "messages",
+    "messages-tuple",
+    "custom",
+    "tasks",
+    "checkpoints",
+    "debug",
+    "events",
 ]
 GraphMode = Literal["values", "updates", "messages", "custom", "tasks", "checkpoints", "debug"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -26,10 +34,14 @@ class Modes:
     subgraphs: bool = False
 
     def for_graph(self) -> list[GraphMode]:
-        """Return the graph's modes: `values` always, because the run's result is the last of them."""
+        """Return the graph's modes: `values` always, because the run's result is the last of them.
+
+        `events` is none of them: they are LangChain's, from around the graph.
+        """
         modes: set[GraphMode] = {"values"}
         for mode in self.asked:
-            modes.add("messages" if mode == "messages-tuple" else mode)
+            if mode != "events":
+                modes.add("messages" if mode == "messages-tuple" else mode)
         return sorted(modes)
 
 

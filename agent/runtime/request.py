@@ -17,6 +17,9 @@ from store.runs import Multitask
 Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
 
+MAX_DELAY_S = 7 * 86_400.0
+"""Upper bound of `after_seconds`: a delayed run waits in memory and is ended visibly by a restart."""
+
 MAX_RECURSION = 1000
 """Upper bound of graph steps in one run, whatever a client asks for."""
 
@@ -40,6 +43,8 @@ class RunRequest:
             process loses no finished step.
         create_thread: Make the thread if there is none.
         keep_thread: Keep the thread of a run that came without one.
+        after_seconds: Not before that many seconds have passed.
+        webhook: Where to tell how it ended.
         kwargs: The request as it is shown again with the run.
     """
 
@@ -58,6 +63,8 @@ class RunRequest:
     durability: Durability | None = None
     create_thread: bool = False
     keep_thread: bool = False
+    after_seconds: float = 0.0
+    webhook: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 

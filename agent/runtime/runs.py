@@ -2,65 +2,39 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
-from uuid import UUID, uuid4, uuid5
+from uuid import uuid4
 
 import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
 
-from agent.runtime.errors import Closing, InvalidRequest, ThreadBusy, UnknownAssistant
-from agent.runtime.lanes import Lanes
+from agent.runtime.assistants import GraphSource, assistant_id_of, graph_of
+from agent.runtime.errors import Closing, InvalidRequest, ThreadBusy
+from agent.runtime.feeds import Feeds
+from agent.runtime.lanes import Lanes, Ticket
 from agent.runtime.lifecycle import Action, Outcome
 from agent.runtime.live import LiveRun
 from agent.runtime.recent import Recent
 from agent.runtime.request import RunRequest, graph_input, options, runnable_config
 from agent.runtime.serialise import dumps
+from agent.runtime.settings import RuntimeSettings
+from agent.runtime.shown import run_fields, when
 from agent.runtime.stream import EventLog
+from agent.runtime.webhooks import Webhooks
 from agent.runtime.worker import Graph, Prepared, execute
 from store.checkpoints import Checkpoints
 from store.database import Database
 from store.errors import NotFound, StoreError
+from store.items import Items
 from store.runs import Run, RunEnd, Runs
 from store.threads import Threads
 
-GraphSource = Callable[[RunnableConfig], Awaitable[Graph]]
-"""Builds, or finds, the graph for one run's options."""
-
-_ASSISTANTS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-"""The namespace from which LangGraph's server derives the ids of assistants that exist for every graph."""
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeSettings:
-    """Bounds of the runtime.
-
-    Attributes:
-        keep_s: How long an ended run can be replayed, seconds; at least 60 by contract.
-        keep_bytes: Bound of all ended runs' events together; beyond it the oldest go first.
-        drain_s: Bound of stopping, seconds.
-        write_s: Bound of a write to disk, seconds.
-    """
-
-    keep_s: float = 90.0
-    keep_bytes: int = 256 * 1024 * 1024
-    drain_s: float = 5.0
-    write_s: float = 30.0
-
-
-def assistant_id_of(graph_id: str) -> str:
-    """Return the id of the assistant that exists for a graph.
-
-    >>> assistant_id_of("agent")
-    'fe096781-5601-53d2-b2f6-0d3403f7e9ca'
-    """
-    return str(uuid5(_ASSISTANTS, graph_id))
 
 
 class RunManager:
@@ -75,6 +49,11 @@ class RunManager:
         checkpointer: Given to graphs that bring none.
         now: The wall clock, Unix seconds.
         settings: Bounds.
+        webhooks: Tells how runs ended; None = runs with a webhook are refused.
+
+    Attributes:
+        items: The key-value store, given to graphs that bring none.
+        feeds: Who follows which thread.
     """
 
     def __init__(
@@ -84,14 +63,18 @@ class RunManager:
         checkpointer: Checkpoints,
         *,
         now: Callable[[], float] = time.time,
-        settings: RuntimeSettings = RuntimeSettings(),
+        settings: RuntimeSettings | None = None,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self.threads = Threads(database)
         self.rows = Runs(database)
+        self.items = Items(database, now=now)
+        self.feeds = Feeds()
         self.graphs = graphs
         self.checkpointer = checkpointer
         self.now = now
-        self._settings = settings
+        self._settings = settings = settings or RuntimeSettings()
+        self._webhooks = webhooks
         self._lanes = Lanes()
         self._active: dict[str, LiveRun] = {}
         self._recent = Recent(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
@@ -123,7 +106,10 @@ class RunManager:
             for live in running:
                 await live.done.wait()
         tasks.cancel_scope.cancel()
-        return await tasks.__aexit__(kind, error, trace)
+        result = await tasks.__aexit__(kind, error, trace)
+        if self._webhooks is not None:
+            await self._webhooks.close()
+        return result
 
     async def start(self, request: RunRequest) -> LiveRun:
         """Start a run, or put it in its thread's line. Its row is on disk when this returns.
@@ -135,6 +121,8 @@ class RunManager:
         """
         if self._tasks is None:
             raise Closing
+        if request.webhook is not None:
+            await self._check(request.webhook)
         live = self._enter(request)
         try:
             # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
@@ -157,6 +145,11 @@ class RunManager:
         """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
         live = self._active.get(run_id) or self._recent.find(run_id)
         return live if live and thread_id in {None, live.thread_id} else None
+
+    @property
+    def active(self) -> list[LiveRun]:
+        """The runs that wait or run, first come first."""
+        return list(self._active.values())
 
     def on_thread(self, thread_id: str) -> list[LiveRun]:
         """Return the runs that wait or run on a thread, first come first."""
@@ -207,29 +200,23 @@ class RunManager:
         finally:
             self._lanes.leave(ticket)
 
-    def resolve(self, assistant_id: str) -> str:
-        """Return the name of the graph that an assistant's id or name stands for. Raises UnknownAssistant."""
-        if assistant_id in self.graphs:
-            return assistant_id
-        for graph_id in self.graphs:
-            if assistant_id_of(graph_id) == assistant_id.lower():
-                return graph_id
-        names = ", ".join(sorted(self.graphs))
-        raise UnknownAssistant(
-            f"Invalid assistant: {assistant_id!r}. Must be the id of an assistant or one of: {names}.",
-            by_name=not _is_uuid(assistant_id),
-        )
-
     async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
-        """Return a graph, with a checkpointer."""
+        """Return a graph, with a checkpointer and a key-value store."""
         graph = await self.graphs[graph_id](config)
         if graph.checkpointer is None:
             graph.checkpointer = self.checkpointer
+        if graph.store is None:
+            graph.store = self.items
         return graph
+
+    async def _check(self, webhook: str) -> None:
+        if self._webhooks is None:
+            raise InvalidRequest("webhook: this server sends none.", malformed=True)
+        await self._webhooks.check(webhook)
 
     def _enter(self, request: RunRequest) -> LiveRun:
         """Judge a request and take its place in the line; all in one go, so that nobody can slip in between."""
-        graph_id = self.resolve(request.assistant_id)
+        graph_id = graph_of(request.assistant_id, self.graphs)
         options(request)
         graph_input(request)
         if request.thread_id is None and request.command is not None:
@@ -241,7 +228,8 @@ class RunManager:
         live = LiveRun(
             row=self._row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
             graph_id=graph_id,
-            ticket=self._lanes.join(thread_id),
+            # A run that is to begin later stands in no line until then.
+            ticket=Ticket(thread_id) if request.after_seconds else self._lanes.join(thread_id),
             temporary=request.thread_id is None and not request.keep_thread,
         )
         live.log = EventLog(state=live.state)
@@ -268,7 +256,7 @@ class RunManager:
         if live.temporary:
             return
         tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
-        first = self._lanes.length(live.thread_id) == 1
+        first = live.ticket.turn.is_set()
         row = replace(live.row, status="running") if first else live.row
         with anyio.fail_after(self._settings.write_s):
             await self.rows.begin(
@@ -279,6 +267,7 @@ class RunManager:
 
     async def _serve(self, live: LiveRun, request: RunRequest) -> None:
         """Wait for the turn, run, and write down how it ended."""
+        started_at = self.now()
         try:
             outcome = await self._work(live, request)
             with anyio.move_on_after(self._settings.write_s, shield=True):
@@ -290,15 +279,34 @@ class RunManager:
             self._retire(live)
         with anyio.move_on_after(self._settings.write_s, shield=True):
             await self._tidy(live)
+        if request.webhook is not None and self._webhooks is not None:
+            await self._webhooks.tell(request.webhook, self._report(live, started_at))
+
+    def _report(self, live: LiveRun, started_at: float) -> bytes:
+        """Return what a webhook is told: the run, its times, and the thread's values or the error."""
+        fields = run_fields(live.row) | {
+            "run_started_at": when(started_at),
+            "run_ended_at": when(live.row.updated_at),
+            "webhook_sent_at": when(self.now()),
+            "error": live.row.error,
+        }
+        values = b"null" if live.row.error else live.result
+        return b'%b,"values":%b}' % (dumps(fields)[:-1], values)
 
     async def _work(self, live: LiveRun, request: RunRequest) -> Outcome:
         waited = not live.ticket.turn.is_set()
+        if request.after_seconds:
+            with anyio.move_on_after(request.after_seconds):
+                await live.ticket.turn.wait()
+            if live.stop is None:
+                self._lanes.enter(live.ticket)
         await live.ticket.turn.wait()
         if waited and live.stop is None and not live.temporary:
             await self.rows.running(live.run_id, now=self.now())
         if live.stop is not None:
             return Outcome(status="interrupted", thread_status="idle")
         live.become("running", now=self.now())
+        self.feeds.announce(live)
         return await execute(live, lambda: self._prepare(live, request))
 
     async def _prepare(self, live: LiveRun, request: RunRequest) -> Prepared:
@@ -322,9 +330,7 @@ class RunManager:
             run_id=live.run_id,
             thread_id=live.thread_id,
             status=outcome.status,
-            thread_status="busy"
-            if self._lanes.length(live.thread_id) > 1
-            else outcome.thread_status,
+            thread_status="busy" if self._lanes.others(live.ticket) else outcome.thread_status,
             error=failure,
             interrupts=outcome.interrupts,
             title=outcome.title,
@@ -360,13 +366,5 @@ class RunManager:
 
     async def _sweep(self) -> None:
         while True:
-            await anyio.sleep(self._settings.keep_s / 3)
+            await anyio.sleep(self._settings.sweep_s)
             self._recent.sweep(now=anyio.current_time())
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,6 +25,9 @@ MAX_RUN_S = 86_400.0
 
 STATE_S = 10.0
 """Bound of reading the state of a stopped run."""
+
+_WHOLE = 3
+"""Length of a chunk with its namespace; without subgraphs it has none."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
 
 
 async def _stream(live: LiveRun, prepared: Prepared) -> None:
+    live.in_graph = True
     translator = Translator(prepared.request.modes, live.log.append)
     async with aclosing(_chunks(prepared)) as chunks:
         async for namespace, mode, chunk in chunks:
@@ -85,19 +89,35 @@ async def _chunks(prepared: Prepared) -> AsyncGenerator[tuple[tuple[str, ...], s
     """Yield (namespace, mode, chunk), whether subgraphs were asked for or not."""
     request = prepared.request
     subgraphs = request.modes.subgraphs
-    stream = prepared.graph.astream(
-        prepared.input,
-        prepared.config,
-        context=prepared.config["configurable"],
-        stream_mode=request.modes.for_graph(),
-        interrupt_before=request.interrupt_before,
-        interrupt_after=request.interrupt_after,
-        durability=request.durability,
-        subgraphs=subgraphs,
-    )
-    async with aclosing(cast("AsyncGenerator[Any]", stream)) as chunks:
+    options: dict[str, Any] = {
+        "context": prepared.config["configurable"],
+        "stream_mode": request.modes.for_graph(),
+        "interrupt_before": request.interrupt_before,
+        "interrupt_after": request.interrupt_after,
+        "durability": request.durability,
+        "subgraphs": subgraphs,
+    }
+    given = prepared.input, prepared.config
+    if "events" in request.modes.asked:
+        stream = _with_events(
+            prepared.graph.astream_events(*given, version="v2", **options), given[1]
+        )
+    else:
+        stream = cast("AsyncGenerator[Any]", prepared.graph.astream(*given, **options))
+    async with aclosing(stream) as chunks:
         async for chunk in chunks:
-            yield chunk if subgraphs else ((), *chunk)
+            yield chunk if len(chunk) == _WHOLE else ((), *chunk)
+
+
+async def _with_events(events: AsyncIterator[Any], config: RunnableConfig) -> AsyncGenerator[Any]:
+    """Yield the chunks of the graph itself, which are among its events, and the other events."""
+    own = str(config.get("run_id"))
+    async with aclosing(cast("AsyncGenerator[Any]", events)) as told:
+        async for event in told:
+            if event["event"] == "on_chain_stream" and event["run_id"] == own:
+                yield event["data"]["chunk"]
+            elif "nostream" not in event.get("tags", ()):
+                yield (), "events", event
 
 
 async def _finished(live: LiveRun, prepared: Prepared) -> Outcome:

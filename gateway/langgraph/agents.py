@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from agent.agents import CustomAgent
 from agent.errors import AgentInvalid, AgentNotFound
+from agent.runtime.assistants import assistant_id_of
 from agent.runtime.request import RunRequest
-from agent.runtime.runs import assistant_id_of
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import View, assistant_view
 

@@ -14,11 +14,11 @@ from agent.runtime.live import LiveRun
 from agent.runtime.modes import parse
 from agent.runtime.request import RunRequest
 from agent.runtime.serialise import dumps
+from agent.runtime.shown import run_fields
 from agent.runtime.stream import EventLog
 from gateway.langgraph.agents import as_agent
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
 from gateway.langgraph.services import services_of
-from gateway.langgraph.views import run_view
 from gateway.langgraph.wire import RunCreate
 from gateway.sse import EventStream, LateAnswer, last_event_id
 from store.errors import NotFound
@@ -75,13 +75,13 @@ async def listing(request: Request, thread_id: str) -> Response:
         limit=_number(query.get("limit"), default=10, most=1000),
         offset=_number(query.get("offset"), default=0, most=1_000_000_000),
     )
-    return answer([run_view(row) for row in rows])
+    return answer([run_fields(row) for row in rows])
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=None)
 async def get(request: Request, thread_id: str, run_id: str) -> Response:
     """Return one run."""
-    return answer(run_view(await _run(request, thread_id, run_id)))
+    return answer(run_fields(await _run(request, thread_id, run_id)))
 
 
 @router.delete("/threads/{thread_id}/runs/{run_id}", response_model=None)
@@ -213,7 +213,7 @@ def run_request(body: RunCreate, thread_id: str | None) -> RunRequest:
 
 def _created(request: Request, live: LiveRun) -> Response:
     headers = {"Content-Location": _headers(request, live, "join")["Content-Location"]}
-    return answer(run_view(live.row), headers=headers)
+    return answer(run_fields(live.row), headers=headers)
 
 
 def _streamed(request: Request, live: LiveRun) -> Response:

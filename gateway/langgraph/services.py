@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from agent.agents import CustomAgents
-from agent.runtime.runs import GraphSource, RunManager
+from agent.runtime.assistants import GraphSource
+from agent.runtime.runs import RunManager
 from agent.runtime.states import ThreadStates
 from store.checkpoints import Checkpoints
 from store.threads import Threads

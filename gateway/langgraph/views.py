@@ -1,14 +1,13 @@
 """Rows and states as the LangGraph wire format shows them. Pure."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import PregelTask, StateSnapshot
 
-from agent.runtime.runs import assistant_id_of
-from store.runs import Run
+from agent.runtime.assistants import assistant_id_of
+from agent.runtime.shown import when
 from store.threads import Thread
 
 View = dict[str, Any]
@@ -30,21 +29,6 @@ def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
         "values": values,
         "error": thread.error,
         "interrupts": thread.interrupts,
-    }
-
-
-def run_view(run: Run) -> View:
-    """Return a Run."""
-    return {
-        "run_id": run.run_id,
-        "thread_id": run.thread_id,
-        "assistant_id": run.assistant_id,
-        "metadata": run.metadata,
-        "status": run.status,
-        "kwargs": run.kwargs,
-        "multitask_strategy": run.multitask_strategy,
-        "created_at": when(run.created_at),
-        "updated_at": when(run.updated_at),
     }
 
 
@@ -105,15 +89,6 @@ def checkpoint_view(config: RunnableConfig | None) -> View | None:
         "thread_id": where.get("thread_id"),
         "checkpoint_ns": where.get("checkpoint_ns", ""),
     }
-
-
-def when(seconds: float) -> str:
-    """Return a time as the API shows it.
-
-    >>> when(0.5)
-    '1970-01-01T00:00:00.500000+00:00'
-    """
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
 
 
 def _task_view(task: PregelTask) -> View:

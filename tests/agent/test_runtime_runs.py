@@ -16,7 +16,8 @@ from agent.runtime.errors import Closing, ThreadBusy
 from agent.runtime.modes import parse
 from agent.runtime.recent import Recent
 from agent.runtime.request import RunRequest
-from agent.runtime.runs import RunManager, RuntimeSettings
+from agent.runtime.runs import RunManager
+from agent.runtime.settings import RuntimeSettings
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database

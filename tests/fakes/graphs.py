@@ -18,7 +18,7 @@ from langgraph.types import StreamWriter, interrupt
 from pydantic import ConfigDict
 from typing_extensions import override
 
-from agent.runtime.runs import GraphSource
+from agent.runtime.assistants import GraphSource
 from agent.runtime.worker import Graph
 
 

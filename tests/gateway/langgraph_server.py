@@ -14,7 +14,8 @@ from fastapi import FastAPI
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
-from agent.runtime.runs import RunManager, RuntimeSettings
+from agent.runtime.runs import RunManager
+from agent.runtime.settings import RuntimeSettings
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import Checkpoints, open_checkpointer

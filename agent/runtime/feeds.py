@@ -1,0 +1,57 @@
+"""Who follows a thread hears of every run that begins on it."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from agent.runtime.live import LiveRun
+
+MOST_RUNS = 1000
+"""Runs that a slow follower may lag behind; beyond it the oldest are left out."""
+
+
+class Following:
+    """One follower's runs, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._runs: deque[LiveRun] = deque(maxlen=MOST_RUNS)
+        self._more = anyio.Event()
+
+    def add(self, live: LiveRun) -> None:
+        """Take a run."""
+        self._runs.append(live)
+        self._more.set()
+
+    async def next(self) -> LiveRun:
+        """Wait for the next run."""
+        while not self._runs:
+            self._more = anyio.Event()
+            await self._more.wait()
+        return self._runs.popleft()
+
+
+class Feeds:
+    """The followers of all threads. A thread without any takes no memory."""
+
+    def __init__(self) -> None:
+        self._followers: dict[str, set[Following]] = {}
+
+    @contextmanager
+    def following(self, thread_id: str) -> Iterator[Following]:
+        """Follow a thread from now on."""
+        follower = Following()
+        followers = self._followers.setdefault(thread_id, set())
+        followers.add(follower)
+        try:
+            yield follower
+        finally:
+            followers.discard(follower)
+            if not followers:
+                self._followers.pop(thread_id, None)
+
+    def announce(self, live: LiveRun) -> None:
+        """Tell a thread's followers that a run begins."""
+        for follower in self._followers.get(live.thread_id, ()):
+            follower.add(live)

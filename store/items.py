@@ -1,0 +1,230 @@
+"""LangGraph's key-value store on the journal: what graphs and clients keep beside threads."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
+from typing_extensions import override
+
+from store.database import Database, Row, Value
+from store.threads import encode
+
+_ALIVE = "(expires_at IS NULL OR expires_at > :now)"
+_GET = f"SELECT * FROM item WHERE namespace = :namespace AND key = :key AND {_ALIVE}"  # noqa: S608 - literals only
+_PUT = """
+INSERT INTO item (namespace, key, value, created_at, updated_at, ttl_minutes, expires_at)
+VALUES (:namespace, :key, :value, :now, :now, :ttl, :expires)
+ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,
+    ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at
+"""
+_DELETE = "DELETE FROM item WHERE namespace = :namespace AND key = :key"
+_TOUCH = """
+UPDATE item SET expires_at = :now + ttl_minutes * 60
+WHERE namespace = :namespace AND key = :key AND ttl_minutes IS NOT NULL
+"""
+_NAMESPACES = f"SELECT DISTINCT namespace FROM item WHERE {_ALIVE} ORDER BY namespace"  # noqa: S608 - literals only
+_EXPIRED = "DELETE FROM item WHERE expires_at <= :now RETURNING key"
+
+_COMPARISONS = {"$eq": "=", "$ne": "<>", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+class Items(BaseStore):
+    """Items by namespace and key, each a JSON object, newest first when searched.
+
+    There is no index of meanings: the `query` of a search is not used, as in LangGraph's own stores without one.
+
+    Args:
+        database: The journal.
+        now: The wall clock, Unix seconds.
+    """
+
+    supports_ttl = True
+
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._now = now
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    @override
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations from another thread, as tools without `async` do. Raises RuntimeError in the event loop."""
+        if threading.get_ident() == self._thread:
+            raise RuntimeError("In the event loop use the store's async methods (aget, aput ...).")
+        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+
+    @override
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations one after the other.
+
+        Raises:
+            StoreError: the journal cannot be read or written.
+            ValueError: a filter has an operator that does not exist.
+        """
+        return [await self._run(op) for op in ops]
+
+    async def drop_expired(self) -> int:
+        """Delete what has outlived its time; return how many items that were."""
+        params: dict[str, Value] = {"now": self._now()}
+        return len(await self._database.transaction(lambda tx: tx.run(_EXPIRED, params)))
+
+    async def _run(self, op: Op) -> Result:
+        if isinstance(op, GetOp):
+            return await self._get(op)
+        if isinstance(op, PutOp):
+            await self._put(op)
+            return None
+        if isinstance(op, SearchOp):
+            return await self._search(op)
+        return await self._namespaces(op)
+
+    async def _get(self, op: GetOp) -> Item | None:
+        key: dict[str, Value] = {"namespace": _joined(op.namespace), "key": op.key}
+        rows = await self._database.read(_GET, key | {"now": self._now()})
+        if not rows:
+            return None
+        if op.refresh_ttl:
+            await self._touch(rows)
+        return _item(rows[0])
+
+    async def _put(self, op: PutOp) -> None:
+        key: dict[str, Value] = {"namespace": _joined(op.namespace), "key": op.key}
+        if op.value is None:
+            await self._database.transaction(lambda tx: tx.run(_DELETE, key))
+            return
+        now = self._now()
+        row = key | {
+            "value": encode(op.value),
+            "now": now,
+            "ttl": op.ttl,
+            "expires": None if op.ttl is None else now + op.ttl * 60,
+        }
+        await self._database.transaction(lambda tx: tx.run(_PUT, row))
+
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        prefix = _joined(op.namespace_prefix)
+        params: dict[str, Value] = {
+            "now": self._now(),
+            "prefix": prefix,
+            "length": len(prefix),
+            "limit": op.limit,
+            "offset": op.offset,
+        }
+        clauses = [_ALIVE, "substr(namespace, 1, :length) = :prefix"]
+        for key, wanted in (op.filter or {}).items():
+            clauses += _condition(key, wanted, params)
+        sql = (
+            f"SELECT * FROM item WHERE {' AND '.join(clauses)} "  # noqa: S608 - literals only
+            "ORDER BY updated_at DESC, namespace, key LIMIT :limit OFFSET :offset"
+        )
+        rows = await self._database.read(sql, params)
+        if op.refresh_ttl:
+            await self._touch(rows)
+        return [_found(row) for row in rows]
+
+    async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+        rows = await self._database.read(_NAMESPACES, {"now": self._now()})
+        found = (tuple(row["namespace"].split(".")[:-1]) for row in rows)
+        conditions = op.match_conditions or ()
+        matching = [one for one in found if all(_matches(one, c) for c in conditions)]
+        cut = dict.fromkeys(one[: op.max_depth] for one in matching)
+        return list(cut)[op.offset : op.offset + op.limit]
+
+    async def _touch(self, rows: Sequence[Row]) -> None:
+        """Let what was read live on for its whole time."""
+        now = self._now()
+        touched = [
+            {"namespace": row["namespace"], "key": row["key"], "now": now}
+            for row in rows
+            if row["ttl_minutes"] is not None
+        ]
+        if touched:
+            await self._database.transaction(lambda tx: [tx.run(_TOUCH, one) for one in touched])
+
+
+def _joined(labels: Sequence[str]) -> str:
+    """Return a namespace as it is stored.
+
+    >>> _joined(("users", "1")), _joined(())
+    ('users.1.', '')
+    """
+    return "".join(f"{label}." for label in labels)
+
+
+def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
+    """Return the conditions of one key of a filter: equal to a value, or compared by `$gt` and the like.
+
+    Raises:
+        ValueError: there is no such operator.
+    """
+    path = f"path{len(params)}"
+    params[path] = f"$.{encode(key)}"
+    compared = _comparison(wanted) or {"$eq": wanted}
+    clauses = []
+    for operator, value in compared.items():
+        if operator not in _COMPARISONS:
+            raise ValueError(f"There is no filter operator {operator!r}.")
+        name = f"value{len(params)}"
+        sign = _COMPARISONS[operator]
+        if operator in {"$eq", "$ne"}:
+            # Compared as JSON text: `->` gives the value's own JSON, json() the same spelling of ours.
+            params[name] = encode(value)
+            clauses.append(f"coalesce(json(value -> :{path}), 'null') {sign} json(:{name})")
+        else:
+            params[name] = value if isinstance(value, int | float) else str(value)
+            clauses.append(f"(value ->> :{path}) {sign} :{name}")
+    return clauses
+
+
+def _comparison(wanted: object) -> Mapping[str, object] | None:
+    """Return the operators that a filter names, if it names any."""
+    if isinstance(wanted, Mapping) and all(str(key).startswith("$") for key in wanted):
+        return wanted
+    return None
+
+
+def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
+    """Return whether a namespace begins, or ends, with a path; `*` stands for any label."""
+    path = condition.path
+    if len(path) > len(namespace):
+        return False
+    part = (
+        namespace[: len(path)]
+        if condition.match_type == "prefix"
+        else namespace[len(namespace) - len(path) :]
+    )
+    return all(wanted in {"*", label} for wanted, label in zip(path, part, strict=True))
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    return {
+        "namespace": tuple(row["namespace"].split(".")[:-1]),
+        "key": row["key"],
+        "value": orjson.loads(row["value"]),
+        "created_at": datetime.fromtimestamp(row["created_at"], UTC),
+        "updated_at": datetime.fromtimestamp(row["updated_at"], UTC),
+    }
+
+
+def _item(row: Row) -> Item:
+    return Item(**_fields(row))
+
+
+def _found(row: Row) -> SearchItem:
+    return SearchItem(**_fields(row), score=None)
