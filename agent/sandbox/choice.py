@@ -9,6 +9,7 @@ from agent.errors import SandboxUnusable, Unresolvable
 from agent.folders import Folders
 from agent.reflect import resolve
 from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
+from agent.sandbox.docker_cli import program_fault
 from agent.sandbox.jail import JailLimits, Rules
 from agent.sandbox.local import LocalSandboxes
 from agent.sandbox.protocol import Sandboxes
@@ -58,6 +59,8 @@ def build_sandboxes(
 
 def sandbox_fault(config: SandboxConfig) -> str | None:
     """Return why the configured sandbox cannot be used here, or None. Blocking: it may run a trial."""
+    if NAMED.get(config.use, config.use) == NAMED["docker"]:
+        return program_fault(config.docker.command)
     fault = probe(config.bubblewrap_path) if config.use == "bubblewrap" else None
     return f"sandbox.use: bubblewrap does not work here: {fault}" if fault else None
 

@@ -2,7 +2,6 @@
 
 import logging
 import secrets
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,7 +15,7 @@ from agent.errors import SandboxError, SandboxUnusable
 from agent.folders import Folders
 from agent.paths import PathTable
 from agent.sandbox.docker_api import ContainerApi, ExecWay, Said, SessionLost, Way
-from agent.sandbox.docker_cli import CALL_S, CliRunner, Ran, Runner
+from agent.sandbox.docker_cli import CALL_S, CliRunner, Ran, Runner, program_fault
 from agent.sandbox.docker_spec import (
     HOME_LABEL,
     INTERNAL,
@@ -93,10 +92,9 @@ class DockerSandboxes(Sandboxes):
         runner: Runner | None = None,
     ) -> None:
         self._docker: DockerConfig = config.docker
-        if runner is None and shutil.which(self._docker.command) is None:
-            raise SandboxUnusable(
-                f"sandbox.use: docker needs the program {self._docker.command}, which is not installed here"
-            )
+        fault = program_fault(self._docker.command) if runner is None else None
+        if fault:
+            raise SandboxUnusable(fault)
         self._runner = runner or CliRunner(self._docker.command)
         self._environment = dict(config.environment)
         self._tables = Tables(folders, mounts=usable_mounts(config.mounts), shared=shared)

@@ -1,6 +1,7 @@
 """The Docker command line behind a narrow interface: arguments in, what it answered out."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +24,13 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+def program_fault(program: str) -> str | None:
+    """Return why Docker cannot be used here, or None. Blocking: it looks for the program."""
+    if shutil.which(program) is not None:
+        return None
+    return f"sandbox.use: docker needs the program {program}, which is not installed here"
 
 
 class Runner(Protocol):

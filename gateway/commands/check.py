@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from agent.guardrails.choice import build_provider
 from agent.mcp.entries import is_off, server_of
 from agent.reflect import resolve
 from agent.sandbox.choice import BUILT_IN, NAMED, build_sandboxes, sandbox_fault
+from agent.tools.catalog import configured_tools
 from bots.config import BotsConfig
 from bots.registry import missing
 from gateway.config import EXTENSIONS_FILE, Config, load
@@ -41,14 +43,12 @@ def find_problems(config: Config) -> Iterator[str]:
     label = config.source or "(built-in defaults)"
     if fault := folder_fault(config.home):
         yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
-    if fault := sandbox_fault(config.agent.sandbox):
-        yield f"{label}: {fault}"
     for path, use in _classes(config.agent):
         try:
             resolve(use)
         except Unresolvable as error:
             yield f"{label}: {path}: {error.user_message}"
-    if fault := _guardrail_fault(config.agent):
+    for fault in _agent_faults(config.agent):
         yield f"{label}: {fault}"
     yield from _server_faults(config)
     for name in BotsConfig.model_fields:
@@ -104,6 +104,32 @@ def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
         yield f"tools[{index}].use", tool.use
     if config.sandbox.use not in BUILT_IN:
         yield "sandbox.use", NAMED.get(config.sandbox.use, config.sandbox.use)
+
+
+def _agent_faults(config: AgentConfig) -> Iterator[str]:
+    """Yield why parts of the agent, apart from its classes, cannot be used."""
+    yield from filter(None, (sandbox_fault(config.sandbox), _guardrail_fault(config)))
+    yield from _tool_faults(config)
+    yield from _acp_faults(config)
+
+
+def _tool_faults(config: AgentConfig) -> Iterator[str]:
+    """Yield why tools cannot be built with their keys."""
+    for tool in config.tools:
+        try:
+            resolve(tool.use)
+        except Unresolvable:
+            continue  # told with the other classes
+        try:
+            configured_tools([tool])
+        except AgentError as error:
+            yield error.user_message
+
+
+def _acp_faults(config: AgentConfig) -> Iterator[str]:
+    for name, entry in config.acp_agents.items():
+        if shutil.which(entry.command) is None:
+            yield f"acp_agents.{name}.command: the program {entry.command} is not installed here"
 
 
 def _channels(config: Config) -> Iterator[tuple[str, str]]:
