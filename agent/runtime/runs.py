@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,19 +20,21 @@ from agent.runtime.feeds import Feeds
 from agent.runtime.lanes import Lanes, Ticket
 from agent.runtime.lifecycle import Action, Outcome
 from agent.runtime.live import LiveRun
+from agent.runtime.marks import RUN, RunMark
 from agent.runtime.recent import Recent
 from agent.runtime.request import RunRequest, graph_input, options, runnable_config
 from agent.runtime.serialise import dumps
 from agent.runtime.settings import RuntimeSettings
 from agent.runtime.shown import run_fields, when
 from agent.runtime.stream import EventLog
+from agent.runtime.tally import RunTally
 from agent.runtime.webhooks import Webhooks
 from agent.runtime.worker import Graph, Prepared, execute
 from store.checkpoints import Checkpoints
 from store.database import Database
 from store.errors import NotFound, StoreError
 from store.items import Items
-from store.runs import Run, RunEnd, Runs
+from store.runs import Run, RunEnd, Runs, RunStatus
 from store.threads import Threads
 
 _log = logging.getLogger(__name__)
@@ -73,6 +76,7 @@ class RunManager:
         self.graphs = graphs
         self.checkpointer = checkpointer
         self.now = now
+        self.tally = RunTally()
         self._settings = settings = settings or RuntimeSettings()
         self._webhooks = webhooks
         self._lanes = Lanes()
@@ -150,6 +154,10 @@ class RunManager:
     def active(self) -> list[LiveRun]:
         """The runs that wait or run, first come first."""
         return list(self._active.values())
+
+    def under_way(self) -> Counter[RunStatus]:
+        """Return how many runs wait and how many run, by status."""
+        return Counter(live.row.status for live in self._active.values())
 
     def on_thread(self, thread_id: str) -> list[LiveRun]:
         """Return the runs that wait or run on a thread, first come first."""
@@ -267,6 +275,7 @@ class RunManager:
 
     async def _serve(self, live: LiveRun, request: RunRequest) -> None:
         """Wait for the turn, run, and write down how it ended."""
+        RUN.set(RunMark(thread_id=live.thread_id, run_id=live.run_id))
         started_at = self.now()
         try:
             outcome = await self._work(live, request)
@@ -350,6 +359,7 @@ class RunManager:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
         live.log.append("end", dumps(end))
         live.log.close()
+        self.tally.add(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]
         self._recent.add(live, now=anyio.current_time())
         self._lanes.leave(live.ticket)
