@@ -29,6 +29,7 @@ AgentError
 │   ├── FactNotFound      there is no fact with this id
 │   └── MemoryUnavailable  the disk refused
 ├── TracingMisconfigured  traces were asked for, and cannot be kept
+├── ClientClosed       a client was used before it was opened, or after it was closed
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
 ├── WebError           a page or a web service that cannot be used now
@@ -143,6 +144,10 @@ class MemoryUnavailable(MemoryFault):
 
 class TracingMisconfigured(AgentError):
     """Traces were asked for, and cannot be kept."""
+
+
+class ClientClosed(AgentError):
+    """The client is not open: use it inside `with ParleyClient() as client:`."""
 
 
 class ThreadIdMissing(AgentError):

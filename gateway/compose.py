@@ -14,13 +14,13 @@ from langgraph_sdk.client import LangGraphClient
 from agent.errors import AgentError
 from agent.lead import LeadAgents, open_agents
 from agent.runtime.runs import RunManager
-from agent.systems import Site
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
 from bus.service import running_bus
 from gateway.app import IN_PROCESS_URL, build_app
 from gateway.config import Config
+from gateway.embedded import site_of
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.services import Services
 from gateway.transport import StreamingASGITransport
@@ -78,15 +78,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
-    site = Site(
-        config=config.agent,
-        home=config.home,
-        extensions=config.extensions,
-        base=config.source.parent if config.source else None,
-        environment=config.environment,
-        tracing=config.tracing,
-    )
-    agents = await stack.enter_async_context(open_agents(site, checkpointer))
+    agents = await stack.enter_async_context(open_agents(site_of(config), checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)

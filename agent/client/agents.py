@@ -1,0 +1,99 @@
+"""The custom agents, and what all agents know of their people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from pydantic import ValidationError
+from typing_extensions import Unpack
+
+from agent.agents import CustomAgent, agent_name
+from agent.client.opened import Opened, View
+from agent.errors import AgentInvalid
+
+
+class AgentFields(TypedDict, total=False):
+    """What can be said of a custom agent, see `CustomAgent`."""
+
+    description: str
+    model: str | None
+    tool_groups: Sequence[str] | None
+    skills: Sequence[str] | None
+    soul: str
+
+
+class Agents(Opened):
+    """The custom agents, and what all agents know of their people."""
+
+    async def list_agents(self) -> View:
+        """Return the custom agents: `{agents}`."""
+        return {"agents": [_shown(agent) for agent in await self._systems.agents.listed()]}
+
+    async def get_agent(self, name: str) -> View | None:
+        """Return one; None when there is none of this name. Raises AgentInvalid."""
+        return (
+            _shown(await self._systems.agents.named(name))
+            if await self._systems.agents.has(name)
+            else None
+        )
+
+    async def create_agent(self, name: str, **fields: Unpack[AgentFields]) -> View:
+        """Store a new one, and return it.
+
+        Args:
+            name: Letters, digits and hyphens.
+            fields: `description`, `model`, `tool_groups`, `skills`, `soul`.
+
+        Raises:
+            AgentExists: There is one already.
+            AgentInvalid: A field breaks a rule.
+        """
+        self._require_known(fields)
+        return _shown(await self._systems.agents.create(_made({"name": name, **fields})))
+
+    async def update_agent(self, name: str, **fields: Unpack[AgentFields]) -> View:
+        """Change the fields that are given, and return the agent. Raises AgentNotFound, AgentInvalid."""
+        self._require_known(fields)
+        changed = await self._systems.agents.change(
+            name, lambda old: _made({**old.model_dump(), **fields})
+        )
+        return _shown(changed)
+
+    async def delete_agent(self, name: str) -> None:
+        """Remove one with its files. Raises AgentNotFound."""
+        await self._systems.agents.delete(name)
+
+    async def check_agent_name(self, name: str) -> View:
+        """Return whether a name is free, and how it would be stored: `{available, name}`. Raises AgentInvalid."""
+        return {"available": not await self._systems.agents.has(name), "name": agent_name(name)}
+
+    async def get_user_profile(self) -> View:
+        """Return USER.md: `{content}`."""
+        return {"content": await self._systems.agents.profile()}
+
+    async def update_user_profile(self, content: str) -> View:
+        """Replace USER.md, and return it. Raises AgentInvalid."""
+        await self._systems.agents.write_profile(content)
+        return {"content": content}
+
+    def _require_known(self, fields: AgentFields) -> None:
+        """Refuse names that the configuration does not know: the agent would silently run without them."""
+        config = self._systems.settings.now()
+        model = fields.get("model")
+        if model is not None and config.model_named(model) is None:
+            raise AgentInvalid(f"There is no model named {model[:80]!r}.")
+        known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
+        if strange := sorted(set(fields.get("tool_groups") or ()) - known):
+            raise AgentInvalid(f"There is no tool group named {strange[0][:80]!r}.")
+
+
+def _made(fields: Mapping[str, Any]) -> CustomAgent:
+    try:
+        return CustomAgent.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise AgentInvalid(f"{key}: {first['msg']}") from None
+
+
+def _shown(agent: CustomAgent) -> View:
+    return agent.model_dump(mode="json", exclude={"made_by"})

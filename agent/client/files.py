@@ -1,0 +1,165 @@
+"""Files of threads: what is given to the agent, and what it made. Answers as over HTTP."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import anyio.to_thread
+
+from agent.artifacts import Member, opened
+from agent.client.opened import Opened, View
+from agent.errors import MemberTooLarge, PathRefused
+from agent.folders import Folders
+from agent.paths import UPLOADS
+from agent.uploads.incoming import Incoming, of_path
+from agent.uploads.names import suffix_of
+from agent.uploads.service import Accepted, StoredFile
+
+
+class Files(Opened):
+    """Uploads and artifacts."""
+
+    async def upload_files(self, thread_id: str, files: Sequence[Path | str]) -> View:
+        """Give files of this machine to a thread; documents are turned into text before this returns.
+
+        Args:
+            thread_id: The thread; it need not exist yet.
+            files: Where they are. They are copied.
+
+        Returns:
+            `{success, files, message, skipped_files}`; `success` is false when a file could not be put where it
+            belongs.
+
+        Raises:
+            FileNotFoundError: One does not exist; nothing is copied.
+            ValueError: One is not a file, or there are none; nothing is copied.
+            ThreadIdInvalid: The id cannot be one.
+            UploadTooLarge: Too many or too large; nothing is kept.
+            UploadError: The disk does not take them.
+            OSError: One cannot be read.
+        """
+        if not files:
+            raise ValueError("no files were given")
+        paths = await anyio.to_thread.run_sync(_required, files)
+        accepted = await self._systems.uploads.accept(thread_id, _incoming(paths))
+        return {
+            "success": not accepted.skipped,
+            "files": [_stored(thread_id, file) for file in accepted.files],
+            "message": _sentence(accepted),
+            "skipped_files": list(accepted.skipped),
+        }
+
+    async def list_uploads(self, thread_id: str) -> View:
+        """Return the files that were given to a thread: `{files, count}`. Raises ThreadIdInvalid."""
+        found = await self._systems.uploads.listing(thread_id)
+        files = [{**_stored(thread_id, file), "modified": _when(file)} for file in found]
+        return {"files": files, "count": len(files)}
+
+    async def get_upload_limits(self) -> View:
+        """Return what one `upload_files` may bring: `{max_files, max_file_size, max_total_size}`, in bytes."""
+        limits = self._systems.uploads.limits
+        return {
+            "max_files": limits.max_files,
+            "max_file_size": limits.max_file_size,
+            "max_total_size": limits.max_total_size,
+        }
+
+    async def delete_upload(self, thread_id: str, filename: str) -> View:
+        """Delete a file that was given to a thread, and the text that was made from it.
+
+        Raises:
+            ThreadIdInvalid: The id cannot be one.
+            UploadNotFound: There is no such file.
+            UploadRefused: The name is a path.
+        """
+        await self._systems.uploads.delete(thread_id, filename)
+        return {"success": True, "message": f"Deleted {filename}"}
+
+    async def get_artifact(self, thread_id: str, path: str) -> tuple[bytes, str]:
+        """Return the content and the type of a file of a thread.
+
+        Args:
+            thread_id: The thread.
+            path: As the agent names it, like `mnt/user-data/outputs/report.md`; with or without the first slash.
+
+        Raises:
+            ThreadIdInvalid: The id cannot be one.
+            FileNotFoundError: There is no such file.
+            ValueError: The path leads elsewhere, or not to a file, or to a part of an archive that is too large.
+        """
+        try:
+            return await anyio.to_thread.run_sync(_content, self._systems.folders, thread_id, path)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"There is no file {path}.") from None
+        except IsADirectoryError:
+            raise ValueError(f"This is not a file: {path}") from None
+        except (PathRefused, MemberTooLarge) as error:
+            raise ValueError(error.user_message) from None
+
+
+def required(file: Path | str) -> Path:
+    """Return the path of a file, `~` resolved. Blocking.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        ValueError: It is something else.
+    """
+    path = Path(file).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if not path.is_file():
+        raise ValueError(f"This is not a file: {path}")
+    return path
+
+
+def _required(files: Sequence[Path | str]) -> list[Path]:
+    return [required(file) for file in files]
+
+
+async def _incoming(paths: Sequence[Path]) -> AsyncIterator[Incoming]:
+    for path in paths:
+        yield of_path(path)
+
+
+def _content(folders: Folders, thread_id: str, path: str) -> tuple[bytes, str]:
+    found = opened(folders, thread_id, f"/{path.lstrip('/')}")
+    if isinstance(found, Member):
+        return found.content, found.mime
+    try:
+        return found.raw.readall(), found.mime
+    finally:
+        found.close()
+
+
+def _stored(thread_id: str, file: StoredFile) -> View:
+    shown: View = {
+        "filename": file.name,
+        "size": file.size,
+        **_places(thread_id, file.name),
+        "extension": suffix_of(file.name),
+    }
+    further = {"original_filename": file.original_name, "markdown_error": file.markdown_error}
+    shown.update({key: value for key, value in further.items() if value is not None})
+    if file.markdown is not None:
+        shown["markdown_file"] = file.markdown
+        places = _places(thread_id, file.markdown)
+        shown.update({f"markdown_{key}": value for key, value in places.items()})
+    return shown
+
+
+def _places(thread_id: str, name: str) -> View:
+    path = f"{UPLOADS}/{name}"
+    url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
+    return {"path": path, "virtual_path": path, "artifact_url": url}
+
+
+def _when(file: StoredFile) -> str:
+    return file.modified.isoformat().replace("+00:00", "Z")
+
+
+def _sentence(accepted: Accepted) -> str:
+    sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
+    if accepted.skipped:
+        sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"
+    problems = [f"{f.name}: {f.markdown_error}" for f in accepted.files if f.markdown_error]
+    return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence

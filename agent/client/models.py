@@ -1,0 +1,49 @@
+"""The configured models."""
+
+from collections.abc import Mapping, Sequence
+
+from agent.client.opened import Opened, View
+from agent.config import ModelConfig
+from agent.suggestions import Spoken, suggestions
+
+
+class Models(Opened):
+    """The configured models."""
+
+    async def list_models(self) -> View:
+        """Return the models, the default first: `{models, token_usage}`; no keys, no addresses."""
+        listed = [_shown(model) for model in self._systems.settings.now().chat_models]
+        return {"models": listed, "token_usage": {"enabled": False}}
+
+    async def get_model(self, name: str) -> View | None:
+        """Return one model; None when there is none of this name."""
+        found = self._systems.settings.now().model_named(name)
+        return _shown(found) if found is not None else None
+
+    async def suggest(
+        self, messages: Sequence[Mapping[str, str]], n: int = 3, model_name: str | None = None
+    ) -> View:
+        """Return what a person might say next: `{suggestions}`; none when the model cannot be asked.
+
+        Args:
+            messages: A conversation, oldest first: `{role, content}`.
+            n: How many, at most 5.
+            model_name: Who is asked; None = the default model.
+        """
+        spoken = [Spoken(role=one["role"], text=one["content"]) for one in messages]
+        models = self._systems.models.get
+        found = await suggestions(models, spoken, count=n, model_name=model_name)
+        return {"suggestions": found}
+
+
+def _shown(model: ModelConfig) -> View:
+    """Return what may be told of a model."""
+    return {
+        "name": model.name,
+        "model": model.model,
+        "display_name": model.display_name,
+        "description": model.description,
+        "supports_thinking": model.supports_thinking,
+        "supports_vision": model.supports_vision,
+        "supports_reasoning_effort": model.supports_reasoning_effort,
+    }

@@ -1,0 +1,112 @@
+"""Opening the agent for a program: its systems, its threads, and nothing of the service around them."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from typing_extensions import Unpack
+
+from agent.client.agents import Agents
+from agent.client.conversation import Conversations
+from agent.client.files import Files
+from agent.client.mcp import McpServers
+from agent.client.memory import Memories
+from agent.client.models import Models
+from agent.client.options import ClientOptions, TurnSettings
+from agent.client.skills import Skills
+from agent.client.threads import Loose, Rows, ThreadBook
+from agent.config import AgentConfig
+from agent.lead import Tailoring, open_agents
+from agent.systems import Site
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from store.threads import Threads
+
+HOME = ".parley"
+"""The data folder unless another is named: the service's own default."""
+
+
+class AsyncParleyClient(Conversations, Models, Skills, McpServers, Memories, Agents, Files):
+    """The agent in this process: what the service offers over HTTP, as methods. Opened by `open_client`.
+
+    Answers are dictionaries of the same form as those of the HTTP API; docs/howto/embed.md has the table.
+    """
+
+
+def site_of(config: Site | AgentConfig | Mapping[str, Any] | None, home: Path | str | None) -> Site:
+    """Return where a client's agent lives.
+
+    Args:
+        config: The sections of config.yaml as values (`$NAME` is not looked up here), or a whole site;
+            None = the defaults, with the demo model.
+        home: The data folder; None = the site's, else `.parley` in the working folder.
+
+    Raises:
+        pydantic.ValidationError: The sections cannot be used.
+    """
+    if isinstance(config, Site):
+        return config if home is None else replace(config, home=Path(home).absolute())
+    sections = (
+        config if isinstance(config, AgentConfig) else AgentConfig.model_validate(config or {})
+    )
+    return Site(config=sections, home=Path(home or HOME).expanduser().absolute())
+
+
+@asynccontextmanager
+async def open_client(
+    config: Site | AgentConfig | Mapping[str, Any] | None = None,
+    *,
+    home: Path | str | None = None,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+    database: StoreConfig | None = None,
+    **options: Unpack[ClientOptions],
+) -> AsyncIterator[AsyncParleyClient]:
+    """Open the agent; leaving closes it, after what was said has been learnt from where memory is on.
+
+    The data folder is held meanwhile: a running service, or another client, has one of its own.
+
+    Args:
+        config: See `site_of`.
+        home: See `site_of`.
+        checkpointer: Keeps the threads' state, with LangGraph's asynchronous methods; None = the data folder, where
+            the service finds the threads too. It is the caller's: it is not closed.
+        database: The `database` section; None = its defaults.
+        options: How turns run unless they say otherwise, and what is made of the agent.
+
+    Raises:
+        Locked: A service or another client uses the data folder.
+        StoreError: The data folder cannot be used.
+        AgentError: The configuration names something that cannot be used.
+    """
+    site = site_of(config, home)
+    settings, tailoring, label = _taken(options)
+    if label is not None:
+        site = replace(site, tracing=replace(site.tracing, label=label))
+    async with AsyncExitStack() as stack:
+        journal = await stack.enter_async_context(
+            Database.open(database or StoreConfig(), site.home)
+        )
+        book: ThreadBook
+        if checkpointer is None:
+            kept = await stack.enter_async_context(open_checkpointer(site.home))
+            checkpointer, book = kept, Rows(Threads(journal), kept)
+        else:
+            book = Loose(checkpointer)
+        agents = await stack.enter_async_context(open_agents(site, checkpointer, tailoring))
+        yield AsyncParleyClient(agents, checkpointer, book, settings)
+
+
+def _taken(options: ClientOptions) -> tuple[TurnSettings, Tailoring, str | None]:
+    """Divide what was asked for. Raises TypeError for what nobody knows."""
+    further: dict[str, Any] = dict(options)
+    skills = further.pop("available_skills", None)
+    tailoring = Tailoring(
+        skills=None if skills is None else frozenset(skills),
+        middlewares=tuple(further.pop("middlewares", None) or ()),
+    )
+    label = further.pop("environment", None)
+    return TurnSettings(**further), tailoring, label

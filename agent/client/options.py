@@ -1,0 +1,96 @@
+"""How a client's turns run: what a caller may ask for, and what the agent is told of it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+from uuid import UUID, uuid4
+
+from langchain_core.runnables import RunnableConfig
+
+from agent.agents import agent_name
+from agent.middleware import Middleware
+
+ASSISTANT: Final = "lead_agent"
+MAX_RECURSION: Final = 1000
+"""Upper bound of graph steps in one turn, as for runs over HTTP."""
+
+
+class TurnOptions(TypedDict, total=False):
+    """What may be said with one turn; what is left out is as the client was opened. See `TurnSettings`."""
+
+    model_name: str | None
+    thinking_enabled: bool
+    reasoning_effort: str | None
+    subagent_enabled: bool
+    plan_mode: bool
+    agent_name: str | None
+    recursion_limit: int
+
+
+class ClientOptions(TurnOptions, total=False):
+    """What may be said with a client.
+
+    Attributes:
+        available_skills: The only skills that the agent is told of; None = all that are enabled.
+        middlewares: LangChain middleware of the caller's own; it stands inside ours, nearest to the model.
+        environment: The deployment's name in traces, like `production`.
+    """
+
+    available_skills: Iterable[str] | None
+    middlewares: Sequence[Middleware]
+    environment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """How a turn runs.
+
+    Attributes:
+        model_name: An entry of `models`; None = the custom agent's, else the first.
+        thinking_enabled: Whether the model thinks, where it can.
+        reasoning_effort: Passed to models that support it.
+        subagent_enabled: Whether work may be delegated.
+        plan_mode: Whether the agent keeps a to-do list.
+        agent_name: A custom agent, in any case; None = the agent as it is.
+        recursion_limit: Steps of the graph; a model call that calls tools takes two.
+
+    Raises:
+        AgentInvalid: `agent_name` cannot be a name.
+        ValueError: `recursion_limit` is not 1 to 1000.
+    """
+
+    model_name: str | None = None
+    thinking_enabled: bool = True
+    reasoning_effort: str | None = None
+    subagent_enabled: bool = False
+    plan_mode: bool = False
+    agent_name: str | None = None
+    recursion_limit: int = 100
+
+    def __post_init__(self) -> None:
+        if self.agent_name is not None:
+            agent_name(self.agent_name)
+        if not 1 <= self.recursion_limit <= MAX_RECURSION:
+            raise ValueError(f"recursion_limit is a number from 1 to {MAX_RECURSION}")
+
+    def config(self, thread_id: str) -> RunnableConfig:
+        """Return the config of a turn's graph, in the form that runs over HTTP have."""
+        ids = {"thread_id": thread_id, "run_id": str(uuid4())}
+        return {
+            "configurable": {**self._context(), **ids},
+            "metadata": {"graph_id": ASSISTANT, **ids},
+            "recursion_limit": self.recursion_limit,
+            "run_id": UUID(ids["run_id"]),
+            "run_name": ASSISTANT,
+        }
+
+    def _context(self) -> Mapping[str, Any]:
+        given = {
+            "model_name": self.model_name,
+            "thinking_enabled": self.thinking_enabled,
+            "reasoning_effort": self.reasoning_effort,
+            "subagent_enabled": self.subagent_enabled,
+            "is_plan_mode": self.plan_mode,
+            "agent_name": agent_name(self.agent_name) if self.agent_name is not None else None,
+        }
+        return {key: value for key, value in given.items() if value is not None}

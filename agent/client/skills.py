@@ -1,0 +1,96 @@
+"""The skills of this installation."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from agent.client.files import required
+from agent.client.opened import Opened, View
+from agent.errors import SkillNotFound
+from agent.skills.catalog import Skill
+
+
+class Skills(Opened):
+    """The skills of this installation."""
+
+    async def list_skills(self, *, enabled_only: bool = False) -> View:
+        """Return the skills: `{skills}`; switched-off and broken ones too, unless only enabled ones are wanted."""
+        shelf = await self._systems.skills.now()
+        listed = shelf.enabled if enabled_only else shelf.skills
+        return {"skills": [_shown(skill) for skill in listed]}
+
+    async def get_skill(self, name: str) -> View | None:
+        """Return one skill; None when there is none of this name."""
+        found = (await self._systems.skills.now()).named(name)
+        return _shown(found) if found is not None else None
+
+    async def update_skill(self, name: str, *, enabled: bool) -> View:
+        """Enable or disable a skill; the next turn sees it. Return it.
+
+        Raises:
+            ValueError: There is none of this name.
+            ExtensionsError: It cannot be written down.
+        """
+        try:
+            return _shown(await self._systems.skills.switch(name, on=enabled))
+        except SkillNotFound:
+            raise ValueError(f"There is no skill named {name!r}.") from None
+
+    async def install_skill(self, path: Path | str) -> View:
+        """Install a `.skill` file of this machine: `{success, skill_name, message}`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: It is not a file.
+            SkillError: It is not a valid skill, is blocked by the scan, exists already, or cannot be written.
+        """
+        source = await anyio.to_thread.run_sync(required, path)
+        async with await anyio.open_file(source, "rb") as file:
+            installed = await self._systems.workshop.install(file.wrapped, source.name)
+        name = installed.skill.name
+        message = ". ".join((f"The skill {name} is installed", *installed.notes))
+        return {"success": True, "skill_name": name, "message": f"{message}."}
+
+    async def list_custom_skills(self) -> View:
+        """Return this installation's own skills: `{skills}`."""
+        shelf = await self._systems.skills.now()
+        return {"skills": [_shown(skill) for skill in shelf.skills if skill.category == "custom"]}
+
+    async def get_custom_skill(self, name: str) -> View:
+        """Return one of these with the `content` of its SKILL.md. Raises SkillNotFound, SkillInvalid."""
+        skill, content = await self._systems.workshop.content(name)
+        return {**_shown(skill), "content": content}
+
+    async def update_custom_skill(self, name: str, content: str) -> View:
+        """Replace the text of a SKILL.md. Raises SkillError: nothing was changed."""
+        skill = await self._systems.workshop.edit(name, content)
+        return {**_shown(skill), "content": content}
+
+    async def delete_custom_skill(self, name: str) -> View:
+        """Remove a custom skill with its files; its history stays. Raises SkillError."""
+        await self._systems.workshop.delete(name)
+        return {"success": True}
+
+    async def get_custom_skill_history(self, name: str) -> View:
+        """Return what was done to a custom skill, oldest first: `{history}`. Raises SkillNotFound."""
+        return {
+            "history": [asdict(change) for change in await self._systems.workshop.history(name)]
+        }
+
+    async def rollback_custom_skill(self, name: str, history_index: int) -> View:
+        """Take a change back: its place in the history, -1 is the newest. Raises SkillError."""
+        await self._systems.workshop.rollback(name, history_index)
+        return await self.get_custom_skill(name)
+
+
+def _shown(skill: Skill) -> View:
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "license": skill.license,
+        "category": skill.category,
+        "enabled": skill.enabled,
+        "error": skill.error,
+    }

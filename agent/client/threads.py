@@ -1,0 +1,148 @@
+"""Which threads there are: on disk as rows beside their state, else as the caller's checkpointer has them."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from typing_extensions import override
+
+from agent.client.events import shown
+from store.checkpoints import Checkpoints
+from store.errors import Conflict
+from store.threads import ThreadQuery, Threads
+
+View = dict[str, Any]
+
+
+class ThreadBook(Protocol):
+    """Keeps account of threads."""
+
+    async def begin(self, thread_id: str) -> None:
+        """Note that a turn begins."""
+
+    async def end(self, thread_id: str, title: str | None) -> None:
+        """Note that it is over, however it ended. `title` is the thread's, where it has one."""
+
+    async def newest(self, limit: int) -> list[View]:
+        """Return the threads that were used last, the last first."""
+
+    async def forget(self, thread_id: str) -> None:
+        """Remove a thread and its state."""
+
+
+class Rows(ThreadBook):
+    """Threads of the data folder: those of the service and those of clients."""
+
+    def __init__(self, threads: Threads, checkpoints: Checkpoints) -> None:
+        self._threads = threads
+        self._checkpoints = checkpoints
+
+    @override
+    async def begin(self, thread_id: str) -> None:
+        with suppress(Conflict):
+            await self._threads.create(thread_id, {}, now=time.time())
+
+    @override
+    async def end(self, thread_id: str, title: str | None) -> None:
+        await self._threads.state_changed(
+            thread_id, status="idle", interrupts={}, title=title, now=time.time()
+        )
+        await self._checkpoints.trim(thread_id)
+
+    @override
+    async def newest(self, limit: int) -> list[View]:
+        found = await self._threads.search(ThreadQuery(limit=limit))
+        return [
+            {
+                "thread_id": thread.thread_id,
+                "created_at": _when(thread.created_at),
+                "updated_at": _when(thread.updated_at),
+                "latest_checkpoint_id": await self._latest(thread.thread_id),
+                "title": thread.title,
+            }
+            for thread in found
+        ]
+
+    @override
+    async def forget(self, thread_id: str) -> None:
+        await self._threads.delete(thread_id)
+        await self._checkpoints.adelete_thread(thread_id)
+
+    async def _latest(self, thread_id: str) -> str | None:
+        found = await self._checkpoints.aget_tuple(root(thread_id))
+        return found.checkpoint["id"] if found is not None else None
+
+
+class Loose(ThreadBook):
+    """Threads of a checkpointer that knows nothing but checkpoints: to list them, all are read."""
+
+    def __init__(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
+        self._checkpointer = checkpointer
+
+    @override
+    async def begin(self, thread_id: str) -> None:
+        return None
+
+    @override
+    async def end(self, thread_id: str, title: str | None) -> None:
+        return None
+
+    @override
+    async def newest(self, limit: int) -> list[View]:
+        newest: dict[str, CheckpointTuple] = {}
+        first: dict[str, str] = {}
+        async for found in self._checkpointer.alist(None):
+            options = found.config["configurable"]
+            if options.get("checkpoint_ns"):
+                continue
+            thread_id, at = options["thread_id"], found.checkpoint["ts"]
+            first[thread_id] = min(at, first.get(thread_id, at))
+            if thread_id not in newest or newest[thread_id].checkpoint["ts"] < at:
+                newest[thread_id] = found
+        ordered = sorted(newest, key=lambda thread_id: newest[thread_id].checkpoint["ts"])
+        return [
+            {
+                "thread_id": thread_id,
+                "created_at": first[thread_id],
+                "updated_at": newest[thread_id].checkpoint["ts"],
+                "latest_checkpoint_id": newest[thread_id].checkpoint["id"],
+                "title": newest[thread_id].checkpoint["channel_values"].get("title"),
+            }
+            for thread_id in reversed(ordered[-limit:] if limit > 0 else [])
+        ]
+
+    @override
+    async def forget(self, thread_id: str) -> None:
+        await self._checkpointer.adelete_thread(thread_id)
+
+
+async def checkpoints_of(
+    checkpointer: BaseCheckpointSaver[Any], thread_id: str
+) -> list[Mapping[str, Any]]:
+    """Return the checkpoints of a thread, the oldest first; none when there is no such thread."""
+    found = [_view(one) async for one in checkpointer.alist(root(thread_id))]
+    return sorted(found, key=lambda view: str(view["ts"]))
+
+
+def root(thread_id: str) -> RunnableConfig:
+    """Return the config that names a thread's own checkpoints, not those of graphs inside it."""
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+
+
+def _view(found: CheckpointTuple) -> View:
+    parent = found.parent_config
+    return {
+        "checkpoint_id": found.checkpoint["id"],
+        "parent_checkpoint_id": parent["configurable"]["checkpoint_id"] if parent else None,
+        "ts": found.checkpoint["ts"],
+        "metadata": dict(found.metadata),
+        "values": shown(found.checkpoint["channel_values"]),
+    }
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
