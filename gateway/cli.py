@@ -16,6 +16,7 @@ COMMANDS = {
     "threads": "gateway.commands.threads",
     "pairing": "gateway.commands.pairing",
     "config": "gateway.commands.config",
+    "slack": "gateway.commands.slack",
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     text = "Add the keys that a newer version has; what the file says stays, with its comments."
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_pairing(command("pairing", "Let strangers in, and shut them out."), shared)
+    _add_slack(command("slack", "Set up the Slack app."), shared)
     return top
 
 
@@ -104,6 +106,21 @@ def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentPars
     revoke = action("revoke", "Shut a person out again.")
     revoke.add_argument("channel", metavar="CHANNEL", help="slack, telegram, feishu")
     revoke.add_argument("user_id", metavar="USER_ID", help="the platform's id of the person")
+
+
+def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = slack.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "Print the app's manifest: its permissions, events and commands."
+    manifest = actions.add_parser("manifest", help=text, description=text, parents=[shared])
+    manifest.add_argument(
+        "--name", default="Parley", metavar="NAME", help="what people mention (default: Parley)"
+    )
+    manifest.add_argument(
+        "--http", metavar="URL", help="for mode http: the gateway's public address (https://...)"
+    )
+    form = manifest.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON instead of YAML")
+    form.add_argument("--link", action="store_true", help="as the address that creates the app")
 
 
 def _version() -> str:

@@ -58,7 +58,7 @@ def one_line(text: str) -> str:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *([], ["config", "upgrade"]), *([name] for name in COMMANDS),
+        *([], ["config", "upgrade"], ["slack", "manifest"]), *([name] for name in COMMANDS),
         *(["pairing", name] for name in ("list", "approve", "revoke")),
     ],
     ids=" ".join,

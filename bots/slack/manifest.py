@@ -1,0 +1,72 @@
+"""The app manifest: everything that Slack has to know of the app, in one piece. Pure.
+
+Its format: docs.slack.dev/reference/app-manifest.
+"""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
+
+NAME = "Parley"
+NAME_CHARS = 35
+"""Longest name of an app (display_information.name)."""
+
+COMMAND = "/parley"
+EVENTS_PATH = "/webhooks/slack"
+"""Where the gateway takes what Slack posts."""
+
+_HINT = "help | new | status | models | memory | stop"
+_CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
+
+
+def manifest(name: str = NAME, *, request_url: str | None = None) -> dict[str, Any]:
+    """Return the manifest of an app that this adapter can serve.
+
+    Args:
+        name: What people mention; at most `NAME_CHARS`.
+        request_url: Where Slack sends events, commands and button presses; None = over Socket Mode.
+
+    >>> manifest()["settings"]["socket_mode_enabled"]
+    True
+    >>> manifest(request_url="https://bot.example.org/x")["settings"]["interactivity"]["request_url"]
+    'https://bot.example.org/x'
+    """
+    target = {"request_url": request_url} if request_url else {}
+    command = {
+        "command": COMMAND,
+        **({"url": request_url} if request_url else {}),
+        "description": "Commands of the bot",
+        "usage_hint": _HINT,
+        "should_escape": False,
+    }
+    return {
+        "display_information": {"name": name},
+        "features": {
+            "app_home": {
+                "home_tab_enabled": False,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
+            "bot_user": {"display_name": name, "always_online": True},
+            "slash_commands": [command],
+        },
+        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "settings": {
+            "event_subscriptions": {**target, "bot_events": list(BOT_EVENTS)},
+            "interactivity": {"is_enabled": True, **target},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": request_url is None,
+            "token_rotation_enabled": False,
+        },
+    }
+
+
+def creation_link(found: dict[str, Any]) -> str:
+    """Return the address at which Slack offers to create the app of a manifest.
+
+    >>> creation_link({"a": 1})
+    'https://api.slack.com/apps?new_app=1&manifest_json=%7B%22a%22%3A1%7D'
+    """
+    return _CREATE + quote(json.dumps(found, separators=(",", ":")), safe="")

@@ -1,0 +1,42 @@
+"""`parley slack manifest`: what Slack has to know of the app, to be pasted where it asks for a manifest."""
+
+import argparse
+import json
+import sys
+from urllib.parse import urlsplit
+
+import yaml
+
+from bots.slack.manifest import EVENTS_PATH, NAME_CHARS, creation_link, manifest
+from gateway.failures import CommandFailed
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the manifest; no configuration is read."""
+    name = str(arguments.name).strip()
+    if not 0 < len(name) <= NAME_CHARS:
+        raise CommandFailed(f"--name: a Slack app's name has 1 to {NAME_CHARS} characters")
+    found = manifest(name, request_url=_request_url(arguments.http))
+    if arguments.link:
+        sys.stdout.write(f"{creation_link(found)}\n")
+    elif arguments.json:
+        sys.stdout.write(f"{json.dumps(found, indent=2, ensure_ascii=False)}\n")
+    else:
+        sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
+    return 0
+
+
+def _request_url(base: str | None) -> str | None:
+    """Return where Slack reaches the gateway that has this public address."""
+    if base is None:
+        return None
+    try:
+        parts = urlsplit(base)
+        right = parts.scheme == "https" and parts.hostname and not (parts.query or parts.fragment)
+    except ValueError:
+        right = False
+    if not right:
+        raise CommandFailed(
+            f"--http {base}: name the gateway's public address, like https://bot.example.org"
+        )
+    return f"{base.rstrip('/')}{EVENTS_PATH}"

@@ -1,0 +1,113 @@
+"""`parley slack manifest`: what Slack is told is what the adapter uses."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
+from bots.slack.manifest import EVENTS_PATH, manifest
+from gateway.cli import main
+from tests.fakes.slack import FakeSlack
+from tests.fakes.slack_checks import load_methods
+
+ADAPTER = Path(__file__).parents[2] / "bots" / "slack"
+SCOPE_OF_EVENT = {
+    "app_mention": "app_mentions:read",
+    "message.channels": "channels:history",
+    "message.groups": "groups:history",
+    "message.im": "im:history",
+    "message.mpim": "mpim:history",
+}
+"""Without its scope an event is not sent (docs.slack.dev/reference/events)."""
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["slack", "manifest", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_manifest_is_for_socket_mode_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    found = yaml.safe_load(printed(capsys))
+    assert found == manifest()
+    assert found["settings"]["socket_mode_enabled"] is True
+    assert "request_url" not in found["settings"]["event_subscriptions"]
+    (command,) = found["features"]["slash_commands"]
+    assert command["command"] == "/parley"
+    assert "url" not in command
+    assert found["features"]["app_home"]["messages_tab_enabled"] is True
+    assert found["features"]["app_home"]["messages_tab_read_only_enabled"] is False
+
+
+def test_over_http_everything_leads_to_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(printed(capsys, "--json", "--http", "https://bot.example.org/"))
+    address = f"https://bot.example.org{EVENTS_PATH}"
+    settings = found["settings"]
+    assert settings["socket_mode_enabled"] is False
+    assert settings["event_subscriptions"]["request_url"] == address
+    assert settings["interactivity"] == {"is_enabled": True, "request_url": address}
+    assert found["features"]["slash_commands"][0]["url"] == address
+
+
+def test_the_link_holds_the_whole_manifest(capsys: pytest.CaptureFixture[str]) -> None:
+    address = urlsplit(printed(capsys, "--link", "--name", "Bär").strip())
+    asked = parse_qs(address.query)
+    assert (address.hostname, asked["new_app"]) == ("api.slack.com", ["1"])
+    assert json.loads(asked["manifest_json"][0]) == manifest("Bär")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--http", "http://bot.example.org"],
+        ["--http", "bot.example.org"],
+        ["--http", "https://[x"],
+        ["--http", "https://bot.example.org?a=1"],
+        ["--name", ""],
+        ["--name", "x" * 36],
+    ],
+)
+def test_what_slack_would_refuse_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["slack", "manifest", *arguments]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"parley: {arguments[0]}")
+
+
+def test_each_event_has_the_scope_that_it_needs() -> None:
+    assert {SCOPE_OF_EVENT[event] for event in BOT_EVENTS} <= set(BOT_SCOPES)
+    assert "commands" in BOT_SCOPES
+
+
+def used_methods() -> set[str]:
+    """Return the Web API methods that the adapter's source calls, in the SDK's spelling."""
+    source = "".join(file.read_text() for file in ADAPTER.glob("*.py"))
+    return set(re.findall(r"\bweb\.((?!proxy)[a-z]\w*)\(", source))
+
+
+def test_each_call_of_the_adapter_has_a_scope_that_allows_it() -> None:
+    specs: dict[str, Any] = load_methods()
+    if not specs:
+        pytest.skip("the specification of Slack's methods is not here")
+    by_name = {re.sub(r"(?<=[a-z])(?=[A-Z])|\.", "_", name).lower(): name for name in specs}
+    used = used_methods()
+    assert {"auth_test", "chat_postmessage"} <= {name.lower() for name in used}
+    for called in used:
+        spec = specs[by_name.get(called.lower()) or by_name[_spelt(called, by_name)]]
+        allowed = set(spec.get("scope", {}).get("bot", []))
+        assert not allowed or allowed & set(BOT_SCOPES), called
+
+
+def _spelt(called: str, by_name: dict[str, str]) -> str:
+    """Return the key of a method that the SDK spells without the underscores of our keys."""
+    return next(key for key in by_name if key.replace("_", "") == called.replace("_", "").lower())
+
+
+async def test_the_fake_slack_knows_the_same_scopes() -> None:
+    async with FakeSlack() as slack:
+        assert slack.server.scopes == set(BOT_SCOPES)
