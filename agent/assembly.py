@@ -1,0 +1,169 @@
+"""Assembles the lead agent of a blueprint: model, tools, prompt and middleware into a graph.
+
+`recursion_limit` counts the graph's steps, not model calls. This chain adds no nodes, so a model call that
+calls tools costs two steps: the 100 that sessions ask for by default are 50 model calls (measured; with one hook
+before and one after the model it would be 25).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio.to_thread
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph.state import CompiledStateGraph
+
+from agent.blueprint import Blueprint, Tailoring
+from agent.delegation import Delegation, Principal
+from agent.middleware import Middleware, chain
+from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.guardrails import guardrail_link
+from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.sandbox import SandboxMiddleware
+from agent.middleware.steering import Steering
+from agent.middleware.subagent_limit import SubagentLimitMiddleware
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.title import TitleMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.uploads import UploadsMiddleware
+from agent.middleware.view_image import ViewImageMiddleware
+from agent.models.factory import create_chat_model
+from agent.prompt import system_prompt
+from agent.state import ThreadState
+from agent.systems import Systems
+from agent.tools.answers import Limits
+from agent.tools.catalog import built_in_tools, without_repeats
+from agent.tools.images import view_image_tool
+from agent.tools.setup import setup_agent_tool
+from agent.tools.shell import BASH, ShellLimits
+
+LeadGraph = CompiledStateGraph[Any, Any, Any, Any]
+
+
+class Assembly:
+    """Builds graphs.
+
+    Args:
+        systems: What all runs share.
+        checkpointer: Keeps threads; None = the caller's own.
+        tailoring: What is made of the agent beside the configuration.
+    """
+
+    def __init__(
+        self,
+        systems: Systems,
+        checkpointer: BaseCheckpointSaver[Any] | None,
+        tailoring: Tailoring,
+    ) -> None:
+        self._systems = systems
+        self._checkpointer = checkpointer
+        self._tailoring = tailoring
+
+    async def build(self, plan: Blueprint) -> LeadGraph:
+        """Build the graph of a blueprint.
+
+        Raises:
+            ModelUnusable: The model's entry cannot be used.
+        """
+        model = await anyio.to_thread.run_sync(self._model, plan)
+        tools = without_repeats(self._tools(plan))
+        at_once = plan.options.max_concurrent_subagents
+        delegation = self._delegation(plan, tools) if at_once else None
+        return create_agent(
+            model,
+            tools if delegation is None else without_repeats([*tools, delegation.tool()]),
+            system_prompt=system_prompt(
+                plan.options,
+                kinds=delegation.kinds if delegation else (),
+                further=plan.persona.sections,
+                has_bash=any(tool.name == BASH for tool in tools),
+            ),
+            middleware=chain(
+                *await self._links(plan),
+                *self._file_links(plan),
+                *self._steering_links(plan, model),
+                SubagentLimitMiddleware(at_once) if at_once else None,
+                further=self._tailoring.middlewares,
+            ),
+            state_schema=ThreadState,
+            checkpointer=self._checkpointer,
+        )
+
+    def _model(self, plan: Blueprint) -> BaseChatModel:
+        return create_chat_model(
+            plan.edition.config,
+            plan.model_name,
+            thinking_enabled=plan.options.thinking_enabled,
+            reasoning_effort=plan.options.reasoning_effort,
+            connections=self._systems.connections,
+        )
+
+    def _tools(self, plan: Blueprint) -> list[BaseTool]:
+        """Return all tools of one graph; where a name stands twice, the first holds."""
+        systems, edition, persona = self._systems, plan.edition, plan.persona
+        sandbox = edition.config.sandbox
+        limits = Limits(
+            listing=sandbox.ls_output_max_chars,
+            reading=sandbox.read_file_output_max_chars,
+            write_bytes=sandbox.write_file_max_bytes,
+        )
+        shell = ShellLimits(
+            timeout_s=sandbox.bash_command_timeout, output_chars=sandbox.bash_output_max_chars
+        )
+        return persona.permitted(
+            [
+                *persona.configured(edition.config.tools, edition.tools),
+                *built_in_tools(systems.sandboxes, limits, shell),
+                *([view_image_tool(systems.folders)] if plan.sees else ()),
+                *([setup_agent_tool(systems.agents)] if plan.options.is_bootstrap else ()),
+                *plan.mcp.tools,
+                *systems.acp.tools(edition.config.acp_agents),
+            ]
+        )
+
+    def _delegation(self, plan: Blueprint, tools: Sequence[BaseTool]) -> Delegation:
+        principal = Principal(
+            config=plan.edition.config,
+            model_name=plan.model_name,
+            tools=tools,
+            skills=plan.persona.skills,
+            guardrail=plan.edition.guardrail,
+        )
+        return Delegation(self._systems, principal)
+
+    async def _links(self, plan: Blueprint) -> list[Middleware | None]:
+        systems, config = self._systems, plan.edition.config
+        title = config.title
+        title_model = await systems.models.get(title.model_name) if title.model_name else None
+        return [
+            ThreadDataMiddleware(systems.folders),
+            SandboxMiddleware(systems.sandboxes),
+            DanglingToolCallMiddleware(),
+            guardrail_link(config.guardrails, plan.edition.guardrail),
+            ToolErrorMiddleware(),
+            TitleMiddleware(title, model=title_model) if title.enabled else None,
+            MemoryMiddleware(systems.memory),
+            ClarificationMiddleware(),
+        ]
+
+    def _file_links(self, plan: Blueprint) -> list[Middleware | None]:
+        return [
+            UploadsMiddleware(self._systems.uploads.views, sees=plan.sees),
+            ViewImageMiddleware(self._systems.folders) if plan.sees else None,
+        ]
+
+    def _steering_links(self, plan: Blueprint, model: BaseChatModel) -> list[Middleware | None]:
+        systems = self._systems
+        steering = Steering(
+            models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
+        )
+        return steering.links_of_lead(
+            plan.edition.config,
+            plan.model_name,
+            model,
+            is_plan_mode=plan.options.is_plan_mode,
+            before_summarization=[systems.memory.before_summarization],
+        )
