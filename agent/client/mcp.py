@@ -2,10 +2,42 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from agent.client.opened import Opened, View
 from agent.errors import McpSettingsRefused
+from agent.mcp.entries import problems_of
+
+
+@with_config(ConfigDict(extra="allow"))
+class OAuthSettings(TypedDict, total=False):
+    """Where a server's tokens come from, with further keys of `OAuthConfig`.
+
+    None keeps a stored secret, an empty text clears it.
+    """
+
+    client_secret: str | None
+    refresh_token: str | None
+    extra_token_params: dict[str, str]
+
+
+class McpServerSettings(TypedDict, total=False):
+    """An MCP server; what is left out has its default, `***` stands for the value that is stored."""
+
+    enabled: bool
+    type: str | None
+    command: str | None
+    args: list[str]
+    env: dict[str, str]
+    url: str | None
+    headers: dict[str, str]
+    oauth: OAuthSettings | None
+    description: str
+
+
+_SERVERS = TypeAdapter(dict[str, McpServerSettings])
 
 
 class McpServers(Opened):
@@ -15,7 +47,7 @@ class McpServers(Opened):
         """Return the servers by name, secrets masked: `{mcp_servers}`."""
         return {"mcp_servers": await self._systems.mcp.settings.view()}
 
-    async def update_mcp_config(self, mcp_servers: Mapping[str, Mapping[str, Any]]) -> View:
+    async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerSettings]) -> View:
         """Put other servers in the place of all, and return them; the next turns have their tools.
 
         Args:
@@ -25,10 +57,11 @@ class McpServers(Opened):
             McpSettingsRefused: One of them may not be written like this; nothing is changed.
             ExtensionsError: They cannot be written down.
         """
-        for name, server in mcp_servers.items():
-            if not isinstance(server, Mapping):
-                raise McpSettingsRefused(f"{name}: a server is described by a mapping")
-        return {"mcp_servers": await self._systems.mcp.settings.replace(mcp_servers)}
+        try:
+            given = _SERVERS.validate_python(dict(mcp_servers))
+        except ValidationError as error:
+            raise McpSettingsRefused(problems_of(error)) from None
+        return {"mcp_servers": await self._systems.mcp.settings.replace(given)}
 
     async def switch_mcp_server(self, name: str, *, enabled: bool) -> View:
         """Switch one server on or off, and return it. Raises McpServerNotFound, ExtensionsError."""
