@@ -88,7 +88,7 @@ class LongConnection:
         Raises:
             LinkError: there was no connection.
         """
-        address = await self._address()
+        address = await fetch_address(self._app, self._rest, self._timings)
         ping_s = address.ping_s or self._timings.ping_s
         async with self._connected(address.url) as socket:
             self._vitals.connected()
@@ -97,26 +97,6 @@ class LongConnection:
     def _heard(self) -> None:
         self._backoff.reset()
         self._vitals.seen()
-
-    async def _address(self) -> Address:
-        """Ask where to connect to."""
-        secrets = {"AppID": self._app.app_id, "AppSecret": self._app.app_secret}
-        try:
-            with anyio.fail_after(self._timings.connect_s):
-                answer = await self._rest.bare(_ENDPOINT, secrets)
-        except FeishuError as error:
-            raise LinkError(f"{self._app.host}: {error}", refused=error.refused) from error
-        except TimeoutError as error:
-            raise LinkError(f"{self._app.host} did not answer in time") from error
-        if answer.ok:
-            return _read_address(answer.data)
-        where = f"{self._app.host} (HTTP {answer.status}, code {answer.code})"
-        if answer.code is None or answer.code in _BUSY_CODES:
-            raise LinkError(f"no long connection at {where}")
-        advice = (
-            "check channels.feishu.app_id, app_secret and domain, and that the app is published"
-        )
-        raise LinkError(f"the app is refused by {where}: {advice}", refused=True)
 
     @asynccontextmanager
     async def _connected(self, url: str) -> AsyncIterator[ClientConnection]:
@@ -138,6 +118,29 @@ class LongConnection:
         finally:
             with anyio.move_on_after(self._timings.close_s, shield=True):
                 await socket.close()
+
+
+async def fetch_address(app: App, rest: Rest, timings: Timings) -> Address:
+    """Ask where an app may connect to; this opens no connection.
+
+    Raises:
+        LinkError: there is no address now.
+    """
+    secrets = {"AppID": app.app_id, "AppSecret": app.app_secret}
+    try:
+        with anyio.fail_after(timings.connect_s):
+            answer = await rest.bare(_ENDPOINT, secrets)
+    except FeishuError as error:
+        raise LinkError(f"{app.host}: {error}", refused=error.refused) from error
+    except TimeoutError as error:
+        raise LinkError(f"{app.host} did not answer in time") from error
+    if answer.ok:
+        return _read_address(answer.data)
+    where = f"{app.host} (HTTP {answer.status}, code {answer.code})"
+    if answer.code is None or answer.code in _BUSY_CODES:
+        raise LinkError(f"no long connection at {where}")
+    advice = "check channels.feishu.app_id, app_secret and domain, and that the app is published"
+    raise LinkError(f"the app is refused by {where}: {advice}", refused=True)
 
 
 async def _open(

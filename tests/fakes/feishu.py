@@ -47,7 +47,9 @@ class FakeFeishu:
     Break: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
     `recall(message)`, `expire(message)`, `remove_bot(chat)`, `mute()`.
 
-    Operations: token, endpoint, bot.info, message.create, message.reply, message.patch,
+    Lack: `rest.scopes` (what the tenant granted), `rest.activate_status`, `rest.has_bot`.
+
+    Operations: token, endpoint, bot.info, scopes, message.create, message.reply, message.patch,
     reaction.create, reaction.delete, image.create, file.create.
 
     Args:

@@ -23,6 +23,21 @@ FILE_BYTES = 30 * 1024 * 1024
 RESOURCE_BYTES = 100 * 1024 * 1024
 PATCHES_PER_S = 5
 UUID_LIFE_S = 3600.0
+SCOPES = (
+    "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:message:send_as_bot",
+    "im:message:update", "im:message:readonly", "im:message.reactions:write_only", "im:resource",
+)  # fmt: skip
+_NEEDED = {
+    "message.create": {"im:message:send_as_bot", "im:message"},
+    "message.reply": {"im:message:send_as_bot", "im:message"},
+    "message.patch": {"im:message:update", "im:message"},
+    "reaction.create": {"im:message.reactions:write_only", "im:message"},
+    "reaction.delete": {"im:message.reactions:write_only", "im:message"},
+    "resource": {"im:message:readonly", "im:message"},
+    "image.create": {"im:resource", "im:resource:upload"},
+    "file.create": {"im:resource", "im:resource:upload"},
+}
+"""An operation needs any one of these scopes."""
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
 _EMOJIS = {"OK", "DONE", "CrossMark", "THUMBSUP", "Typing", "OnIt"}
 _MAGIC = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
@@ -49,6 +64,9 @@ class RestApi:
         self._app_id = app_id
         self._app_secret = app_secret
         self.token_s = token_s
+        self.scopes = set(SCOPES)
+        self.activate_status = 2
+        self.has_bot = True
         self._app_calls_per_s = app_calls_per_s
         self._recent: deque[float] = deque()
         self._tokens: dict[str, float] = {}
@@ -58,6 +76,7 @@ class RestApi:
         table: list[tuple[str, str, str, Handler]] = [
             ("POST", "/open-apis/auth/v3/tenant_access_token/internal", "token", self._token),
             ("GET", "/open-apis/bot/v3/info", "bot.info", self._bot_info),
+            ("GET", "/open-apis/application/v6/scopes", "scopes", self._scopes),
             ("POST", f"{_IM}/messages", "message.create", self._create),
             ("POST", f"{_IM}/messages/{{id}}/reply", "message.reply", self._reply),
             ("PATCH", f"{_IM}/messages/{{id}}", "message.patch", self._patch),
@@ -128,6 +147,9 @@ class RestApi:
             raise Refused(99991663, "Invalid access token for authorization")
         if self._tokens[token] < time.monotonic():
             raise Refused(99991677, "Authentication token expired")
+        needed = _NEEDED.get(op, set())
+        if needed and not needed & self.scopes:
+            raise Refused(99991672, f"Access denied. One of the scopes is required: {needed}")
         now = time.monotonic()
         while self._recent and self._recent[0] < now - 1:
             self._recent.popleft()
@@ -152,7 +174,19 @@ class RestApi:
         return {"tenant_access_token": token, "expire": self.token_s}
 
     async def _bot_info(self, request: web.Request, body: Body) -> dict[str, Any]:
-        return {"bot": {"activate_status": 2, "app_name": "Parley", "open_id": BOT_OPEN_ID}}
+        bot = {
+            "activate_status": self.activate_status,
+            "app_name": "Parley",
+            "open_id": BOT_OPEN_ID,
+        }
+        return {"bot": bot if self.has_bot else {}}
+
+    async def _scopes(self, request: web.Request, body: Body) -> dict[str, Any]:
+        known = [
+            {"scope_name": name, "grant_status": 1 if name in self.scopes else 2}
+            for name in sorted({*SCOPES, *self.scopes})
+        ]
+        return {"data": {"scopes": known}}
 
     async def _create(self, request: web.Request, body: Body) -> dict[str, Any]:
         if (

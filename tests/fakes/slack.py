@@ -13,7 +13,7 @@ acknowledged, tells the bot about its own messages, and refuses wrong tokens.
 
 People: `dm`, `mention`, `say`, `bot_says`, `edit`, `slash`, `send_event`. What they see: `messages`, `replies`,
 `texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
-`come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf`, `server.scopes | bot_token | app_token`,
+`come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
 `server.methods.page_size`. What Slack sent: `sockets.envelopes`.
 """
 

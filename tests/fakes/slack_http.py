@@ -148,7 +148,9 @@ class Server:
         self.calls.append(Call(method=method, arguments=arguments, at=time.time()))
 
         def effect() -> web.Response:
-            return web.json_response(self._answer(request, method, arguments, is_json=is_json))
+            answer = self._answer(request, method, arguments, is_json=is_json)
+            headers = {"x-oauth-scopes": ",".join(sorted(self.scopes))} if answer["ok"] else {}
+            return web.json_response(answer, headers=headers)
 
         return await self._answered(request, method, effect)
 

@@ -38,6 +38,7 @@ class Methods:
         self._violation = violation
         self._posted = posted
         self.page_size = 1000
+        self.token_of = ""
         self._table: dict[str, Callable[[Arguments], Answer]] = {
             "auth.test": self._auth_test,
             "chat.postMessage": self._post,
@@ -69,6 +70,8 @@ class Methods:
 
     def _auth_test(self, _: Arguments) -> Answer:
         team = self._workspace
+        if self.token_of:  # a person's token
+            return {"team": "Team", "user": self.token_of, "team_id": team.team, "user_id": "U1ANN"}
         return {
             "url": "https://team.slack.test/",
             "team": "Team",

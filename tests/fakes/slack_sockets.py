@@ -67,6 +67,7 @@ class Sockets:
         self.mute = False
         self.greets = True
         self.deaf = False
+        self.disabled = False
         self._violation = violation
         self._changed = changed
         self._left = anyio.Event()
@@ -90,17 +91,11 @@ class Sockets:
         self.tickets.discard(ticket)
         ws = web.WebSocketResponse(autoping=not self.deaf, max_msg_size=1_000_000)
         await ws.prepare(request)
-        if not self.mute:
-            self.open.append(ws)
-            self.connects += 1
-            self._changed()
-        if not self.mute and self.greets:
-            await ws.send_json({
-                "type": "hello",
-                "num_connections": len(self.open),
-                "debug_info": {"approximate_connection_time": 18060},
-                "connection_info": {"app_id": "A1APP"},
-            })  # fmt: skip
+        if self.disabled:
+            await ws.send_json({"type": "disconnect", "reason": "link_disabled", "debug_info": {}})
+            await ws.close()
+            return ws
+        await self._greet(ws)
         try:
             async for message in ws:
                 if message.type is WSMsgType.TEXT:
@@ -112,6 +107,20 @@ class Sockets:
                 left.set()
             self._changed()
         return ws
+
+    async def _greet(self, ws: web.WebSocketResponse) -> None:
+        if self.mute:
+            return
+        self.open.append(ws)
+        self.connects += 1
+        self._changed()
+        if self.greets:
+            await ws.send_json({
+                "type": "hello",
+                "num_connections": len(self.open),
+                "debug_info": {"approximate_connection_time": 18060},
+                "connection_info": {"app_id": "A1APP"},
+            })  # fmt: skip
 
     async def deliver(self, envelope: Envelope) -> None:
         """Send until it is acknowledged or all retries are used up."""

@@ -103,7 +103,7 @@ class Methods:
             self._server.bot
             | dict.fromkeys(abilities, True)
             | {
-                "can_read_all_group_messages": False,
+                "can_read_all_group_messages": not self._server.privacy,
                 "has_main_web_app": False,
             }
         )
@@ -112,7 +112,7 @@ class Methods:
         return {
             "url": self._server.webhook,
             "has_custom_certificate": False,
-            "pending_update_count": 0,
+            "pending_update_count": self._server.backlog,
         }
 
     def _set_webhook(self, call: Call) -> bool:

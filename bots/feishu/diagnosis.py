@@ -1,0 +1,173 @@
+"""What Feishu or Lark tells of the app: secret, state, bot, permissions, long connection."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bots.config import FeishuConfig
+from bots.diagnosis import Finding, Grade, Look, clock, problem
+from bots.feishu.errors import FeishuError
+from bots.feishu.longconn import LinkError, fetch_address
+from bots.feishu.rest import App, Rest
+from bots.feishu.timings import Timings
+
+TIMINGS: Final = Timings(call_s=15.0, connect_s=15.0)
+
+_CONSOLE: Final = "in the developer console"
+_PUBLISH: Final = "create a version and publish it"
+_GRANTED: Final = 1
+
+_STATES: Final[Mapping[int, str]] = {
+    0: "it is not installed in the tenant yet",
+    1: "the tenant switched it off",
+    3: "it is installed and not switched on yet",
+    4: "an update waits to be switched on",
+    5: "its licence has ended",
+    6: "the tenant's plan has ended or was downgraded",
+}
+"""`activate_status` of bot/v3/info; 2 = switched on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Something the app must be allowed, by any one of `scopes`; the first is the narrowest."""
+
+    scopes: tuple[str, ...]
+    without: str
+    essential: bool = False
+
+
+_NEEDS: Final = (
+    _Need(
+        ("im:message.p2p_msg:readonly", "im:message.p2p_msg"), "no direct messages", essential=True
+    ),
+    _Need(
+        ("im:message.group_at_msg:readonly", "im:message.group_at_msg", "im:message.group_msg"),
+        "no mentions in groups",
+    ),
+    _Need(
+        ("im:message:send_as_bot", "im:message:send", "im:message"), "no answers", essential=True
+    ),
+    _Need(
+        ("im:message:update", "im:message"),
+        "the card does not grow and stays unfinished",
+        essential=True,
+    ),
+    _Need(("im:message.reactions:write_only", "im:message"), "no signs that it works"),
+    _Need(
+        ("im:message:readonly", "im:message", "im:message.history:readonly"), "no files from people"
+    ),
+    _Need(("im:resource", "im:resource:upload"), "no files to people"),
+)
+_ALL_GROUP_MESSAGES: Final = _Need(
+    ("im:message.group_msg", "im:message.group_msg:readonly"),
+    "group_policy: open sees only mentions",
+)
+
+
+async def diagnose(
+    section: FeishuConfig, look: Look, *, timings: Timings = TIMINGS
+) -> Sequence[Finding]:
+    """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
+    del look
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
+    app = App(
+        app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
+    )
+    rest = Rest(app, timings)
+    async with rest.pooled():
+        found = await _bot(rest)
+        if found[-1].grade is not Grade.PROBLEM:
+            found.append(await _permissions(rest, section))
+            if section.mode == "websocket":
+                found.append(await _connection(app, rest, timings))
+            else:
+                found.append(_webhook_secrets(section))
+            found.append(_events(section))
+    return [*found, *await clock(section.domain)]
+
+
+async def _bot(rest: Rest) -> list[Finding]:
+    try:
+        data = await rest.call("GET", "/open-apis/bot/v3/info")
+    except FeishuError as error:
+        return [problem("app", error.user_message, _app_fix(error))]
+    told = data.get("bot")
+    bot: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    state = bot.get("activate_status")
+    if isinstance(state, int) and state in _STATES:
+        fix = f"{_PUBLISH} {_CONSOLE}; an admin of the tenant may have to approve it"
+        return [problem("app", f"it is not in use: {_STATES[state]}", fix)]
+    if not bot.get("open_id"):
+        fix = f"Add Features, Bot {_CONSOLE}, then {_PUBLISH}"
+        return [problem("app", "its bot ability is off", fix)]
+    return [Finding(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")]
+
+
+def _app_fix(error: FeishuError) -> str:
+    if error.refused:
+        return (
+            f"Credentials & Basic Info {_CONSOLE} shows App ID and App Secret; Lark's domain is"
+            " https://open.larksuite.com"
+        )
+    return "check the network, the proxy (HTTPS_PROXY) and channels.feishu.domain"
+
+
+async def _permissions(rest: Rest, section: FeishuConfig) -> Finding:
+    try:
+        data = await rest.call("GET", "/open-apis/application/v6/scopes")
+    except FeishuError as error:
+        text = f"could not be asked for: {error.user_message}"
+        return Finding(subject="permissions", text=text, grade=Grade.NOTE)
+    granted = set(_granted(data.get("scopes")))
+    needs = [*_NEEDS, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
+    lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
+    if not lacking:
+        return Finding(subject="permissions", text="all that are needed")
+    return Finding(
+        subject="permissions",
+        text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
+        grade=Grade.PROBLEM if any(need.essential for need in lacking) else Grade.WARNING,
+        fix=f"add them under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
+    )
+
+
+def _granted(scopes: object) -> Iterable[str]:
+    for scope in scopes if isinstance(scopes, list) else ():
+        if isinstance(scope, dict) and scope.get("grant_status") == _GRANTED:
+            yield str(scope.get("scope_name"))
+
+
+async def _connection(app: App, rest: Rest, timings: Timings) -> Finding:
+    try:
+        await fetch_address(app, rest, timings)
+    except LinkError as error:
+        fix = (
+            f"Events & Callbacks {_CONSOLE}: receive events through persistent connection"
+            if error.refused
+            else "try again in a minute; check the network"
+        )
+        return problem("connection", error.detail, fix)
+    return Finding(subject="connection", text="Feishu gives long connections to the app")
+
+
+def _webhook_secrets(section: FeishuConfig) -> Finding:
+    names = ("encrypt_key", "verification_token")
+    lacking = [f"channels.feishu.{name}" for name in names if not getattr(section, name)]
+    if not lacking:
+        text = "its secrets are set; Feishu does not tell whether they are right"
+        return Finding(subject="webhook", text=text)
+    fix = f"Events & Callbacks, Encryption Strategy {_CONSOLE} shows both; set {' and '.join(lacking)}"
+    return problem("webhook", f"mode webhook needs {' and '.join(lacking)}", fix)
+
+
+def _events(section: FeishuConfig) -> Finding:
+    how = "persistent connection" if section.mode == "websocket" else "the webhook's address"
+    return Finding(
+        subject="events",
+        text="Feishu does not tell a bot which events its app is subscribed to",
+        grade=Grade.NOTE,
+        fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}:"
+        f" im.message.receive_v1, over {how}, and a version published since",
+    )

@@ -1,0 +1,170 @@
+"""What Slack tells of the app: tokens, permissions, Socket Mode, who else is connected."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+import anyio
+
+from bots.config import SlackConfig
+from bots.diagnosis import Finding, Grade, Look, clock, problem
+from bots.slack.api import Api
+from bots.slack.capabilities import BOT_SCOPES
+from bots.slack.errors import SlackError, delivery_error
+from bots.slack.proxy import proxy_for
+
+CALL_S: Final = 15.0
+"""How long one call, or the greeting of a connection, may take."""
+
+_ESSENTIAL: Final = frozenset({"app_mentions:read", "chat:write", "im:history"})
+WITHOUT: Final[Mapping[str, str]] = {
+    "app_mentions:read": "it does not hear mentions",
+    "channels:history": "it does not hear follow-ups in public channels",
+    "chat:write": "it cannot answer",
+    "commands": "/parley does not exist",
+    "files:read": "it cannot read files sent to it",
+    "files:write": "it cannot send files",
+    "groups:history": "it does not hear follow-ups in private channels",
+    "im:history": "it does not hear direct messages",
+    "mpim:history": "it does not hear follow-ups in group messages",
+    "reactions:write": "it does not show that it works",
+}
+"""What a missing scope means for people."""
+
+_REINSTALL: Final = (
+    "paste `parley slack manifest` into App Manifest of the app (api.slack.com/apps), save,"
+    " then Install App, Reinstall to Workspace"
+)
+_BOT_FIX: Final = (
+    "Install App in the app's settings shows the Bot User OAuth Token (xoxb-...);"
+    " set channels.slack.bot_token to it"
+)
+_APP_FIX: Final = (
+    "Basic Information, App-Level Tokens: generate one with connections:write (xapp-...)"
+    " and set channels.slack.app_token to it"
+)
+
+
+async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
+    """Look at the app behind a section's tokens."""
+    api = Api(
+        bot_token=section.bot_token,
+        app_token=section.app_token,
+        base_url=section.base_url,
+        timeout_s=CALL_S,
+    )
+    if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
+        swapped = "channels.slack.bot_token and app_token are interchanged"
+        return [
+            problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
+        ]
+    async with api.pooled():
+        found = await _bot_token(api)
+        if section.mode == "http":
+            found += _signing_secret(section)
+        else:
+            found += await _app_token(api, look)
+    return [*found, _events(), *await clock(section.base_url)]
+
+
+async def _bot_token(api: Api) -> list[Finding]:
+    try:
+        answer = await api.call(lambda web: web.auth_test())
+    except SlackError as error:
+        return [problem("bot token", error.user_message, _BOT_FIX if error.code else _network())]
+    if not answer.get("bot_id"):
+        text = f"it is the token of a person ({answer.get('user')}), not of a bot"
+        return [problem("bot token", text, _BOT_FIX)]
+    who = f"@{answer.get('user')} in {answer.get('team')}"
+    return [Finding(subject="bot token", text=who), _permissions(answer.headers)]
+
+
+def _permissions(headers: Mapping[str, str]) -> Finding:
+    told = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
+    if told is None:
+        return Finding(
+            subject="permissions", text="Slack did not tell which it gave", grade=Grade.NOTE
+        )
+    granted = {scope.strip() for scope in told.split(",")}
+    lacking = [scope for scope in BOT_SCOPES if scope not in granted]
+    if not lacking:
+        return Finding(subject="permissions", text=f"all {len(BOT_SCOPES)} that are needed")
+    effects = [f"{scope} ({WITHOUT[scope]})" if scope in WITHOUT else scope for scope in lacking]
+    return Finding(
+        subject="permissions",
+        text=f"missing: {', '.join(effects)}",
+        grade=Grade.PROBLEM if _ESSENTIAL & set(lacking) else Grade.WARNING,
+        fix=_REINSTALL,
+    )
+
+
+def _signing_secret(section: SlackConfig) -> list[Finding]:
+    if (section.signing_secret or "").strip():
+        return [
+            Finding(
+                subject="signing secret", text="is set; Slack does not tell whether it is right"
+            )
+        ]
+    fix = "Basic Information, App Credentials shows the Signing Secret; set channels.slack.signing_secret to it"
+    return [problem("signing secret", "is not set, and mode http needs it", fix)]
+
+
+async def _app_token(api: Api, look: Look) -> list[Finding]:
+    try:
+        url = await api.open_socket()
+    except SlackError as error:
+        fix = _APP_FIX if error.code else _network()
+        return [problem("app token", error.user_message, fix)]
+    found = [Finding(subject="app token", text="Slack gives connections for it")]
+    if look.alone:
+        found.append(await _connection(api, url))
+    return found
+
+
+async def _connection(api: Api, url: str) -> Finding:
+    """Connect, hear the greeting, hang up. An event that comes meanwhile is not acknowledged, and comes again."""
+    try:
+        hello = await _greeting(api, url)
+    except (SlackError, aiohttp.ClientError, OSError, ValueError) as error:
+        told = error if isinstance(error, SlackError) else delivery_error(error)
+        return problem("connection", told.user_message, _network())
+    if hello.get("type") == "disconnect":
+        reason = str(hello.get("reason"))
+        if reason == "link_disabled":
+            fix = "switch it on under Socket Mode in the app's settings"
+            return problem("connection", "Socket Mode is off", fix)
+        return problem("connection", f"Slack ended it at once ({reason})", "try again in a minute")
+    others = int(hello.get("num_connections") or 1) - 1
+    if others > 0:
+        return Finding(
+            subject="connection",
+            text=f"{others} other connection(s) of this app: Slack hands each event to one of them only",
+            grade=Grade.WARNING,
+            fix="end the other process, or give it a Slack app of its own",
+        )
+    return Finding(subject="connection", text="Slack says hello; nobody else is connected")
+
+
+async def _greeting(api: Api, url: str) -> dict[str, Any]:
+    with anyio.fail_after(CALL_S):
+        async with (
+            api.session() as session,
+            session.ws_connect(url, proxy=proxy_for(url), heartbeat=CALL_S) as socket,
+        ):
+            message = await socket.receive_str()
+    frame = json.loads(message)
+    return frame if isinstance(frame, dict) else {}
+
+
+def _events() -> Finding:
+    return Finding(
+        subject="events",
+        text="Slack does not tell a bot which events its app is subscribed to",
+        grade=Grade.NOTE,
+        fix="if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
+    )
+
+
+def _network() -> str:
+    return "check the network, the proxy (HTTPS_PROXY) and channels.slack.base_url"

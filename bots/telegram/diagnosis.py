@@ -1,0 +1,162 @@
+"""What Telegram tells of the bot: token, privacy mode, webhook, waiting messages, other pollers, commands."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+from telegram import User, WebhookInfo
+from telegram.error import Conflict, TelegramError
+
+from bots.config import TelegramConfig
+from bots.diagnosis import Finding, Grade, Look, clock, problem
+from bots.telegram.api import MALFORMED, Line, PollingBot, Timing, quiet_loggers, redacted
+from bots.telegram.state import CONTESTED, trouble_of
+
+TIMING: Final = Timing(connect_s=5.0, answer_s=10.0, poll_s=5)
+"""A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
+
+
+async def diagnose(
+    section: TelegramConfig, look: Look, *, timing: Timing = TIMING
+) -> Sequence[Finding]:
+    """Look at the bot behind a section's token."""
+    quiet_loggers()
+    line = Line(section, timing)
+    async with AsyncExitStack() as stack:
+        try:
+            bot = await stack.enter_async_context(line.open())
+            found = await _looked(bot, section, look, timing)
+        except (TelegramError, TimeoutError, *MALFORMED) as error:
+            trouble = trouble_of(error, base_url=section.base_url, refused_s=0.0)
+            found = [problem("bot", trouble.detail, _fix(trouble.detail))]
+    return [*found, *await clock(section.base_url)]
+
+
+async def _looked(
+    bot: PollingBot, section: TelegramConfig, look: Look, timing: Timing
+) -> list[Finding]:
+    with anyio.fail_after(4 * timing.total_s()):
+        user = await bot.get_me()
+        webhook = await bot.get_webhook_info()
+        listed = {command.command for command in await bot.get_my_commands()}
+    found = [Finding(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
+    found += _webhook(webhook, section)
+    waiting = webhook.pending_update_count
+    if section.mode == "polling" and not webhook.url:
+        found.append(await _poller(bot, waiting, look, timing))
+    found.append(_commands(listed, look))
+    return found
+
+
+def _groups(user: User, section: TelegramConfig) -> Finding:
+    if user.can_join_groups is False:
+        return Finding(
+            subject="groups",
+            text="the bot cannot be added to groups",
+            grade=Grade.NOTE,
+            fix="send /setjoingroups to @BotFather if it shall be",
+        )
+    if user.can_read_all_group_messages:
+        return Finding(subject="groups", text="privacy mode is off: it sees all group messages")
+    text = "privacy mode is on: it sees commands, mentions and replies to it"
+    if section.group_policy != "open":
+        return Finding(subject="groups", text=text)
+    return Finding(
+        subject="groups",
+        text=f"{text}; group_policy: open wants to see all",
+        grade=Grade.WARNING,
+        fix="send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups anew",
+    )
+
+
+def _webhook(webhook: WebhookInfo, section: TelegramConfig) -> list[Finding]:
+    if section.mode == "webhook":
+        return [_own_webhook(webhook, section)]
+    if not webhook.url:
+        return []
+    return [
+        Finding(
+            subject="webhook",
+            text=f"one is set, to {_host(webhook.url)}: while it is, nothing can be polled",
+            grade=Grade.WARNING,
+            fix="`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
+        )
+    ]
+
+
+def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> Finding:
+    lacking = [name for name in ("webhook_url", "webhook_secret") if not getattr(section, name)]
+    if lacking:
+        keys = " and ".join(f"channels.telegram.{name}" for name in lacking)
+        return problem("webhook", f"mode webhook needs {keys}", f"set {keys}")
+    if webhook.url != section.webhook_url:
+        where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
+        text = f"{where}, not to channels.telegram.webhook_url"
+        return Finding(
+            subject="webhook",
+            text=text,
+            grade=Grade.NOTE,
+            fix="`parley serve` sets it at its start",
+        )
+    if webhook.last_error_message:
+        said = redacted(webhook.last_error_message)[:200]
+        return Finding(
+            subject="webhook",
+            text=f"Telegram could not deliver to {_host(webhook.url)}: {said}",
+            grade=Grade.WARNING,
+            fix="the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
+        )
+    return Finding(subject="webhook", text=f"Telegram delivers to {_host(webhook.url)}")
+
+
+async def _poller(bot: PollingBot, waiting: int, look: Look, timing: Timing) -> Finding:
+    """Say who fetches messages: a long poll of our own is ended by another process' poll."""
+    if waiting and look.alone:
+        text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
+        return Finding(subject="polling", text=text)
+    if waiting:
+        return Finding(
+            subject="polling",
+            text=f"{waiting} message(s) wait at Telegram though the service runs",
+            grade=Grade.WARNING,
+            fix="see `detail` of telegram in GET /api/channels, and the log",
+        )
+    if not look.alone:
+        return Finding(subject="polling", text="nothing waits: the service keeps up")
+    try:
+        with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
+            await bot.poll(None, timing.poll_s, patience_s=timing.answer_s)
+    except Conflict:
+        return problem("polling", CONTESTED.partition(":")[0], _CONTESTED_FIX)
+    return Finding(subject="polling", text="nobody else polls with this token")
+
+
+def _commands(listed: set[str], look: Look) -> Finding:
+    lacking = [command.name for command in look.commands if command.name not in listed]
+    if not lacking:
+        return Finding(subject="commands", text="Telegram lists them")
+    return Finding(
+        subject="commands",
+        text=f"not listed at Telegram yet: {', '.join(lacking)}",
+        grade=Grade.NOTE,
+        fix="`parley serve` registers them at its start",
+    )
+
+
+_CONTESTED_FIX: Final = "stop the other process, or give it a bot of its own"
+
+
+def _fix(detail: str) -> str:
+    if "token" in detail:
+        return "send /token to @BotFather and copy it again"
+    return "check the network, the proxy (HTTPS_PROXY) and channels.telegram.base_url"
+
+
+def _host(url: str) -> str:
+    """Return the host of an address; the rest of a webhook's may be secret."""
+    try:
+        return urlsplit(url).hostname or "an address without a host"
+    except ValueError:
+        return "an address that cannot be read"

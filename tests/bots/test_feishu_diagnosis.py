@@ -1,0 +1,106 @@
+"""What `parley doctor` says of a Feishu app, and what to do about it."""
+
+import pytest
+
+from bots.config import FeishuConfig
+from bots.diagnosis import Finding, Grade, Look
+from bots.feishu.diagnosis import diagnose
+from tests.bots.feishu_rig import QUICK
+from tests.fakes.feishu import FakeFeishu
+
+LOOK = Look(alone=True)
+
+
+async def look(feishu: FakeFeishu, **given: object) -> dict[str, Finding]:
+    section = FeishuConfig.model_validate(feishu.settings | given)
+    found = await diagnose(section, LOOK, timings=QUICK)
+    for finding in found:
+        assert section.app_secret not in finding.text + finding.fix
+        assert finding.fix or finding.grade in (Grade.OK, Grade.NOTE)
+    return {finding.subject: finding for finding in found}
+
+
+async def test_an_app_that_is_well() -> None:
+    async with FakeFeishu() as feishu:
+        found = await look(feishu)
+        assert list(found) == ["app", "permissions", "connection", "events", "clock"]
+        assert {name for name, f in found.items() if f.grade is not Grade.OK} == {"events"}
+        assert feishu.connections == []
+        assert feishu.violations == []
+
+
+async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes -= {"im:message.reactions:write_only", "im:resource"}
+        finding = (await look(feishu))["permissions"]
+        assert finding.grade is Grade.WARNING
+        assert "im:resource (no files to people)" in finding.text
+        assert "publish" in finding.fix
+        feishu.rest.scopes -= {"im:message:update"}
+        finding = (await look(feishu))["permissions"]
+        assert finding.grade is Grade.PROBLEM
+        assert "im:message:update (the card" in finding.text
+
+
+async def test_a_wider_permission_does_as_well() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes = {
+            "im:message", "im:message.p2p_msg", "im:message.group_at_msg", "im:resource",
+        }  # fmt: skip
+        assert (await look(feishu))["permissions"].grade is Grade.OK
+        finding = (await look(feishu, group_policy="open"))["permissions"]
+        assert "im:message.group_msg " in finding.text
+
+
+async def test_permissions_that_cannot_be_asked_for() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.fail("scopes", status=400, code=212100)
+        assert (await look(feishu))["permissions"].grade is Grade.NOTE
+
+
+@pytest.mark.parametrize("given", [{"app_secret": "wrong"}, {"app_id": "cli_unknown"}])
+async def test_wrong_credentials(given: dict[str, str]) -> None:
+    async with FakeFeishu() as feishu:
+        found = await look(feishu, **given)
+        assert found["app"].grade is Grade.PROBLEM
+        assert "App Secret" in found["app"].fix
+        assert "larksuite" in found["app"].fix
+        assert set(found) == {"app", "clock"}
+
+
+@pytest.mark.parametrize(("state", "part"), [(1, "switched it off"), (3, "not switched on yet")])
+async def test_an_app_that_is_not_in_use(state: int, part: str) -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.activate_status = state
+        finding = (await look(feishu))["app"]
+        assert (finding.grade, part in finding.text) == (Grade.PROBLEM, True)
+
+
+async def test_a_bot_ability_that_is_off() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.has_bot = False
+        assert "Add Features, Bot" in (await look(feishu))["app"].fix
+
+
+@pytest.mark.parametrize(("code", "part"), [(1, "no long connection"), (1000040344, "refused")])
+async def test_a_platform_that_gives_no_long_connection(code: int, part: str) -> None:
+    async with FakeFeishu() as feishu:
+        feishu.refuse_connects(code)
+        finding = (await look(feishu))["connection"]
+        assert (finding.grade, part in finding.text) == (Grade.PROBLEM, True)
+
+
+async def test_webhook_mode_wants_its_secrets() -> None:
+    async with FakeFeishu() as feishu:
+        finding = (await look(feishu, mode="webhook"))["webhook"]
+        assert finding.grade is Grade.PROBLEM
+        assert "channels.feishu.encrypt_key" in finding.text
+        secrets = {"encrypt_key": "k" * 16, "verification_token": "t" * 16}
+        assert (await look(feishu, mode="webhook", **secrets))["webhook"].grade is Grade.OK
+
+
+@pytest.mark.parametrize("domain", ["nonsense", "http://127.0.0.1:1", ""])
+async def test_a_domain_that_leads_nowhere(domain: str) -> None:
+    section = FeishuConfig(enabled=True, app_id="cli_a", app_secret="b", domain=domain)
+    (finding,) = await diagnose(section, LOOK, timings=QUICK)
+    assert finding.grade is Grade.PROBLEM
