@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 
+from agent.middleware.call_repair import CallRepairMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
@@ -47,6 +48,7 @@ ORDER: tuple[type[Middleware], ...] = (
     SubagentLimitMiddleware,
     TurnLimitMiddleware,
     LoopDetectionMiddleware,
+    CallRepairMiddleware,
     LlmRetryMiddleware,
     ClarificationMiddleware,
 )

@@ -122,7 +122,7 @@ def _needed(message: AIMessage) -> list[_Needed]:
         _Needed(
             id=bad["id"],
             name=bad["name"] or "unknown_tool",
-            invalid=str(bad["error"] or "")[:_DETAIL_CHARS],
+            invalid=str(bad["error"] or ""),
         )
         for bad in message.invalid_tool_calls
         if bad["id"]
@@ -143,17 +143,18 @@ def _raw_calls(raw: object) -> Iterator[_Needed]:
 
 def _placeholder(call: _Needed) -> ToolMessage:
     return ToolMessage(
-        content=INTERRUPTED if call.invalid is None else _invalid_text(call),
+        content=INTERRUPTED if call.invalid is None else invalid_text(call.name, call.invalid),
         name=call.name,
         tool_call_id=call.id,
         status="error",
     )
 
 
-def _invalid_text(call: _Needed) -> str:
+def invalid_text(name: str, detail: str | None) -> str:
+    """Return what a model reads of a call whose arguments could not be read."""
     text = "[Tool call was not run: its arguments were not valid JSON."
-    if call.invalid:
-        text += f" Detail: {call.invalid}"
-    if call.name == "write_file":
+    if detail:
+        text += f" Detail: {detail[:_DETAIL_CHARS]}"
+    if name == "write_file":
         text += " Write the file in smaller parts, the later ones with append."
     return text + "]"

@@ -7,6 +7,7 @@ from langchain_core.language_models import BaseChatModel
 
 from agent.config import AgentConfig
 from agent.middleware import Middleware
+from agent.middleware.call_repair import CallRepairMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
@@ -80,6 +81,7 @@ class Steering:
             ToolOutputBudgetMiddleware(budget, self.sandboxes) if budget.enabled else None,
             SanitisingMiddleware(safety=config.safety_finish_reason.enabled),
             LoopDetectionMiddleware(loops) if loops.enabled else None,
+            CallRepairMiddleware(),
             LlmRetryMiddleware(
                 config.llm_retry,
                 names=fallback_order(config, model_name),

@@ -47,6 +47,7 @@ def test_the_order_is_pinned() -> None:
         "SubagentLimit",
         "TurnLimit",
         "LoopDetection",
+        "CallRepair",
         "LlmRetry",
         "Clarification",
     ]

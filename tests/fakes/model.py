@@ -25,10 +25,10 @@ from tests.fakes import responses
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of a reply."""
+    """A tool call of a reply; arguments in a string are sent as they are, whatever they are."""
 
     name: str
-    args: dict[str, Any]
+    args: dict[str, Any] | str
     id: str = ""
 
 
@@ -167,7 +167,7 @@ class FakeModelServer:
             {
                 "id": call.id or f"call_{call.name}_{index}",
                 "name": call.name,
-                "arguments": json.dumps(call.args),
+                "arguments": _arguments(call),
             }
             for index, call in enumerate(reply.calls)
         ]
@@ -282,7 +282,7 @@ def _whole(request: ModelRequest, reply: Reply) -> dict[str, Any]:
         message[reply.reasoning_field] = reply.reasoning
     if reply.calls:
         message["tool_calls"] = [
-            _call(call, index, json.dumps(call.args)) for index, call in enumerate(reply.calls)
+            _call(call, index, _arguments(call)) for index, call in enumerate(reply.calls)
         ]
     choice = {"index": 0, "message": message, "finish_reason": _reason(reply)}
     head = _head(request, "chat.completion")
@@ -294,13 +294,17 @@ def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-fake", "object": kind, "created": 1, "model": model}
 
 
+def _arguments(call: Call) -> str:
+    return call.args if isinstance(call.args, str) else json.dumps(call.args)
+
+
 def _call(call: Call, index: int, arguments: str) -> dict[str, Any]:
     function = {"name": call.name, "arguments": arguments}
     return {"id": call.id or f"call_{call.name}_{index}", "type": "function", "function": function}
 
 
 def _call_deltas(call: Call, index: int) -> list[dict[str, Any]]:
-    arguments = json.dumps(call.args)
+    arguments = _arguments(call)
     half = len(arguments) // 2
     pieces: list[dict[str, Any]] = [{"index": index, **_call(call, index, "")}]
     pieces += [
