@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from bus.choices import Choices, context_of
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.marks import mark
 from bus.messages import ConversationKey, Inbound
 from bus.scopes import memory_scope_of, user_of
 from bus.sessions import SessionInvalid, embedded, merged
@@ -91,6 +92,11 @@ class Mailboxes:
     def held(self) -> frozenset[int]:
         """The ids of the rows that wait or run here."""
         return frozenset(self._held)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many conversations have a turn at work, and how many messages wait behind these."""
+        return len(self._working), sum(len(box.waiting) for box in self._working)
 
     def post(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
         """Put a message into its conversation's mailbox; returns at once.
@@ -231,6 +237,7 @@ class Mailboxes:
     async def _turn(self, box: Mailbox, letter: Letter) -> None:
         """Run one turn; the boundary at which whatever goes wrong in it ends."""
         row, inbound = letter.row, letter.inbound
+        mark(row.key.channel, row.conversation_id, row.thread_id)
         try:
             await self._run(box, letter)
         except SessionInvalid as error:

@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 
 from bus.commands import Commands
 from bus.conversation import Mailboxes
+from bus.marks import mark
 from bus.messages import Inbound, decode_inbound
 from store.errors import StoreError
 from store.inbox import Inbox, InboxRow
@@ -90,6 +91,7 @@ class Router:
 
     async def _command(self, row: InboxRow, inbound: Inbound) -> None:
         """Run one command; the boundary at which whatever goes wrong in it ends."""
+        mark(row.key.channel, row.conversation_id, row.thread_id)
         try:
             await self._commands.run(row, inbound)
         except StoreError:

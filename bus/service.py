@@ -79,6 +79,10 @@ class Bus:
         """Return how many messages had which fate, by channel, since the start."""
         return self.intake.counters()
 
+    def load(self) -> tuple[int, int]:
+        """Return how many conversations have a turn at work, and how many messages wait behind these."""
+        return self._mailboxes.load
+
     async def restart(self, name: str) -> None:
         """Connect a channel anew. Raises NotFound."""
         if name not in self._supervised:

@@ -14,6 +14,7 @@ from bus.config import SessionConfig
 from bus.delivery import Delivery
 from bus.errors import RunError, ThreadBusy, ThreadGone
 from bus.live import Live, live
+from bus.marks import mark, mark_run
 from bus.messages import Attachment, Inbound
 from bus.replies import Fold, Reply, apology, turn_messages
 from bus.retry import Backoff
@@ -145,6 +146,7 @@ class Turns:
         if begun is None:
             return
         row, is_new = begun
+        mark(row.key.channel, row.conversation_id, row.thread_id)
         if row.attempts > MAX_ATTEMPTS:
             await self.fail(row, inbound, text=POISONED_TEXT)
             return
@@ -263,6 +265,7 @@ class Turns:
         async for part in self._parts(attempt, fold):
             if isinstance(part, RunStarted):
                 attempt.run_id = part.run_id
+                mark_run(part.run_id)
                 await self._inbox.note_run(attempt.row.id, part.run_id)
             if fold.add(part):
                 shown.show(fold.said)

@@ -1,15 +1,16 @@
 """The HTTP application: routers, middleware order, error table. No state of its own."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import errors
-from gateway.auth import Guard
+from gateway.auth import OPEN_PATHS, Guard
 from gateway.config import GatewayConfig
+from gateway.entrance import Entrance
 from gateway.routes import (
     agents,
     artifacts,
@@ -31,7 +32,13 @@ log = logging.getLogger(__name__)
 IN_PROCESS_URL = "http://parley.internal"
 """What clients inside the process call the gateway; no network is involved."""
 
-EXPOSED_HEADERS = ("Content-Location", "Location", "X-Pagination-Total")
+EXPOSED_HEADERS = (
+    "Content-Location",
+    "Location",
+    "Retry-After",
+    "X-Pagination-Total",
+    "X-Request-Id",
+)
 """What a web page may read: the LangGraph SDK for browsers needs them."""
 
 
@@ -45,10 +52,10 @@ class Boundary:
         """Serve one request."""
         has_started = False
 
-        async def noted(message: Message) -> None:
+        def noted(message: Message) -> Awaitable[None]:
             nonlocal has_started
             has_started = True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, noted)
@@ -82,13 +89,26 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     return app
 
 
+def _metrics(config: GatewayConfig) -> frozenset[str]:
+    return frozenset({"/metrics"}) if config.metrics == "open" else frozenset()
+
+
+def served(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
+    """Return the running application for the network: guarded, counted, and with its changes written down."""
+    services: Services = app.state.services
+    network = guarded(app, config, token=token)
+    return Entrance(network, traffic=services.traffic, audit=services.audit)
+
+
 def guarded(app: ASGIApp, config: GatewayConfig, *, token: str | None) -> ASGIApp:
-    """Return the application for the network: behind the guard, with CORS where pages are allowed."""
+    """Return an application behind the guard, with CORS where pages are allowed."""
     inner: ASGIApp = Guard(
         app,
         token=token,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
+        open_paths=OPEN_PATHS | _metrics(config),
+        rates=config.rate_limit,
     )
     if not config.cors_origins:
         return inner

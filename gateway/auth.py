@@ -4,6 +4,7 @@ Requests made inside the process do not pass here.
 """
 
 import json
+import math
 import os
 import re
 import secrets
@@ -17,7 +18,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.audit import NOBODY_ASKED, fingerprint
 from gateway.config import MIN_TOKEN_CHARS, Config, ConfigError
+from gateway.entrance import WHO
+from gateway.limits import Buckets, RateLimitConfig, client_of
 
 MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
@@ -27,8 +31,11 @@ MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
 
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 
-OPEN_PATHS = frozenset({"/health"})
-"""What is answered without a token."""
+OPEN_PATHS = frozenset({"/health", "/health/ready"})
+"""What is answered without a token; the second says less then."""
+
+DOORS = "/webhooks/"
+"""Below it chat platforms deliver, where the channel is so configured: each proves itself, none has the token."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -36,6 +43,19 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
+MISDIRECTED = "This gateway is not addressed by that name: see gateway.allowed_hosts."
+FOREIGN = "This web page may not call the gateway: see gateway.cors_origins."
+_CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
+TOO_MANY = "Too many requests: ask again after the seconds in Retry-After."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An answer in place of the application's."""
+
+    status: int
+    detail: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +114,8 @@ class Guard:
             a web page that points its own name at this machine gets no answer (DNS rebinding).
         origins: Where nobody is asked for a token, the web pages that may send requests which change
             something, besides the gateway's own. A page that has the token was given it.
+        open_paths: What is answered without a token.
+        rates: How fast clients may ask.
     """
 
     def __init__(
@@ -103,13 +125,19 @@ class Guard:
         token: str | None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
-        max_body_bytes: int = MAX_BODY_BYTES,
+        open_paths: Iterable[str] = OPEN_PATHS,
+        rates: RateLimitConfig | None = None,
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
         self._hosts = {name.lower() for name in (*LOOPBACK_NAMES, *hosts)} - {*_ANY_ADDRESS}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
-        self._max_body_bytes = max_body_bytes
+        self._open_paths = frozenset(open_paths)
+        self._who = fingerprint(self._token) if self._token is not None else NOBODY_ASKED
+        rates = rates or RateLimitConfig()
+        self._known = Buckets(per_s=rates.requests_per_s, burst=rates.burst)
+        self._strangers = Buckets(per_s=rates.strangers_per_s, burst=rates.strangers_burst)
+        self._platforms = Buckets(per_s=rates.requests_per_s, burst=rates.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
@@ -121,42 +149,69 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            await _refuse(send, refusal)
             return
-        await self._app(scope, _limited(receive, self._body_limit(scope)), send)
+        await self._app(scope, _limited(receive, _body_limit(scope)), send)
 
-    def _body_limit(self, scope: Scope) -> int:
-        brings_files = scope["method"] == "POST" and _UPLOADS.fullmatch(scope["path"]) is not None
-        return MAX_UPLOAD_BYTES if brings_files else self._max_body_bytes
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return why a request is not let through: status and a sentence."""
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        """Return why a request is not let through; of one that shows the token the scope says whose it is."""
         headers = Headers(scope=scope)
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
-            return 421, "This gateway is not addressed by that name: see gateway.allowed_hosts."
+            return Refusal(status=421, detail=MISDIRECTED)
+        if scope["path"].startswith(DOORS) and scope["path"] in self._open_paths:
+            return _too_fast(scope, self._platforms) or _too_long(headers, MAX_BODY_BYTES)
         if self._token is None and self._is_foreign(scope["method"], headers):
-            return 403, "This web page may not call the gateway: see gateway.cors_origins."
-        if scope["path"] not in OPEN_PATHS and (refusal := self._without_token(headers)):
-            return refusal
-        length, limit = headers.get("content-length", "0"), self._body_limit(scope)
-        if not (length.isascii() and length.isdigit()) or int(length[:20]) > limit:
-            return 413, f"The request body is larger than {limit:,} bytes."
-        return None
+            return Refusal(status=403, detail=FOREIGN)
+        without = self._without_token(headers)
+        if without is None:
+            scope[WHO] = self._who
+        # Strangers and holders of the token are counted apart, so that none can shut others out.
+        too_fast = _too_fast(scope, self._known if without is None else self._strangers)
+        if too_fast or (without and scope["path"] not in self._open_paths):
+            return too_fast or without
+        return _too_long(headers, _body_limit(scope))
 
-    def _without_token(self, headers: Headers) -> tuple[int, str] | None:
+    def _without_token(self, headers: Headers) -> Refusal | None:
         if self._token is None:
             return None
         given = _given_token(headers)
-        if given is None:
-            return 401, NO_TOKEN
-        return None if compare_digest(given, self._token) else (401, WRONG_TOKEN)
+        if given is not None and compare_digest(given, self._token):
+            return None
+        detail = NO_TOKEN if given is None else WRONG_TOKEN
+        return Refusal(status=401, detail=detail, headers=(_CHALLENGE,))
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
         origin = headers.get("origin", "").lower()
         if method in _SAFE_METHODS or not origin or origin in self._origins:
             return False
         return urlsplit(origin).netloc != headers.get("host", "").lower()
+
+
+def _too_fast(scope: Scope, buckets: Buckets) -> Refusal | None:
+    """Count a request; return a refusal when its client sent too many."""
+    wait_s = buckets.wait_s(client_of((scope.get("client") or ("",))[0]))
+    if not wait_s:
+        return None
+    after = (b"retry-after", b"%d" % math.ceil(wait_s))
+    return Refusal(status=429, detail=TOO_MANY, headers=(after,))
+
+
+def _body_limit(scope: Scope) -> int:
+    brings_files = scope["method"] == "POST" and _UPLOADS.fullmatch(scope["path"]) is not None
+    return MAX_UPLOAD_BYTES if brings_files else MAX_BODY_BYTES
+
+
+def _too_long(headers: Headers, limit: int) -> Refusal | None:
+    length = headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) <= limit:
+        return None
+    return Refusal(status=413, detail=too_large(limit))
+
+
+def too_large(limit: int) -> str:
+    """Say how large a request's body may be, in bytes."""
+    return f"The request body is larger than {limit:,} bytes."
 
 
 def _host_name(host: str) -> str:
@@ -189,16 +244,18 @@ def _limited(receive: Receive, max_bytes: int) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > max_bytes:
-            raise HTTPException(413, f"The request body is larger than {max_bytes:,} bytes.")
+            raise HTTPException(413, too_large(max_bytes))
         return message
 
     return limited
 
 
-async def _refuse(send: Send, status: int, detail: str) -> None:
-    body = json.dumps({"detail": detail}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 401:  # noqa: PLR2004 - Unauthorized
-        headers.append((b"www-authenticate", b'Bearer realm="parley"'))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    body = json.dumps({"detail": refusal.detail}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *refusal.headers,
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

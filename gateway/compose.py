@@ -19,11 +19,14 @@ from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
 from bus.service import running_bus
 from gateway.app import IN_PROCESS_URL, build_app
+from gateway.audit import Audit
 from gateway.config import Config
 from gateway.embedded import site_of
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.services import Services
+from gateway.traffic import Traffic
 from gateway.transport import StreamingASGITransport
+from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
 from store.database import Database
 from store.threads import Threads
@@ -84,7 +87,15 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     warming.start_soon(_warm_up, agents)
     graphs = {ASSISTANT: agents.graph}
     runs = await stack.enter_async_context(RunManager(database, graphs, checkpointer))
-    services = Services(config=config, database=database, runs=runs, agents=agents)
+    services = Services(
+        config=config,
+        database=database,
+        runs=runs,
+        agents=agents,
+        traffic=Traffic(),
+        audit=Audit(config.audit_file),
+        watchdog=Watchdog(config.gateway.watchdog_s),
+    )
     app = build_app(services, langgraph_routers())
     app.state.langgraph = LangGraphServices(
         runs=runs,

@@ -19,6 +19,7 @@ from agent.config.tracing import TracingConfig, langsmith_is_on, tracing_of
 from bots.config import BotsConfig
 from bus.config import BusConfig
 from gateway.findings import describe, normal, unknown, unknown_keys
+from gateway.limits import RateLimitConfig
 from gateway.values import resolve
 from store.config import StoreConfig
 
@@ -56,6 +57,9 @@ class GatewayConfig(BaseModel):
         admin_token: None = $PARLEY_ADMIN_TOKEN if that is set, else one is generated into the data folder.
         allowed_hosts: Further names under which the gateway may be addressed.
         cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
+        rate_limit: How fast clients may ask.
+        metrics: Who may read /metrics: holders of the token, everyone, or nobody.
+        watchdog_s: The event loop's standstill after which all stacks are logged, seconds; 0 = never.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -66,6 +70,9 @@ class GatewayConfig(BaseModel):
     admin_token: str | None = Field(default=None, min_length=MIN_TOKEN_CHARS, repr=False)
     allowed_hosts: list[str] = Field(default_factory=list)
     cors_origins: list[str] = Field(default_factory=list)
+    rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
+    metrics: Literal["token", "open", "off"] = "token"
+    watchdog_s: float = Field(default=10.0, ge=0)
 
     @field_validator("cors_origins")
     @classmethod
@@ -130,6 +137,11 @@ class Config:
     def log_file(self) -> Path:
         """Where logs go while a chat has the terminal."""
         return self.home / "parley.log"
+
+    @property
+    def audit_file(self) -> Path:
+        """Where is written down who changed what."""
+        return self.home / "audit.log"
 
     @property
     def base_url(self) -> str:

@@ -12,6 +12,10 @@ from typing import Literal
 
 from typing_extensions import override
 
+from agent.runtime.marks import RUN
+from bus.marks import MARKS
+from gateway.traffic import REQUEST
+
 HIDDEN = "***"
 CHATTY = (
     "httpx",
@@ -52,12 +56,28 @@ class Redaction:
         return _TOKENS.sub(HIDDEN, line)
 
 
+def marks() -> dict[str, str]:
+    """Return what is at work where a line is logged: channel, conversation, thread, run, request, as far as known."""
+    found = dict(MARKS.get())
+    if run := RUN.get():
+        found |= {"thread": run.thread_id, "run": run.run_id}
+    if request := REQUEST.get():
+        found["request"] = request
+    return found
+
+
 class ConsoleFormat(logging.Formatter):
-    """One line for people: time, level, logger, message; tracebacks below."""
+    """One line for people: time, level, logger, message, what is at work; tracebacks below."""
 
     def __init__(self, redact: Redaction) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
         self._redact = redact
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        at_work = ", ".join(f"{name} {value}" for name, value in marks().items())
+        return super().formatMessage(record) + (f" ({at_work})" if at_work else "")
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -80,6 +100,7 @@ class JsonFormat(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._redact(record.getMessage()),
+            **marks(),
         }
         if record.exc_info and record.exc_info[1]:
             fields["error"] = self._redact("".join(traceback.format_exception(record.exc_info[1])))

@@ -8,7 +8,10 @@ from agent.runtime.runs import RunManager
 from agent.systems import Systems
 from bots.loopback import Loopback
 from bus.service import Bus
+from gateway.audit import Audit
 from gateway.config import Config
+from gateway.traffic import Traffic
+from gateway.watchdog import Watchdog
 from store.database import Database
 
 
@@ -21,6 +24,9 @@ class Services:
         agents: The agent, with the systems behind it.
         terminal: The adapter behind `parley chat`; None where it is disabled.
         bus: The channels; None before they started and after they stopped.
+        traffic: What came in over HTTP.
+        audit: Where admins' actions are written down.
+        watchdog: How the event loop fares.
         channel_faults: Channels that are enabled and cannot be built: name -> what to do.
     """
 
@@ -28,6 +34,9 @@ class Services:
     database: Database
     runs: RunManager
     agents: LeadAgents
+    traffic: Traffic
+    audit: Audit
+    watchdog: Watchdog
     terminal: Loopback | None = None
     bus: Bus | None = None
     channel_faults: tuple[tuple[str, str], ...] = ()

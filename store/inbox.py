@@ -7,7 +7,7 @@ from typing import Literal
 
 from store.conversations import ConversationKey, ensure, key_of, key_params
 from store.database import Database, Params, Row, Transaction
-from store.outbox import NewDelivery, note_origin, owe, topic_in
+from store.outbox import NEWEST, NewDelivery, note_origin, owe, topic_in
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
@@ -116,7 +116,10 @@ FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 _UNFINISHED = f"""{_SELECT}
 WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
 """
-_RECENT = f"{_SELECT} ORDER BY inbox.id DESC LIMIT :limit"
+_WAITING_BY_STATE = """
+SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
+"""
+_RECENT = f"{_SELECT} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _BEGIN = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
     run_id = CASE WHEN thread_id = :thread_id THEN run_id END
@@ -215,9 +218,15 @@ class Inbox:
         """Return the rows in state new or running, by conversation and sequence."""
         return [_row(row) for row in await self._database.read(_UNFINISHED)]
 
-    async def recent(self, *, limit: int = 100) -> list[InboxRow]:
-        """Return the newest rows, newest first."""
-        return [_row(row) for row in await self._database.read(_RECENT, {"limit": limit})]
+    async def counts(self) -> dict[str, int]:
+        """Return how many messages are not finished, by state."""
+        rows = await self._database.read(_WAITING_BY_STATE)
+        return {str(row["state"]): int(str(row["rows"])) for row in rows}
+
+    async def recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
+        """Return rows, newest first; only those with an id below `before`."""
+        params: Params = {"limit": limit, "before": before}
+        return [_row(row) for row in await self._database.read(_RECENT, params)]
 
     async def prune(self, *, now: float) -> int:
         """Forget finished rows and seen ids older than 7 days; return how many rows went."""

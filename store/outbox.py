@@ -12,6 +12,9 @@ from store.errors import Conflict, NotFound
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
+NEWEST = 2**63 - 1
+"""Above every id that SQLite gives: a page that begins with the newest row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
@@ -89,10 +92,15 @@ WHERE id = :id AND state IN ('failed', 'uncertain')
 RETURNING id
 """
 _DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
-_LISTING = f"{_SELECT} ORDER BY outbox.id DESC LIMIT :limit"
+_LISTING = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
 _LISTING_STATES = f"""{_SELECT}
-WHERE outbox.state IN (SELECT value FROM json_each(:states)) ORDER BY outbox.id DESC LIMIT :limit
+WHERE outbox.state IN (SELECT value FROM json_each(:states)) AND outbox.id < :before
+ORDER BY outbox.id DESC LIMIT :limit
 """  # noqa: S608 - both parts are constants
+_UNDELIVERED_BY_STATE = """
+SELECT state, count(*) AS rows FROM outbox
+WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
+"""
 _PRUNE = """
 DELETE FROM outbox WHERE id IN (
     SELECT id FROM outbox WHERE state = 'delivered' AND updated_at < :before ORDER BY id LIMIT :rows
@@ -199,12 +207,17 @@ class Outbox:
         await self._database.transaction(work)
 
     async def listing(
-        self, *, states: Sequence[DeliveryState] = (), limit: int = 100
+        self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
     ) -> list[DeliveryRow]:
-        """Return rows, newest first."""
-        params: Params = {"limit": limit, "states": json.dumps(list(states))}
+        """Return rows, newest first; only those with an id below `before`."""
+        params: Params = {"limit": limit, "before": before, "states": json.dumps(list(states))}
         rows = await self._database.read(_LISTING_STATES if states else _LISTING, params)
         return [_delivery(row) for row in rows]
+
+    async def counts(self) -> dict[str, int]:
+        """Return how many deliveries are not delivered, by state."""
+        rows = await self._database.read(_UNDELIVERED_BY_STATE)
+        return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
     async def prune(self, *, now: float) -> int:
         """Forget delivered rows older than 7 days."""

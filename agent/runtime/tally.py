@@ -4,8 +4,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from store.runs import RunStatus
-
 RUN_BOUNDS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """From an instant answer to a run with many subagents, seconds."""
 
@@ -56,10 +54,10 @@ class RunTally:
     """
 
     def __init__(self) -> None:
-        self.ended: Counter[RunStatus] = Counter()
+        self.ended: Counter[str] = Counter()
         self.durations = Durations(RUN_BOUNDS_S)
 
-    def add(self, status: RunStatus, seconds: float) -> None:
+    def add(self, status: str, seconds: float) -> None:
         """Count a run that ended."""
         self.ended[status] += 1
         self.durations.add(seconds)

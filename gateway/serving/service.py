@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 from fastapi import FastAPI
 
-from gateway.app import guarded
+from gateway.app import served
 from gateway.auth import AdminToken
 from gateway.compose import running
 from gateway.config import Config
@@ -55,7 +55,7 @@ async def serve(start: Start, door: socket.socket, changed: Callable[[Config], N
     logging.getLogger("uvicorn.error").addFilter(NoCutStreams())
     with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
         async with running(config) as app:
-            network = guarded(app, config.gateway, token=token.value if token else None)
+            network = served(app, config.gateway, token=token.value if token else None)
             server = Server(network, door)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
@@ -69,6 +69,7 @@ async def serve(start: Start, door: socket.socket, changed: Callable[[Config], N
                     if has_chat:
                         talking.start_soon(_chat, app, stop)
                     talking.start_soon(reload.run)
+                    talking.start_soon(app.state.services.watchdog.run)
                     await stop.wait()
                     talking.cancel_scope.cancel()
                 _say("Stopping ...\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from gateway.app import guarded
+from gateway.app import served
 from gateway.compose import running
 from gateway.config import load
 from gateway.services import Services
@@ -37,7 +37,7 @@ async def composed(folder: Path, text: str = "{}") -> AsyncIterator[Composed]:
     file.write_text(text)
     config = load(str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN})
     async with running(config) as app:
-        transport = httpx.ASGITransport(guarded(app, config.gateway, token=TOKEN))
+        transport = httpx.ASGITransport(served(app, config.gateway, token=TOKEN))
         base = "http://127.0.0.1:8001"
         async with (
             httpx.AsyncClient(

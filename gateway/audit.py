@@ -1,0 +1,104 @@
+"""Who changed what: one JSON object a line in a file of the data folder, for the operator alone."""
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 5_000_000
+KEPT_FILES = 5
+"""Besides the present one: `audit.log.1` is the newest of them."""
+
+WRITE_S = 5.0
+"""Bound of a write, seconds: a disk that hangs must not hold the answers."""
+
+MAX_TARGET_CHARS = 500
+
+NOBODY_ASKED = "anyone on this machine"
+"""Who acts where `gateway.auth` is `none`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One action that changed something, or tried to.
+
+    Attributes:
+        time: ISO 8601 with zone.
+        who: The fingerprint of the token.
+        address: From where; the address of a proxy where one stands between.
+        request_id: As in the log.
+        action: Method and route.
+        target: Path and query as they were sent, cut to `MAX_TARGET_CHARS`. Bodies are never written down.
+        status: The HTTP status of the answer; 0 = there was none.
+    """
+
+    time: str
+    who: str
+    address: str
+    request_id: str
+    action: str
+    target: str
+    status: int
+
+
+def fingerprint(token: bytes) -> str:
+    """Return what tells one token from another and does not give it away.
+
+    >>> fingerprint(b"test-token-0123")
+    'token:761075c7'
+    """
+    return f"token:{hashlib.sha256(b'parley audit ' + token).hexdigest()[:8]}"
+
+
+class Audit:
+    """The file, appended to in worker threads, one entry at a time; turned over at `max_bytes`."""
+
+    def __init__(self, file: Path, *, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self._one = anyio.CapacityLimiter(1)
+
+    async def add(self, entry: Entry) -> None:
+        """Write an entry down; a file that cannot be written is told in the log, and harms nobody."""
+        line = json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n"
+        with anyio.move_on_after(WRITE_S, shield=True) as bound:
+            try:
+                await to_thread.run_sync(
+                    self._append, line, limiter=self._one, abandon_on_cancel=True
+                )
+            except OSError as error:
+                log.error("the audit log cannot be written (%s)", error.strerror)  # noqa: TRY400
+        if bound.cancelled_caught:
+            log.error("the audit log was not written in time")
+
+    def _append(self, line: bytes) -> None:
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._size() + len(line) > self._max_bytes:
+            self._turn_over()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(self._file, flags, 0o600)
+        with os.fdopen(descriptor, "ab") as target:
+            target.write(line)
+
+    def _size(self) -> int:
+        try:
+            return self._file.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _turn_over(self) -> None:
+        """Move each kept file one further, the oldest away."""
+        for number in range(KEPT_FILES, 0, -1):
+            newer = self._numbered(number - 1)
+            if newer.exists():
+                newer.replace(self._numbered(number))
+
+    def _numbered(self, number: int) -> Path:
+        return self._file.with_name(f"{self._file.name}.{number}") if number else self._file

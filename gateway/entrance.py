@@ -1,0 +1,122 @@
+"""Where requests from the network come in: each gets an id, is counted, and written down if it changes something.
+
+Plain ASGI. A streamed answer passes through untouched: per piece there is one test and no task, no coroutine.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Awaitable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.audit import MAX_TARGET_CHARS, Audit, Entry
+from gateway.traffic import REQUEST, UNKNOWN_ROUTE, Traffic
+
+HEADER = b"x-request-id"
+WHO = "parley.who"
+"""The key of the scope under which the guard says whose request it let through."""
+
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+API = "/api"
+_LANGGRAPH = "/api/langgraph/"
+_TALK = re.compile(r"/api/(threads|runs|assistants|store|channels/terminal)(/|$)")
+_QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def is_audited(method: str, path: str) -> bool:
+    """Return whether a request is an admin's action: it changes more than a client's own conversations.
+
+    >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
+    (True, False)
+    >>> is_audited("DELETE", "/api/langgraph/threads/1"), is_audited("GET", "/api/memory")
+    (True, False)
+    """
+    if method in _QUIET:
+        return False
+    path = path.replace(_LANGGRAPH, "/api/", 1)
+    if _TALK.match(path) is None:
+        return True
+    return method == "DELETE" and path.startswith("/api/threads/")
+
+
+class Entrance:
+    """Stands before everything else at the port."""
+
+    def __init__(self, app: ASGIApp, *, traffic: Traffic, audit: Audit) -> None:
+        self._app = app
+        self._traffic = traffic
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = _Visit(scope, self._traffic, send)
+        mark = REQUEST.set(visit.request_id.decode())
+        self._traffic.open += 1
+        try:
+            await self._app(scope, receive, visit.send)
+        finally:
+            self._traffic.open -= 1
+            REQUEST.reset(mark)
+            if WHO in scope and is_audited(scope["method"], scope["path"]):
+                await self._audit.add(visit.entry())
+
+
+class _Visit:
+    """One request."""
+
+    def __init__(self, scope: Scope, traffic: Traffic, send: Send) -> None:
+        self.request_id = _request_id(scope)
+        self._scope = scope
+        self._traffic = traffic
+        self._send = send
+        self._began = time.perf_counter()
+        self._status = 0
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass a message of the answer on; its head is noted and gets the id."""
+        if message["type"] == "http.response.start":
+            self._begin(message)
+        return self._send(message)
+
+    def _begin(self, message: MutableMapping[str, Any]) -> None:
+        self._status = message["status"]
+        message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id)]
+        seconds = time.perf_counter() - self._began
+        self._traffic.add(self._scope["method"], self._route(), self._status, seconds)
+
+    def _route(self) -> str:
+        """Return the template of the path; a route knows its own part of it."""
+        own = getattr(self._scope.get("route"), "path_format", None)
+        if own is None:
+            return UNKNOWN_ROUTE
+        return f"{API}{own}" if self._scope["path"].startswith(f"{API}/") else str(own)
+
+    def entry(self) -> Entry:
+        """Return what is written down of it."""
+        scope = self._scope
+        query = scope.get("query_string", b"").decode("latin-1")
+        path = scope.get("raw_path") or scope["path"].encode()
+        target = path.decode("latin-1").partition("?")[0] + (f"?{query}" if query else "")
+        return Entry(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            who=scope[WHO],
+            address=(scope.get("client") or ("",))[0],
+            request_id=self.request_id.decode(),
+            action=f"{scope['method']} {self._route()}",
+            target=target[:MAX_TARGET_CHARS],
+            status=self._status,
+        )
+
+
+def _request_id(scope: Scope) -> bytes:
+    """Return the id that came with a request, if it is one, else a new one."""
+    for name, value in scope["headers"]:
+        if name == HEADER and _ID.fullmatch(value):
+            return bytes(value)
+    return secrets.token_hex(8).encode()

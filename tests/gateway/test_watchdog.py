@@ -1,0 +1,65 @@
+"""A loop that stands still is noticed, with what every thread was doing."""
+
+import logging
+import threading
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from typing_extensions import override
+
+from gateway.watchdog import Watchdog, stacks
+
+
+class Told(logging.Handler):
+    """Sets an event with the first line that holds a text, in whatever thread it is logged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.lines, self.seen = text, list[str](), threading.Event()
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        if self.text in record.getMessage():
+            self.seen.set()
+
+
+def hog_the_loop(until: threading.Event) -> None:
+    assert until.wait(30)
+
+
+async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
+    watchdog, told, again = Watchdog(0.1), Told("stands still"), Told("runs again")
+    logger = logging.getLogger("gateway.watchdog")
+    logger.addHandler(told)
+    logger.addHandler(again)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watchdog.run)
+            await anyio.lowlevel.checkpoint()
+            hog_the_loop(told.seen)
+            with anyio.fail_after(20):
+                await anyio.to_thread.run_sync(again.seen.wait)
+            tasks.cancel_scope.cancel()
+    finally:
+        logger.removeHandler(told)
+        logger.removeHandler(again)
+    (report,) = [line for line in told.lines if "stands still" in line]
+    assert "hog_the_loop" in report
+    assert "thread watchdog" in report
+    assert watchdog.stuck == 1
+    assert watchdog.lag.count >= 1
+
+
+def test_stacks_hold_names_and_no_values() -> None:
+    secret = "hush" + "-" + "hush"
+    assert "test_stacks_hold_names_and_no_values" in stacks()
+    assert secret not in stacks()
+
+
+async def test_nothing_is_watched_when_it_is_off() -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    with anyio.move_on_after(0.01):
+        await Watchdog(0).run()
+    assert "watchdog" not in {thread.name for thread in threading.enumerate()} - before

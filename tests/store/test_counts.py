@@ -1,0 +1,46 @@
+"""What is counted of the journal, and its lists page by page."""
+
+from pathlib import Path
+
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.inbox import Inbox, InboxRow, NewInbox
+from store.outbox import NewDelivery, Outbox
+
+KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
+
+
+async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        inbox = Inbox(database)
+        assert await inbox.counts() == {}
+        rows = []
+        for number in range(5):
+            new = NewInbox(
+                key=KEY, event_id=f"e{number}", message_id="", kind="chat", body="{}", received_at=1
+            )
+            row = await inbox.accept(new, cap=10)
+            assert isinstance(row, InboxRow)
+            rows.append(row)
+        await inbox.begin(rows[0].id, thread_id="t")
+        await inbox.finish(rows[1].id, [])
+        assert await inbox.counts() == {"new": 3, "running": 1}
+        first = await inbox.recent(limit=2)
+        second = await inbox.recent(limit=2, before=first[-1].id)
+        assert [row.event_id for row in (*first, *second)] == ["e4", "e3", "e2", "e1"]
+
+
+async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = Outbox(database)
+        owed = [NewDelivery(key=f"k{number}", conversation=KEY, body="{}") for number in range(4)]
+        rows = await outbox.add(owed)
+        await outbox.fail(rows[0].id, error="no", now=1.0)
+        assert await outbox.counts() == {"failed": 1, "pending": 3}
+        pages = [
+            await outbox.listing(limit=3),
+            await outbox.listing(limit=3, before=rows[1].id),
+            await outbox.listing(states=["pending"], limit=3, before=rows[2].id),
+        ]
+        assert [[row.key for row in page] for page in pages] == [["k3", "k2", "k1"], ["k0"], ["k1"]]
