@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from blockbuster import blockbuster_ctx
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -427,6 +428,24 @@ async def test_artifacts_do_not_lead_out(tmp_path: Path, path: str, error: type[
         with pytest.raises(error) as caught:
             await client.get_artifact("t1", path)
     assert str(tmp_path) not in str(caught.value)
+
+
+async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("notes")
+    put(tmp_path / "home" / "skills" / "custom" / "verse", "verse")
+    async with opened(tmp_path / "home", ScriptedChatModel.playing("One.")) as client:
+        with blockbuster_ctx(scanned_modules=["agent"]):
+            await client.upload_files("t1", [file])
+            await client.chat("hi", "t1")
+            await client.get_artifact("t1", "mnt/user-data/uploads/notes.txt")
+            await client.update_skill("verse", enabled=False)
+            await client.create_agent("a", soul="b")
+            await client.update_mcp_config({})
+            await client.create_memory_fact("likes tea")
+            await client.delete_thread("t1")
+            with pytest.raises(FileNotFoundError):
+                await client.install_skill(tmp_path / "none.skill")
 
 
 # --- without an event loop -------------------------------------------------------------------------------------
