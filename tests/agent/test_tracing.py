@@ -1,8 +1,10 @@
 """Runs recorded at LangSmith and Langfuse: the real packages against servers here; one trace a run."""
 
+import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import pytest
 from aiohttp import web
 from langgraph.checkpoint.memory import InMemorySaver
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.config.tracing import LANGSMITH_URL, TracingConfig, tracing_of
 from agent.lead import open_agents
 from agent.models.playback import Call, Turn
 from agent.systems import Site
+from tests.agent.house import house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -204,3 +208,27 @@ def test_the_first_switch_that_is_set_decides() -> None:
     assert (on.langsmith.project, on.langsmith.endpoint) == ("p", LANGSMITH_URL)
     secret = tracing_of(LANGSMITH)
     assert "ls-secret" not in repr(secret)
+
+
+async def test_a_turn_that_nobody_records_hops_to_no_thread_for_it(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Hello.")
+    hops: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(_Counting(hops))
+    async with house(tmp_path, model) as home:
+        assert (await home.say("hi"))[-1].text == "Hello."
+    assert [hop for hop in hops if hop.startswith("langsmith")] == []
+
+
+class _Counting(ThreadPoolExecutor):
+    """Notes from which packages the work comes for which the loop's own worker threads are asked."""
+
+    def __init__(self, hops: list[str]) -> None:
+        super().__init__()
+        self._hops = hops
+
+    @override
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done = getattr(fn, "args", None) or (fn,)
+        self._hops.append(str(getattr(done[0], "__module__", "")))
+        return super().submit(fn, *args, **kwargs)
