@@ -12,6 +12,7 @@ from pathlib import Path
 COMMANDS = {
     "serve": "gateway.commands.serve",
     "check": "gateway.commands.check",
+    "doctor": "gateway.commands.doctor",
     "chat": "gateway.commands.chat",
     "threads": "gateway.commands.threads",
     "pairing": "gateway.commands.pairing",
@@ -77,6 +78,9 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", metavar="HOST", help="listen here instead of on gateway.host")
     serve.add_argument("--port", metavar="PORT", help="listen here instead of on gateway.port")
     command("check", "Say what is configured and what is missing.")
+    doctor = command("doctor", "Try what is configured; say what to do about what does not work.")
+    doctor.add_argument("--no-model", action="store_true", help="do not ask the models")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     chat = command("chat", "Talk to the agent: of the running service, or here in this process.")
     chat.add_argument(
         "--session", default="main", metavar="NAME", help="the conversation (default: main)"

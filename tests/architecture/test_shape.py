@@ -43,6 +43,7 @@ BROAD_EXCEPTS = {
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation.py": "a conversation's turn: the person is told, the next message works",
     "bus/delivery.py": "a delivery attempt: one row fails, the others go out",
+    "gateway/setup/trial.py": "a model on trial: every provider's package raises its own kinds",
     "gateway/transport.py": "an application called in process: its error goes to whoever made the request",
     "gateway/app.py": "an HTTP handler: a 500 without a stack",
 }

@@ -1,0 +1,33 @@
+"""Looks at one platform, whichever it is. Its SDK is imported only then."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+from bots.diagnosis import Diagnose, Finding, Look, problem
+from bots.registry import missing
+from bus.config import ChannelPolicy
+
+PLATFORMS: Mapping[str, str] = {
+    "slack": "bots.slack.diagnosis",
+    "telegram": "bots.telegram.diagnosis",
+    "feishu": "bots.feishu.diagnosis",
+}
+"""Name of the section in `channels` -> module with `diagnose(section, look)`."""
+
+
+async def look_at(name: str, section: ChannelPolicy, look: Look) -> Sequence[Finding]:
+    """Return what a platform tells of the bot behind a section. Never raises."""
+    if fault := missing(name, section):
+        return [
+            problem("settings", fault, f"set what is missing, or channels.{name}.enabled to false")
+        ]
+    try:
+        module = await anyio.to_thread.run_sync(importlib.import_module, PLATFORMS[name])
+    except ImportError as error:
+        return [
+            problem("settings", f"its SDK is not installed ({error.name})", "run `make install`")
+        ]
+    diagnose: Diagnose = module.diagnose
+    return await diagnose(section, look)

@@ -1,0 +1,127 @@
+"""`parley doctor`: tries everything that is configured, and says what to do about what does not work."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+
+from bots.checkup import PLATFORMS, look_at
+from bots.diagnosis import Finding, Grade, Look, problem
+from bus.commands import COMMANDS
+from gateway import logs
+from gateway.commands.check import find_problems
+from gateway.config import Config, ConfigError, load
+from gateway.failures import BAD_CONFIG, FAILED, CommandFailed
+from gateway.reach import ask, service
+from gateway.setup import machine
+from gateway.setup.report import Report, cleaned
+from gateway.setup.trial import try_models
+
+MACHINE, MODELS = "this machine", "models"
+
+States = Mapping[str, Mapping[str, Any]]
+"""What a running service says of its channels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is to be left out."""
+
+    ask_models: bool = True
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report; 1 if something cannot work, 2 if the configuration cannot be read."""
+    try:
+        config = load(arguments.config)
+    except ConfigError as error:
+        if not arguments.json:
+            raise
+        report = Report()
+        report.add(MACHINE, *(problem("configuration", line) for line in error.problems))
+        sys.stdout.write(f"{report.json()}\n")
+        return BAD_CONFIG
+    logs.configure("error", config.log_format, secrets=config.secrets)
+    wishes = Wishes(ask_models=not arguments.no_model)
+    report = anyio.run(partial(examine, config, wishes))
+    sys.stdout.write(f"{report.json()}\n" if arguments.json else report.text())
+    return 0 if report.healthy else FAILED
+
+
+async def examine(config: Config, wishes: Wishes) -> Report:
+    """Look at everything; no text of the report holds a secret."""
+    report = Report()
+    report.add(MACHINE, *await anyio.to_thread.run_sync(_settings, config))
+    states, told = await _service(config)
+    report.add(MACHINE, told)
+    found: dict[str, Sequence[Finding]] = {}
+
+    async def look(name: str) -> None:
+        section = getattr(config.bots, name)
+        found[name] = await look_at(name, section, Look(alone=states is None, commands=COMMANDS))
+
+    async def try_all() -> None:
+        found[MODELS] = await try_models(config.agent)
+
+    enabled = [name for name in PLATFORMS if getattr(config.bots, name).enabled]
+    async with anyio.create_task_group() as tasks:
+        if wishes.ask_models:
+            tasks.start_soon(try_all)
+        for name in enabled:
+            tasks.start_soon(look, name)
+    for area in (MODELS, *enabled):
+        report.add(area, *_told_by_service(states, area), *found.get(area, ()))
+    return cleaned(report, logs.Redaction(config.secrets))
+
+
+def _settings(config: Config) -> list[Finding]:
+    """Look at what needs no network. Blocking."""
+    source = str(config.source) if config.source else "no file; built-in defaults"
+    found = [Finding(subject="configuration", text=source)]
+    channels = tuple(f"channels.{name}." for name in PLATFORMS)
+    # A platform's own settings are told with the platform.
+    found += [
+        problem("configuration", line)
+        for line in find_problems(config)
+        if not any(mark in line for mark in channels)
+    ]
+    found += [
+        Finding(subject="configuration", text=line, grade=Grade.WARNING) for line in config.warnings
+    ]
+    if not any(getattr(config.bots, name).enabled for name in PLATFORMS):
+        text = "no chat platform is on"
+        fix = "`parley init` sets one up"
+        found.append(Finding(subject="channels", text=text, grade=Grade.NOTE, fix=fix))
+    found.append(machine.data_folder(config.home, config.agent.sandbox))
+    found.append(machine.sandbox(config.agent.sandbox, config.home))
+    return found
+
+
+async def _service(config: Config) -> tuple[States | None, Finding]:
+    """Return what a running service says of its channels (None: nothing runs), and that it runs."""
+    try:
+        async with service(config) as client:
+            if client is None:
+                return None, Finding(subject="service", text="does not run now")
+            states: States = (await ask(client, "GET", "channels"))["channels"]
+            return states, Finding(subject="service", text=f"runs at {config.base_url}")
+    except CommandFailed as error:
+        return None, problem("service", str(error))
+
+
+def _told_by_service(states: States | None, name: str) -> list[Finding]:
+    state = (states or {}).get(name)
+    if state is None:
+        return []
+    if state["running"]:
+        return [Finding(subject="service", text=str(state["state"]))]
+    if not state["enabled"]:
+        text = "the running service does not have it on"
+        fix = "it takes changes of `channels` at its next start"
+        return [Finding(subject="service", text=text, grade=Grade.WARNING, fix=fix)]
+    text = f"{state['state']}: {state['detail']}" if state["detail"] else str(state["state"])
+    return [Finding(subject="service", text=text, grade=Grade.WARNING)]

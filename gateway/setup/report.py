@@ -1,0 +1,95 @@
+"""What `parley doctor` found, for people and for programs. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bots.diagnosis import Finding, Grade
+
+_GRADE_CHARS = max(len(grade.value) for grade in Grade)
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings by area, in the order in which they are shown."""
+
+    areas: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def add(self, area: str, *findings: Finding) -> None:
+        """Take findings in."""
+        self.areas.setdefault(area, []).extend(findings)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """All of them."""
+        return [finding for area in self.areas.values() for finding in area]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything can work."""
+        return all(finding.grade is not Grade.PROBLEM for finding in self.findings)
+
+    def text(self) -> str:
+        """Return the report for people."""
+        parts = [_area(name, found) for name, found in self.areas.items() if found]
+        return "\n".join([*parts, self._summary()])
+
+    def json(self) -> str:
+        """Return the report for programs."""
+        rows = [
+            {
+                "area": area,
+                "subject": finding.subject,
+                "grade": finding.grade.value,
+                "text": finding.text,
+                "fix": finding.fix or None,
+            }
+            for area, found in self.areas.items()
+            for finding in found
+        ]
+        return json.dumps({"healthy": self.healthy, "findings": rows}, indent=2, ensure_ascii=False)
+
+    def _summary(self) -> str:
+        counted = Counter(finding.grade for finding in self.findings)
+        told = [
+            f"{count} {grade.value}{'s' if count > 1 else ''}"
+            for grade in (Grade.PROBLEM, Grade.WARNING)
+            if (count := counted[grade])
+        ]
+        return f"{' and '.join(told)}.\n" if told else "Nothing is wrong.\n"
+
+
+def cleaned(report: Report, clean: Callable[[str], str]) -> Report:
+    """Return the report with every text passed through `clean`, which hides secrets."""
+    return Report(
+        {
+            area: [
+                Finding(subject=f.subject, text=clean(f.text), grade=f.grade, fix=clean(f.fix))
+                for f in found
+            ]
+            for area, found in report.areas.items()
+        }
+    )
+
+
+def listed(findings: Sequence[Finding]) -> str:
+    """Return findings as lines, each fix below its own.
+
+    >>> print(listed([Finding(subject="clock", text="is slow", grade=Grade.WARNING, fix="set it")]), end="")
+      warning  clock  is slow
+                      -> set it
+    """
+    width = max((len(finding.subject) for finding in findings), default=0)
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(
+            f"  {finding.grade:<{_GRADE_CHARS}}  {finding.subject:<{width}}  {finding.text}"
+        )
+        if finding.fix:
+            lines.append(f"  {'':<{_GRADE_CHARS}}  {'':<{width}}  -> {finding.fix}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _area(name: str, findings: Sequence[Finding]) -> str:
+    return f"{name}\n{listed(findings)}"

@@ -1,0 +1,204 @@
+"""`parley doctor`: what works, what does not, and what to do about it; with and without a running service."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bots.diagnosis import Finding, Grade
+from gateway.cli import main
+from gateway.commands.doctor import MACHINE, MODELS, Wishes, examine
+from gateway.config import load
+from gateway.setup import machine
+from gateway.setup.report import Report
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.slack import FakeSlack
+from tests.fakes.telegram import TelegramServer
+from tests.gateway.test_cli import one_line, parley
+from tests.journeys.house import free_port, serving, with_model
+
+KEY = "sk-a-very-secret-key"
+ALL = Wishes()
+
+
+async def examined(folder: Path, tree: Mapping[str, Any], wishes: Wishes = ALL) -> Report:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **tree}))
+    config = load(str(file), {"PARLEY_HOME": str(folder / "home")})
+    report = await examine(config, wishes)
+    assert not (folder / "home").exists()  # looking writes nothing
+    return report
+
+
+def of(report: Report, area: str) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in report.areas.get(area, [])}
+
+
+def platforms(slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) -> dict[str, Any]:
+    return {
+        "slack": {
+            "enabled": True, "base_url": slack.base_url, "bot_token": slack.bot_token,
+            "app_token": slack.app_token,
+        },
+        "telegram": {
+            "enabled": True, "base_url": telegram.base_url, "base_file_url": telegram.base_file_url,
+            "bot_token": telegram.token,
+        },
+        "feishu": feishu.settings,
+    }  # fmt: skip
+
+
+async def test_everything_is_well(tmp_path: Path) -> None:
+    async with (
+        FakeSlack() as slack,
+        TelegramServer() as telegram,
+        FakeFeishu() as feishu,
+        FakeModelServer() as model,
+    ):
+        telegram.push({"poll": {}})  # something waits: nobody has to be waited for
+        channels = platforms(slack, telegram, feishu)
+        report = await examined(tmp_path, {**with_model(model.base_url), "channels": channels})
+        assert report.healthy, report.text()
+        assert list(report.areas) == [MACHINE, MODELS, "slack", "telegram", "feishu"]
+        assert of(report, MACHINE)["service"].text == "does not run now"
+        (answered,) = report.areas[MODELS]
+        assert "answered in" in answered.text
+        assert len(model.requests) == 1
+        assert not slack.violations + telegram.violations + feishu.violations
+
+
+async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, TelegramServer() as telegram, FakeFeishu() as feishu:
+        channels = platforms(slack, telegram, feishu)
+        slack.server.scopes -= {"files:read"}
+        telegram.revoke()
+        feishu.rest.scopes -= {"im:message:send_as_bot"}
+        report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
+        assert not report.healthy
+        assert of(report, "slack")["permissions"].grade is Grade.WARNING
+        assert of(report, "telegram")["bot"].grade is Grade.PROBLEM
+        assert of(report, "feishu")["permissions"].grade is Grade.PROBLEM
+        assert MODELS not in report.areas or not report.areas[MODELS]
+        text = report.text()
+        assert "-> send /token to @BotFather" in text
+        assert text.endswith("2 problems and 1 warning.\n")
+        for secret in (slack.bot_token, slack.app_token, telegram.token, feishu.app_secret):
+            assert secret not in text + report.json()
+
+
+async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
+    tmp_path: Path,
+) -> None:
+    channels = {"telegram": {"enabled": True}}
+    report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
+    assert [f.grade for f in report.findings].count(Grade.PROBLEM) == 1
+    finding = of(report, "telegram")["settings"]
+    assert "channels.telegram.bot_token" in finding.text
+    assert "channels.telegram.enabled" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("reply", "part", "fix"),
+    [
+        (Reply(status=401), "auth (HTTP 401", "api_key"),
+        (Reply(status=404), "request (HTTP 404", "`model`"),
+        (Reply(drop_after=0), "connection", "base_url"),
+    ],
+)
+async def test_a_model_that_does_not_answer(
+    tmp_path: Path, reply: Reply, part: str, fix: str
+) -> None:
+    async with FakeModelServer(answer=lambda _: reply) as server:
+        tree = with_model(server.base_url)
+        tree["models"][0] |= {"api_key": KEY, "max_retries": 0}
+        report = await examined(tmp_path, tree)
+        (finding,) = report.areas[MODELS]
+        assert finding.grade is Grade.PROBLEM
+        assert part in finding.text
+        assert fix in finding.fix
+        assert KEY not in report.text()
+
+
+async def test_models_that_cannot_be_built_and_the_demo(tmp_path: Path) -> None:
+    (finding,) = (await examined(tmp_path, {})).areas[MODELS]
+    assert (finding.grade, "demo" in finding.text) == (Grade.NOTE, True)
+    wrong = {"models": [{"name": "a", "use": "no_such_package:Chat", "model": "m"}]}
+    (finding,) = (await examined(tmp_path, wrong)).areas[MODELS]
+    assert finding.grade is Grade.PROBLEM
+    assert "no_such_package" in finding.text
+
+
+async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
+    free_mb = shutil.disk_usage(tmp_path).free // 1_000_000
+    sandbox = {"min_free_disk_mb": int(free_mb * 2)}
+    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    finding = of(report, MACHINE)["data folder"]
+    assert finding.grade is Grade.WARNING
+    assert "min_free_disk_mb" in finding.text
+
+
+async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    sandbox = {"use": "bubblewrap", "bubblewrap_path": "/no/bwrap"}
+    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    assert of(report, MACHINE)["sandbox"].grade is Grade.PROBLEM
+    sandbox = {"use": "auto", "bubblewrap_path": "/no/bwrap"}
+    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    assert of(report, MACHINE)["sandbox"].grade is Grade.NOTE
+
+
+def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
+    sandbox = load(None, {"PARLEY_CONFIG": ""}).agent.sandbox
+    assert machine.data_folder(tmp_path / "a" / "b", sandbox).grade is Grade.OK
+
+
+def test_a_report_for_programs() -> None:
+    report = Report()
+    report.add("slack", Finding(subject="clock", text="slow", grade=Grade.WARNING, fix="set it"))
+    told = json.loads(report.json())
+    assert told["healthy"] is True
+    assert told["findings"] == [
+        {"area": "slack", "subject": "clock", "grade": "warning", "text": "slow", "fix": "set it"}
+    ]
+
+
+async def test_beside_a_running_service_nothing_is_disturbed(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram, FakeSlack() as slack, FakeFeishu() as feishu:
+        channels = platforms(slack, telegram, feishu)
+        async with serving(tmp_path, {"channels": channels}, *channels) as service:
+            polls = len(telegram.calls("getUpdates"))
+            code, out, err = await service.command("doctor", "--json")
+            told = json.loads(out)
+            assert (code, told["healthy"], err) == (0, True, "")
+            found = {(row["area"], row["subject"]): row for row in told["findings"]}
+            assert found[MACHINE, "service"]["text"] == f"runs at {service.url}"
+            assert found["telegram", "service"]["text"] == "connected"
+            assert found["telegram", "polling"]["grade"] == "ok"
+            assert ("slack", "connection") not in found
+            assert slack.sockets.connects == 1
+            assert len(telegram.calls("getUpdates")) <= polls + 1  # the service's own
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    config = f"gateway: {{port: {free_port()}}}"
+    code, out, err = parley(tmp_path, "doctor", "--no-model", config=config)
+    assert (code, err) == (0, "")
+    assert "Nothing is wrong." in out
+    assert "`parley init`" in out
+
+
+def test_a_configuration_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("gateway: {port: x}")
+    assert main(["doctor", "--config", str(file)]) == 2
+    assert "gateway.port" in one_line(capsys.readouterr().err)
+    assert main(["doctor", "--json", "--config", str(file)]) == 2
+    told = capsys.readouterr()
+    assert json.loads(told.out)["healthy"] is False
+    assert told.err == ""
