@@ -1,8 +1,8 @@
 """The client for programs that know nothing of event loops: each method waits for its answer."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
@@ -79,17 +79,18 @@ class ParleyClient:
         )
         self._held: ExitStack | None = None
         self._running: tuple[BlockingPortal, AsyncParleyClient] | None = None
-        self._turns: dict[Future[None], MemoryObjectReceiveStream[StreamEvent]] = {}
+        self._unread: set[MemoryObjectReceiveStream[StreamEvent]] = set()
 
     def __enter__(self) -> Self:
         """Open the agent. Raises what `open_client` does; RuntimeError when it is open already."""
         if self._held is not None:
             raise RuntimeError("the client is open already")
         with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal(name="parley-client"))
-            client = stack.enter_context(portal.wrap_async_context_manager(self._open()))
+            loop = stack.enter_context(start_blocking_portal(name="parley-client"))
+            client = stack.enter_context(loop.wrap_async_context_manager(self._open()))
+            calls = stack.enter_context(loop.wrap_async_context_manager(_calls()))
             self._held = stack.pop_all()
-        self._running = (portal, client)
+        self._running = (calls, client)
         return self
 
     def __exit__(
@@ -98,12 +99,13 @@ class ParleyClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop turns that nobody reads to their end, and close the agent."""
-        for turn in list(self._turns):
-            self._leave(turn)
+        """Stop what is still under way, and close the agent."""
         held, self._held, self._running = self._held, None, None
         if held is not None:
-            held.__exit__(kind, error, trace)
+            # Not told of an error out here: groups of tasks in there would wrap it.
+            held.close()
+        while self._unread:
+            self._unread.pop().close()
 
     def stream(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
@@ -112,16 +114,18 @@ class ParleyClient:
 
         Leaving the loop early stops the turn at its last finished step.
         """
-        portal, _ = self._opened()
-        events = self._client.stream(message, thread_id, **options)
-        turn, receive = portal.start_task(_pump, events)
-        self._turns[turn] = receive
+        calls, client = self._opened()
+        turn, receive = calls.start_task(_pump, client.stream(message, thread_id, **options))
+        self._unread.add(receive)
         try:
-            while told := portal.call(_waiting_there, receive):
+            while told := self._wait(partial(_waiting_there, receive)):
                 yield from told
             turn.result()
         finally:
-            self._leave(turn)
+            turn.cancel()
+            if receive in self._unread:
+                self._unread.discard(receive)
+                calls.call(receive.aclose)
 
     chat = _waiting(AsyncParleyClient.chat)
     list_threads = _waiting(AsyncParleyClient.list_threads)
@@ -185,16 +189,23 @@ class ParleyClient:
             raise ClientClosed
         return self._running
 
-    def _leave(self, turn: "Future[None]") -> None:
-        """Stop a turn that nobody reads any more. Doing it again does nothing."""
-        receive = self._turns.pop(turn, None)
-        turn.cancel()
-        if receive is not None:
-            self._opened()[0].call(receive.aclose)
-
     def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        answer: T = self._opened()[0].call(work)
-        return answer
+        """Wait for work in the loop; when the wait is broken off, by Ctrl-C for example, so is the work."""
+        answer: Future[T] = self._opened()[0].start_task_soon(work)
+        try:
+            return answer.result()
+        finally:
+            answer.cancel()
+
+
+@asynccontextmanager
+async def _calls() -> AsyncIterator[BlockingPortal]:
+    """Take in calls from other threads; those that are under way at the end are cancelled, and waited for."""
+    async with BlockingPortal() as calls:
+        try:
+            yield calls
+        finally:
+            await calls.stop(cancel_remaining=True)
 
 
 async def _pump(

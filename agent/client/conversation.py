@@ -95,7 +95,7 @@ class Conversations(Opened):
 
     async def list_threads(self, limit: int = 10) -> View:
         """Return the threads that were used last: `{thread_list: [{thread_id, created_at, updated_at, ...}]}`."""
-        return {"thread_list": await self._book.newest(limit)}
+        return {"thread_list": await self._book.newest(max(limit, 0))}
 
     async def get_thread(self, thread_id: str) -> View:
         """Return what is kept of a thread: `{thread_id, checkpoints}`, the oldest first; none for an unknown one."""

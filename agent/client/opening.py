@@ -104,6 +104,8 @@ def _taken(options: ClientOptions) -> tuple[TurnSettings, Tailoring, str | None]
     """Divide what was asked for. Raises TypeError for what nobody knows."""
     further: dict[str, Any] = dict(options)
     skills = further.pop("available_skills", None)
+    if isinstance(skills, str):
+        raise TypeError("available_skills is a list of names")
     tailoring = Tailoring(
         skills=None if skills is None else frozenset(skills),
         middlewares=tuple(further.pop("middlewares", None) or ()),

@@ -1,5 +1,6 @@
 """The embedded client around the whole agent: turns, threads, and what a caller makes of it."""
 
+import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -220,6 +221,18 @@ async def test_what_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
     assert model.prompts == []
 
 
+async def test_a_model_that_fails_is_told_of(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(ConnectionError("at 10.0.0.7"))
+    sections = {"llm_retry": {"max_attempts": 1}}
+    async with opened(tmp_path, model, sections=sections) as client:
+        events = [event async for event in client.stream("hi", "t1")]
+        assert await client.chat("again", "t1") == "(done)"
+    (told,) = spoken(events)
+    assert told["additional_kwargs"]["error_fallback"]
+    assert told["content"]
+    assert "10.0.0.7" not in told["content"]
+
+
 # --- what is made of the agent ---------------------------------------------------------------------------------
 
 
@@ -268,6 +281,12 @@ async def test_only_the_available_skills_are_told_of(tmp_path: Path) -> None:
     async with opened(tmp_path, model, available_skills=[]) as client:
         await client.chat("hi")
     assert "SKILL.md" not in system(model)
+
+
+async def test_a_single_name_is_no_list_of_skills(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="list of names"):
+        async with opened(tmp_path, ScriptedChatModel.playing(), available_skills="verse"):
+            pass
 
 
 async def test_a_custom_agent_speaks(tmp_path: Path) -> None:
@@ -363,6 +382,7 @@ async def test_threads_of_a_callers_checkpointer(tmp_path: Path) -> None:
         steps = (await client.get_thread("a"))["checkpoints"]
         assert steps[-1]["checkpoint_id"] == listed[0]["latest_checkpoint_id"]
         assert len((await client.list_threads(limit=1))["thread_list"]) == 1
+        assert (await client.list_threads(limit=-1))["thread_list"] == []
         assert (await client.list_threads(limit=0))["thread_list"] == []
         await client.delete_thread("a")
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["b"]
@@ -475,6 +495,17 @@ def test_errors_come_out_as_they_are(tmp_path: Path) -> None:
         assert client.chat("hi") == "a"
 
 
+def test_an_error_of_the_program_comes_out_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="its own"), ParleyClient(home=tmp_path):
+        raise KeyError("its own")
+
+
+async def test_an_error_of_an_asynchronous_program_comes_out_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="its own"):
+        async with opened(tmp_path, ScriptedChatModel.playing()):
+            raise KeyError("its own")
+
+
 def test_a_client_that_is_not_open_says_so(tmp_path: Path) -> None:
     client = ParleyClient(home=tmp_path)
     with pytest.raises(ClientClosed, match="with ParleyClient"):
@@ -498,6 +529,48 @@ def test_a_stream_may_be_left_early(tmp_path: Path) -> None:
         next(left)
     assert model.prompts  # the client was closed with a turn under way: nothing hangs
     left.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+class Interrupting(AgentMiddleware[Any, Any]):
+    """Sends the main thread a signal when the model is asked for the first time, and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_done = False
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        if not self._is_done:
+            self._is_done = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await anyio.sleep_forever()
+        return await handler(request)
+
+
+def test_ctrl_c_breaks_a_turn_off_and_the_client_goes_on(tmp_path: Path) -> None:
+    with (
+        registered(ScriptedChatModel.playing("Here.")) as keys,
+        ParleyClient(
+            {**QUIET, "models": [keys]}, home=tmp_path, middlewares=[Interrupting()]
+        ) as client,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            client.chat("hi", "t1")
+        assert client.chat("again", "t1") == "Here."
+
+
+def test_ctrl_c_ends_a_script(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ParleyClient(home=tmp_path, middlewares=[Interrupting()]) as client,
+    ):
+        list(client.stream("hi", "t1"))
+    with ParleyClient(home=tmp_path) as client:  # the data folder is free again
+        assert [row["thread_id"] for row in client.list_threads()["thread_list"]] == ["t1"]
 
 
 def test_several_threads_may_use_one_client(tmp_path: Path) -> None:
