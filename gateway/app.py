@@ -18,6 +18,7 @@ from gateway.routes import (
     health,
     mcp,
     memory,
+    metrics,
     models,
     skills,
     suggestions,
@@ -79,6 +80,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")

@@ -4,10 +4,9 @@ import argparse
 import importlib
 import os
 import sys
-import tomllib
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+
+from gateway.edition import edition
 
 COMMANDS = {
     "serve": "gateway.commands.serve",
@@ -65,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         description="An LLM super-agent for Slack, Telegram, Feishu and your terminal.",
         parents=[shared],
     )
-    top.add_argument("--version", action="version", version=f"parley {_version()}")
+    top.add_argument("--version", action="version", version=f"parley {edition()}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
@@ -125,12 +124,3 @@ def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     form = manifest.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON instead of YAML")
     form.add_argument("--link", action="store_true", help="as the address that creates the app")
-
-
-def _version() -> str:
-    """Return the version that is installed, or that the checkout around this file has."""
-    try:
-        return version("parley")
-    except PackageNotFoundError:
-        project = Path(__file__).parents[1] / "pyproject.toml"
-        return str(tomllib.loads(project.read_text("utf-8"))["project"]["version"])

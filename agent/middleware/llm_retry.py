@@ -176,12 +176,14 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 failure = failure_of(error)
                 if failure is None:
                     raise
+                self._breakers.requests[(name, failure.reason)] += 1
                 logger.warning(
                     "the model %s failed (%s: %s), attempt %d of %d",
                     *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
                 )
             else:
                 trial.succeeded()
+                self._breakers.requests[(name, "ok")] += 1
                 return response
             wait_s = None if heard.text else self._wait_s(attempt, failure)
             if wait_s is None:
@@ -192,6 +194,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 return _Failed(failure=failure, heard=heard)
             self._announce(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
+            self._breakers.retries[name] += 1
 
     def _wait_s(self, attempt: int, failure: ModelFailure) -> float | None:
         """Return how long to wait before the next attempt; None = there is none."""

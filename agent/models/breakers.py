@@ -1,6 +1,7 @@
 """Leaves models alone that fail again and again, for a while."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class Breakers:
     an answer ends the pause, a failure begins another. A try that is cancelled, or says nothing, lets the next call
     try at once; and since a try is only a later end of the pause, none that is lost can keep a model shut for ever.
 
+    Attributes:
+        requests: How many went to each model with which outcome: `ok`, or why they failed.
+        retries: How many were made again after a failure.
+
     Args:
         config: Returns the section that holds now.
         clock: Seconds, never going back.
@@ -52,6 +57,15 @@ class Breakers:
         self._config = config
         self._clock = clock
         self._breakers: dict[str, _Breaker] = {}
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.retries: Counter[str] = Counter()
+
+    def is_shut(self, name: str) -> bool:
+        """Return whether a model is left alone now."""
+        breaker, threshold = self._breakers.get(name), self._config().failure_threshold
+        if breaker is None or not 0 < threshold <= breaker.failures:
+            return False
+        return self._clock() < breaker.open_until
 
     @contextmanager
     def trial(self, name: str) -> Iterator[Trial]:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from gateway.app import guarded
-from gateway.auth import MAX_BODY_BYTES, Guard, admin_token
+from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, Guard, admin_token
 from gateway.config import ConfigError, GatewayConfig, load
 from tests.gateway.composed import TOKEN, composed
 
@@ -182,7 +182,7 @@ async def test_every_route_but_health_needs_the_token(tmp_path: Path) -> None:
         table += [(how, path.replace("/api/", "/api/langgraph/", 1)) for how, path in table]
         assert len(table) > 60
         for method, path in table:
-            is_open = path == "/health"
+            is_open = path in OPEN_PATHS
             for headers in ({}, {"Authorization": "Bearer wrong"}):
                 answer = await service.stranger.request(method, path, headers=headers)
                 assert (answer.status_code == 401) != is_open, f"{method} {path}"

@@ -1,0 +1,85 @@
+"""Whether people can be answered: the store, the channels, the model. Cheap; nothing is asked of a provider."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from agent.errors import AgentError
+from bus.ports import Link
+from gateway.services import Services
+from store.errors import StoreError
+
+BOUND_S = 2.0
+"""Of each look, seconds: who asks waits a few seconds only."""
+
+SLOW = "It gives no answer in time."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """How one part stands.
+
+    Attributes:
+        ok: Whether people can be answered, as far as this part goes.
+        state: One word.
+        detail: What is wrong and what to do; "" when all is well.
+    """
+
+    ok: bool
+    state: str = "ok"
+    detail: str = ""
+
+
+async def checks(services: Services) -> Mapping[str, Check]:
+    """Look at all parts."""
+    return {
+        "store": await _store(services),
+        "channels": _channels(services),
+        "model": await _model(services),
+    }
+
+
+async def _store(services: Services) -> Check:
+    """Read and write: a full disk can still be read."""
+    try:
+        with anyio.fail_after(BOUND_S):
+            await services.database.read("SELECT 1")
+            await services.database.transaction(lambda tx: tx.run("SELECT 1"))
+    except TimeoutError:
+        return Check(ok=False, state="slow", detail=SLOW)
+    except StoreError as error:
+        return Check(ok=False, state="failed", detail=str(error))
+    return Check(ok=True)
+
+
+def _channels(services: Services) -> Check:
+    """Every channel that is switched on must be connected; one that reconnects has a moment for it."""
+    if services.bus is None:
+        return Check(ok=False, state="stopped", detail="The channels do not run.")
+    wrong = dict(services.channel_faults)
+    wrong |= {
+        name: health.detail or f"It is {health.link.value}."
+        for name, health in services.bus.health().items()
+        if health.link not in (Link.CONNECTED, Link.RECONNECTING)
+    }
+    if not wrong:
+        return Check(ok=True)
+    told = "; ".join(f"{name}: {detail}" for name, detail in sorted(wrong.items()))
+    return Check(ok=False, state="failed", detail=told)
+
+
+async def _model(services: Services) -> Check:
+    if services.config.bus.langgraph_url:
+        return Check(ok=True, state="elsewhere")
+    default = services.systems.settings.now().chat_models[0].name
+    if services.systems.breakers.is_shut(default):
+        return Check(ok=False, state="unreachable", detail=f"{default} failed again and again.")
+    try:
+        with anyio.fail_after(BOUND_S):
+            await services.agents.prepare()
+    except TimeoutError:
+        return Check(ok=False, state="starting", detail="Its package is being imported.")
+    except AgentError as error:
+        return Check(ok=False, state="failed", detail=error.user_message)
+    return Check(ok=True)

@@ -1,0 +1,117 @@
+"""Readiness and metrics of the running service."""
+
+import json
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateway.metrics import METRICS
+from tests.fakes.scripted import ScriptedChatModel, registered
+from tests.gateway.composed import Composed, composed
+
+LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? \S+')
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+async def numbers(service: Composed) -> dict[str, float]:
+    answer = await service.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    assert all(LINE.fullmatch(line) for line in lines)
+    split = [line.rpartition(" ") for line in lines]
+    assert len({name for name, _, _ in split}) == len(split), "a series stands twice"
+    return {name: float(value) for name, _, value in split}
+
+
+async def test_ready_tells_strangers_only_whether(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        stranger = await service.stranger.get("/health/ready")
+        assert (stranger.status_code, stranger.json()) == (200, {"status": "ready"})
+        known = await service.client.get("/health/ready")
+        assert known.json()["checks"] == {
+            name: {"ok": True, "state": "ok", "detail": ""}
+            for name in ("store", "channels", "model")
+        }
+        assert (await service.stranger.head("/health/ready")).status_code == 200
+
+
+async def test_what_is_not_ready_is_told_with_its_state(tmp_path: Path) -> None:
+    text = """
+channels: {slack: {enabled: true, bot_token: xoxb-1-literal}}
+models: [{name: big, use: "langchain_nowhere:ChatNowhere", model: big}]
+"""
+    async with composed(tmp_path, text) as service:
+        stranger = await service.stranger.get("/health/ready")
+        assert (stranger.status_code, stranger.json()) == (503, {"status": "not ready"})
+        parts = (await service.client.get("/health/ready")).json()["checks"]
+        assert parts["store"]["ok"] is True
+        assert (parts["channels"]["ok"], parts["channels"]["state"]) == (False, "failed")
+        assert "channels.slack.app_token is not set" in parts["channels"]["detail"]
+        assert (parts["model"]["ok"], parts["model"]["state"]) == (False, "failed")
+        assert "langchain_nowhere" in parts["model"]["detail"]
+        assert (await service.stranger.get("/health")).status_code == 200
+
+
+async def test_a_model_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    with registered(model) as keys:
+        sections = {"models": [keys], "circuit_breaker": {"failure_threshold": 1}}
+        async with composed(tmp_path, json.dumps(sections)) as service:
+            breakers = service.services.systems.breakers
+            with breakers.trial(keys["name"]) as trial:
+                trial.failed()
+            found = (await service.client.get("/health/ready")).json()["checks"]["model"]
+            assert (found["ok"], found["state"]) == (False, "unreachable")
+            series = f'parley_model_left_alone{{model="{keys["name"]}"}}'
+            assert (await numbers(service))[series] == 1
+
+
+async def test_metrics_count_what_happens(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        before = await numbers(service)
+        assert before['parley_runs_total{status="success"}'] == 0
+        terminal = service.services.terminal
+        assert terminal is not None
+        with terminal.attach("s1") as session:
+            await session.say("hello")
+            with anyio.fail_after(30):
+                while (await numbers(service))['parley_runs_total{status="success"}'] < 1:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+        await service.client.get("/api/models/none")
+        await service.stranger.get("/api/made/up")
+        now = await numbers(service)
+        assert now['parley_channel_events_total{channel="terminal",reason="accepted"}'] == 1
+        assert now['parley_channel_link{channel="terminal",state="connected"}'] == 1
+        assert now['parley_model_requests_total{model="demo",outcome="ok"}'] >= 1
+        assert now["parley_run_seconds_count"] == 1
+        assert now['parley_run_seconds_bucket{le="+Inf"}'] == 1
+        label = 'method="GET",route="/api/models/{name}",status="404"'
+        assert now[f"parley_http_requests_total{{{label}}}"] == 1
+        assert now['parley_http_requests_total{method="GET",route="(none)",status="401"}'] == 1
+        assert now["parley_http_open_requests"] == 1
+        assert now["process_resident_memory_bytes"] > 1e6
+        assert now["process_cpu_seconds_total"] > 0
+        assert not any("made" in name for name in now)
+
+
+@pytest.mark.parametrize(
+    ("setting", "known", "unknown"),
+    [("token", 200, 401), ("open", 200, 200), ("off", 404, 401)],
+)
+async def test_who_may_read_the_metrics(
+    tmp_path: Path, setting: str, known: int, unknown: int
+) -> None:
+    async with composed(tmp_path, f"gateway: {{metrics: '{setting}'}}") as service:
+        assert (await service.client.get("/metrics")).status_code == known
+        assert (await service.stranger.get("/metrics")).status_code == unknown
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    lines = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", REFERENCE.read_text(), re.M)
+    assert lines == [
+        (one.name, one.kind, ", ".join(f"`{label}`" for label in one.labels) or "-", one.help)
+        for one in METRICS
+    ]
