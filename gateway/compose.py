@@ -13,6 +13,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from agent.errors import AgentError
 from agent.lead import LeadAgents, open_agents
+from agent.runtime.expiry import expire_for_ever
 from agent.runtime.runs import RunManager
 from bots import registry
 from bus.commands import COMMANDS
@@ -23,6 +24,7 @@ from gateway.audit import Audit
 from gateway.config import Config
 from gateway.embedded import site_of
 from gateway.langgraph import LangGraphServices, langgraph_routers
+from gateway.langgraph.outside import files_of, webhooks_of
 from gateway.services import Services
 from gateway.traffic import Traffic
 from gateway.transport import StreamingASGITransport
@@ -52,6 +54,7 @@ async def running(config: Config) -> AsyncIterator[FastAPI]:
         app = await _embedded(stack, config)
         services: Services = app.state.services
         built = registry.build(config.bots, COMMANDS, files=config.home / "terminal")
+        services = replace(services, webhooks=built.webhooks)
         policies: dict[str, ChannelPolicy] = {
             name: getattr(config.bots, name) for name in built.adapters
         }
@@ -86,7 +89,11 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)
     graphs = {ASSISTANT: agents.graph}
-    runs = await stack.enter_async_context(RunManager(database, graphs, checkpointer))
+    runs = await stack.enter_async_context(
+        RunManager(database, graphs, checkpointer, webhooks=webhooks_of(config))
+    )
+    discard = files_of(agents.systems.folders)
+    warming.start_soon(expire_for_ever, runs, discard)
     services = Services(
         config=config,
         database=database,
@@ -103,6 +110,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
         checkpointer=checkpointer,
         graphs=graphs,
         agents=agents.systems.agents,
+        discard=discard,
     )
     return app
 

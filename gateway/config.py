@@ -57,6 +57,7 @@ class GatewayConfig(BaseModel):
         admin_token: None = $PARLEY_ADMIN_TOKEN if that is set, else one is generated into the data folder.
         allowed_hosts: Further names under which the gateway may be addressed.
         cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
+        webhook_hosts: Names, addresses or networks that webhooks of runs may go to although they are not public.
         rate_limit: How fast clients may ask.
         metrics: Who may read /metrics: holders of the token, everyone, or nobody.
         watchdog_s: The event loop's standstill after which all stacks are logged, seconds; 0 = never.
@@ -70,6 +71,7 @@ class GatewayConfig(BaseModel):
     admin_token: str | None = Field(default=None, min_length=MIN_TOKEN_CHARS, repr=False)
     allowed_hosts: list[str] = Field(default_factory=list)
     cors_origins: list[str] = Field(default_factory=list)
+    webhook_hosts: list[str] = Field(default_factory=list)
     rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
     metrics: Literal["token", "open", "off"] = "token"
     watchdog_s: float = Field(default=10.0, ge=0)

@@ -1,6 +1,7 @@
 """A run's events as server-sent events, and answers that take long. Both notice when the client is gone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
 
 import anyio
 from starlette.responses import Response
@@ -34,6 +35,14 @@ def frames(events: Iterable[RunEvent], wanted: Wanted) -> bytes:
     return b"".join([frame(event) for event in events if wanted(event)])
 
 
+async def framed(
+    subscription: Subscription, wanted: Wanted = lambda _event: True
+) -> AsyncGenerator[bytes]:
+    """Yield what one reader of a run is sent, until the run ends."""
+    while (events := await subscription.receive()) is not None:
+        yield frames(events, wanted)
+
+
 def last_event_id(header: str | None) -> int:
     """Return the number after which a client wants events; anything that is not one of ours means all.
 
@@ -47,11 +56,10 @@ def last_event_id(header: str | None) -> int:
 
 
 class EventStream(Response):
-    """A stream of events from a subscription, until the run ends or the client goes.
+    """A stream of events, until there are no more or the client goes.
 
     Args:
-        subscription: Where the events come from.
-        wanted: Which of them the client asked for.
+        body: Yields frames, several at a time or none; it is closed when the client goes.
         gone: Called when the client leaves before the end.
         heartbeat_s: Pace of the comments that keep proxies and clients patient, seconds.
     """
@@ -60,11 +68,10 @@ class EventStream(Response):
 
     def __init__(
         self,
-        subscription: Subscription,
+        body: AsyncGenerator[bytes],
         *,
         headers: Mapping[str, str],
         heartbeat_s: float,
-        wanted: Wanted = lambda _event: True,
         gone: Gone = lambda: None,
     ) -> None:
         super().__init__(
@@ -75,8 +82,7 @@ class EventStream(Response):
             }
         )
         del self.headers["content-length"]
-        self._subscription = subscription
-        self._wanted = wanted
+        self._frames = body
         self._gone = gone
         self._heartbeat_s = heartbeat_s
 
@@ -86,9 +92,10 @@ class EventStream(Response):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
             tasks.start_soon(self._beat, send)
-            while (events := await self._subscription.receive()) is not None:
-                if body := frames(events, self._wanted):
-                    await _more(send, body)
+            async with aclosing(self._frames) as bodies:
+                async for body in bodies:
+                    if body:
+                        await _more(send, body)
             tasks.cancel_scope.cancel()
         await _end(send)
 

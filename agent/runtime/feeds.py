@@ -18,15 +18,23 @@ class Following:
     def __init__(self) -> None:
         self._runs: deque[LiveRun] = deque(maxlen=MOST_RUNS)
         self._more = anyio.Event()
+        self._closed = False
 
     def add(self, live: LiveRun) -> None:
         """Take a run."""
         self._runs.append(live)
         self._more.set()
 
-    async def next(self) -> LiveRun:
-        """Wait for the next run."""
+    def close(self) -> None:
+        """Say that there will be no more runs."""
+        self._closed = True
+        self._more.set()
+
+    async def next(self) -> LiveRun | None:
+        """Wait for the next run; None = there will be none."""
         while not self._runs:
+            if self._closed:
+                return None
             self._more = anyio.Event()
             await self._more.wait()
         return self._runs.popleft()
@@ -55,3 +63,9 @@ class Feeds:
         """Tell a thread's followers that a run begins."""
         for follower in self._followers.get(live.thread_id, ()):
             follower.add(live)
+
+    def close(self) -> None:
+        """Send all followers away."""
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.close()

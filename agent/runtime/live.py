@@ -119,18 +119,23 @@ class LiveRun:
         asyncio.get_running_loop().call_later(INSIST_S, self._insist, times - 1)
 
 
-def _steps_of(run_id: str) -> list[asyncio.Task[Any]]:
-    """Return the tasks in which a run's nodes work: those whose coroutine holds a graph's task with its config.
+_STEPS = frozenset({"ainvoke", "arun_with_retry"})
+"""The coroutines in which LangGraph runs a node. Those that write checkpoints have other names."""
 
-    LangGraph has no handle for them. All tasks of the process are looked at, which is done for a deaf run only.
+
+def _steps_of(run_id: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks in which a run's nodes work.
+
+    LangGraph has no handle for them: they are known by the config with which they were called (those of a run that
+    streams `events` are not). All tasks of the process are looked at, which is done for a deaf run only.
     """
     found = []
     for task in asyncio.all_tasks():
         coroutine = task.get_coro()
-        if not inspect.iscoroutine(coroutine):
+        if not inspect.iscoroutine(coroutine) or coroutine.__name__ not in _STEPS:
             continue
-        step = inspect.getcoroutinelocals(coroutine).get("task")
-        config = getattr(step, "config", None) or {}
-        if config.get("configurable", {}).get("run_id") == run_id:
+        given = inspect.getcoroutinelocals(coroutine)
+        config = given.get("config") or getattr(given.get("task"), "config", None) or {}
+        if (config.get("configurable") or {}).get("run_id") == run_id:
             found.append(task)
     return found

@@ -39,6 +39,10 @@ class Recent:
         kept = self._kept.get(run_id)
         return kept.live if kept else None
 
+    def of_thread(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs of a thread that are still kept, in the order of their ends."""
+        return [k.live for k in self._kept.values() if k.live.thread_id == thread_id]
+
     def drop(self, run_id: str) -> None:
         """Forget one run."""
         kept = self._kept.pop(run_id, None)

@@ -115,7 +115,7 @@ def runnable_config(
 def graph_input(request: RunRequest) -> object:
     """Return what the graph is started with. Raises InvalidRequest."""
     if request.command is not None:
-        return _command(request.command)
+        return command_of(request.command)
     return state_values(request.input)
 
 
@@ -167,7 +167,8 @@ def _message(index: int, given: object) -> AnyMessage:
     return converted[0]  # type: ignore[return-value]  # one in, one out
 
 
-def _command(given: Mapping[str, Any]) -> Command[Any]:
+def command_of(given: Mapping[str, Any]) -> Command[Any]:
+    """Return LangGraph's command from its wire form. Raises InvalidRequest."""
     goto = given.get("goto") or ()
     targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
     return Command(

@@ -109,6 +109,7 @@ class RunManager:
                 live.ask_to_stop("interrupt")
             for live in running:
                 await live.done.wait()
+        self.feeds.close()
         tasks.cancel_scope.cancel()
         result = await tasks.__aexit__(kind, error, trace)
         if self._webhooks is not None:
@@ -125,8 +126,7 @@ class RunManager:
         """
         if self._tasks is None:
             raise Closing
-        if request.webhook is not None:
-            await self._check(request.webhook)
+        await self.judge(request)
         live = self._enter(request)
         try:
             # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
@@ -145,6 +145,22 @@ class RunManager:
         self._tasks.start_soon(self._serve, live, request)
         return live
 
+    async def judge(self, request: RunRequest) -> None:
+        """Say what is wrong with a request, as far as it can be told without starting it.
+
+        Raises:
+            UnknownAssistant, InvalidRequest: it cannot be carried out.
+        """
+        graph_of(request.assistant_id, self.graphs)
+        options(request)
+        graph_input(request)
+        if request.thread_id is None and request.command is not None:
+            raise InvalidRequest("You must provide a thread_id when resuming.")
+        if request.webhook is not None:
+            if self._webhooks is None:
+                raise InvalidRequest("webhook: this server sends none.", malformed=True)
+            await self._webhooks.check(request.webhook)
+
     def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
         """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
         live = self._active.get(run_id) or self._recent.find(run_id)
@@ -162,6 +178,11 @@ class RunManager:
     def on_thread(self, thread_id: str) -> list[LiveRun]:
         """Return the runs that wait or run on a thread, first come first."""
         return [live for live in self._active.values() if live.thread_id == thread_id]
+
+    def begun(self, thread_id: str) -> list[LiveRun]:
+        """Return a thread's runs whose events there still are, in the order in which they began."""
+        running = [live for live in self.on_thread(thread_id) if live.row.status != "pending"]
+        return self._recent.of_thread(thread_id) + running
 
     async def get(self, thread_id: str, run_id: str) -> Run:
         """Return a run. Raises NotFound."""
@@ -217,18 +238,9 @@ class RunManager:
             graph.store = self.items
         return graph
 
-    async def _check(self, webhook: str) -> None:
-        if self._webhooks is None:
-            raise InvalidRequest("webhook: this server sends none.", malformed=True)
-        await self._webhooks.check(webhook)
-
     def _enter(self, request: RunRequest) -> LiveRun:
-        """Judge a request and take its place in the line; all in one go, so that nobody can slip in between."""
+        """Take a request's place in the line; all in one go, so that nobody can slip in between."""
         graph_id = graph_of(request.assistant_id, self.graphs)
-        options(request)
-        graph_input(request)
-        if request.thread_id is None and request.command is not None:
-            raise InvalidRequest("You must provide a thread_id when resuming.")
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._lanes.length(thread_id):
             raise ThreadBusy

@@ -1,15 +1,15 @@
 """The state of a thread: read, looked back on, written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import InvalidUpdateError
-from langgraph.types import StateSnapshot
+from langgraph.types import StateSnapshot, StateUpdate
 
 from agent.runtime.errors import InvalidRequest
-from agent.runtime.request import state_values
+from agent.runtime.request import command_of, state_values
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph, interrupts_of
 from store.threads import Thread
@@ -31,6 +31,15 @@ class Update:
     values: Any = None
     as_node: str | None = None
     checkpoint: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One of the updates that make up a superstep: what `as_node` would return, or a command of its own."""
+
+    as_node: str
+    values: Any = None
+    command: Mapping[str, Any] | None = None
 
 
 class ThreadStates:
@@ -105,6 +114,20 @@ class ThreadStates:
             )
         return written
 
+    async def build(self, thread: Thread, supersteps: Sequence[Sequence[Step]]) -> None:
+        """Give a new thread its states, one checkpoint for every superstep. Raises InvalidRequest."""
+        if thread.metadata.get("graph_id") not in self._runs.graphs:
+            raise InvalidRequest(
+                "supersteps need metadata.graph_id: the name of the graph.", malformed=True
+            )
+        graph = await self._runs.graph(thread.metadata["graph_id"], _config(thread.thread_id, {}))
+        updates = [[_state_update(step) for step in steps] for steps in supersteps]
+        try:
+            await graph.abulk_update_state(_config(thread.thread_id, {}), updates)
+        except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
+            await self._runs.checkpointer.adelete_thread(thread.thread_id)
+            raise InvalidRequest(str(error)) from error
+
     async def _graph(self, thread: Thread) -> Graph | None:
         """Return the graph of the thread's last run, or the first there is."""
         graphs = self._runs.graphs
@@ -114,6 +137,11 @@ class ThreadStates:
         if graph_id is None:
             return None
         return await self._runs.graph(graph_id, _config(thread.thread_id, {}))
+
+
+def _state_update(step: Step) -> StateUpdate:
+    values = state_values(step.values) if step.command is None else command_of(step.command)
+    return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
 
 
 def _config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:

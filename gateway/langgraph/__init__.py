@@ -2,7 +2,16 @@
 
 from fastapi import APIRouter
 
-from gateway.langgraph import assistants, runs, threads
+from gateway.langgraph import (
+    assistants,
+    batches,
+    crons,
+    following,
+    items,
+    meta,
+    runs,
+    threads,
+)
 from gateway.langgraph.services import LangGraphServices
 
 __all__ = ["LangGraphServices", "langgraph_routers"]
@@ -10,4 +19,5 @@ __all__ = ["LangGraphServices", "langgraph_routers"]
 
 def langgraph_routers() -> list[APIRouter]:
     """Return the routers; their handlers find a `LangGraphServices` at `app.state.langgraph`."""
-    return [assistants.router, threads.router, runs.router]
+    modules = (meta, assistants, threads, following, batches, crons, runs, items)
+    return [module.router for module in modules]

@@ -1,6 +1,6 @@
 """What every handler of this API shares: reading a body, checking an id, saying what was wrong."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -101,6 +101,39 @@ def checked_id(given: str, what: str) -> str:
         return str(UUID(given))
     except ValueError:
         raise Refused(422, f"Invalid {what} ID: must be a UUID") from None
+
+
+def number_of(text: str | None, *, default: int, most: int) -> int:
+    """Return a number of a query, kept between 0 and `most`. Raises Refused (422)."""
+    try:
+        return max(0, min(int(text or default), most))
+    except ValueError:
+        raise Refused(422, "limit and offset must be numbers") from None
+
+
+def selected(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
+    """Return a view with the asked-for fields alone; `values.messages` is one field inside another. None = all.
+
+    Raises:
+        Refused: there is no such field.
+
+    >>> selected({"values": {"a": 1, "b": 2}, "next": []}, ["values.a"])
+    {'values': {'a': 1}}
+    """
+    if not select:
+        return dict(view)
+    picked: dict[str, Any] = {}
+    for path in select:
+        name, _, inner = path.partition(".")
+        if name not in view:
+            raise Refused(422, f"select: there is no field {name!r}; there are {', '.join(view)}.")
+        whole = view[name]
+        if not inner:
+            picked[name] = whole
+        elif isinstance(whole, Mapping):
+            picked.setdefault(name, {})
+            picked[name] |= {inner: whole[inner]} if inner in whole else {}
+    return picked
 
 
 def _explain(error: ValidationError) -> str:

@@ -1,6 +1,6 @@
 """The parts that the LangGraph-compatible API works with, in one record on `app.state.langgraph`."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -13,11 +13,16 @@ from store.checkpoints import Checkpoints
 from store.threads import Threads
 
 
+async def _nothing(_thread_id: str) -> None:
+    """Where threads have no files."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangGraphServices:
     """What the handlers need.
 
     Attributes:
+        discard: Deletes what belongs to a thread besides its runs and its state: its files.
         agents: The custom agents, which are assistants too; None = there are none.
         heartbeat_s: Silence on a stream or a waiting answer before a sign of life, seconds; LangGraph's
             server sends one every 5, and clients measure the cadence.
@@ -28,7 +33,15 @@ class LangGraphServices:
     checkpointer: Checkpoints
     graphs: Mapping[str, GraphSource]
     agents: CustomAgents | None = None
+    discard: Callable[[str], Awaitable[None]] = _nothing
     heartbeat_s: float = 5.0
+
+    async def forget(self, thread_id: str) -> bool:
+        """Delete a thread with everything that belongs to it; False if there is none."""
+        known = await self.runs.forget(thread_id)
+        if known:
+            await self.discard(thread_id)
+        return known
 
     @property
     def states(self) -> ThreadStates:

@@ -8,39 +8,53 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.states import Update
-from gateway.langgraph.route import WireRoute, answer, checked_id, read_body
+from agent.runtime.errors import InvalidRequest
+from agent.runtime.states import Step, Update
+from gateway.langgraph.answers import listed
+from gateway.langgraph.finding import at, steps_of, values_of, with_values
+from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body, selected
 from gateway.langgraph.services import LangGraphServices, services_of
-from gateway.langgraph.views import View, checkpoint_view, state_view, thread_view
+from gateway.langgraph.views import View, checkpoint_view, state_view, thread_view, ttl_view
 from gateway.langgraph.wire import (
+    MAX_TTL_MINUTES,
     HistoryRequest,
     StateAt,
     StateUpdate,
+    Superstep,
     ThreadCreate,
     ThreadPatch,
+    ThreadPrune,
     ThreadSearch,
+    ThreadTtl,
 )
-from store.errors import Conflict
-from store.threads import Thread, ThreadQuery, missing_thread
+from store.errors import Conflict, NotFound
+from store.threads import Thread, ThreadQuery, Ttl, TtlStrategy, missing_thread
 
 router = APIRouter(tags=["threads"], route_class=WireRoute)
 
 
 @router.post("/threads", response_model=None)
 async def create(request: Request) -> Response:
-    """Make a thread."""
+    """Make a thread, with a first state and a time to live if that is asked for."""
     body = await read_body(request, ThreadCreate)
     services = services_of(request)
     thread_id = checked_id(body.thread_id, "thread") if body.thread_id else str(uuid4())
     try:
         thread = await services.threads.create(
-            thread_id, body.metadata or {}, now=services.runs.now()
+            thread_id, body.metadata or {}, now=services.runs.now(), ttl=_ttl(body.ttl)
         )
     except Conflict:
         if body.if_exists != "do_nothing":
             raise
         return answer(await _view(services, await services.threads.get(thread_id)))
-    return answer(thread_view(thread, None))
+    if not body.supersteps:
+        return answer(thread_view(thread, None))
+    try:
+        await services.states.build(thread, [_superstep(one) for one in body.supersteps])
+    except InvalidRequest:
+        await services.threads.delete(thread_id)
+        raise
+    return answer(await _view(services, await services.threads.get(thread_id)))
 
 
 @router.post("/threads/search", response_model=None)
@@ -49,11 +63,13 @@ async def search(request: Request) -> Response:
     body = await read_body(request, ThreadSearch)
     services = services_of(request)
     query = _query(body)
-    total = await services.threads.count(query)
-    found = [
-        await _selected(services, thread, body.select)
-        for thread in await services.threads.search(query)
-    ]
+    if body.values:
+        matching = await with_values(services, query, body.values)
+        total, threads = len(matching), matching[body.offset : body.offset + body.limit]
+    else:
+        total = await services.threads.count(query)
+        threads = await services.threads.search(query)
+    found = [await _found(services, thread, body) for thread in threads]
     headers = {"X-Pagination-Total": str(total)}
     if body.offset + len(found) < total:
         headers["X-Pagination-Next"] = str(body.offset + len(found))
@@ -63,15 +79,42 @@ async def search(request: Request) -> Response:
 @router.post("/threads/count", response_model=None)
 async def count(request: Request) -> Response:
     """Count threads."""
-    query = _query(await read_body(request, ThreadSearch))
-    return answer(await services_of(request).threads.count(query))
+    body = await read_body(request, ThreadSearch)
+    services = services_of(request)
+    if body.values:
+        return answer(len(await with_values(services, _query(body), body.values)))
+    return answer(await services.threads.count(_query(body)))
+
+
+@router.post("/threads/prune", response_model=None)
+async def prune(request: Request) -> Response:
+    """Delete threads, or all of their state but the newest. Ids that are not known are passed over."""
+    body = await read_body(request, ThreadPrune)
+    services = services_of(request)
+    wanted = dict.fromkeys(checked_id(one, "thread") for one in body.thread_ids)
+    known = [thread_id for thread_id in wanted if await _prune(services, thread_id, body.strategy)]
+    return answer({"pruned_count": len(known)})
+
+
+@router.post("/threads/{thread_id}/copy", response_model=None)
+async def copy(request: Request, thread_id: str) -> Response:
+    """Make a thread with the metadata and the state, past states included, of another; not with its files."""
+    services = services_of(request)
+    thread = await _thread(services, thread_id)
+    made = await services.threads.create(str(uuid4()), thread.metadata, now=services.runs.now())
+    await services.checkpointer.acopy_thread(thread.thread_id, made.thread_id)
+    return answer(thread_view(made, await services.states.values(made.thread_id)))
 
 
 @router.get("/threads/{thread_id}", response_model=None)
 async def get(request: Request, thread_id: str) -> Response:
     """Return a thread with its newest values."""
     services = services_of(request)
-    return answer(await _view(services, await _thread(services, thread_id)))
+    thread = await _thread(services, thread_id)
+    view = await _view(services, thread)
+    if "ttl" in listed(request.query_params.getlist("include")):
+        view["ttl"] = ttl_view(thread.ttl)
+    return answer(view)
 
 
 @router.patch("/threads/{thread_id}", response_model=None)
@@ -80,7 +123,10 @@ async def patch(request: Request, thread_id: str) -> Response:
     services = services_of(request)
     wanted = checked_id(thread_id, "thread")
     body = await read_body(request, ThreadPatch)
-    thread = await services.threads.patch(wanted, body.metadata or {}, now=services.runs.now())
+    now = services.runs.now()
+    thread = await services.threads.patch(wanted, body.metadata or {}, now=now)
+    if (ttl := _ttl(body.ttl)) is not None:
+        thread = await services.threads.live(wanted, ttl, now=now)
     if "return=minimal" in request.headers.get("prefer", ""):
         return Response(status_code=204)
     return answer(await _view(services, thread))
@@ -90,7 +136,7 @@ async def patch(request: Request, thread_id: str) -> Response:
 async def delete(request: Request, thread_id: str) -> Response:
     """Delete a thread, its runs and its state; what runs on it is stopped first."""
     wanted = checked_id(thread_id, "thread")
-    if not await services_of(request).runs.forget(wanted):
+    if not await services_of(request).forget(wanted):
         raise missing_thread(wanted)
     return Response(status_code=204)
 
@@ -98,20 +144,20 @@ async def delete(request: Request, thread_id: str) -> Response:
 @router.get("/threads/{thread_id}/state", response_model=None)
 async def get_state(request: Request, thread_id: str) -> Response:
     """Return the newest state."""
-    return await _state(request, thread_id, {})
+    return await _state(request, thread_id, _asked(request, {}))
 
 
 @router.post("/threads/{thread_id}/state/checkpoint", response_model=None)
 async def get_state_at(request: Request, thread_id: str) -> Response:
     """Return the state at a checkpoint, given in the body."""
     body = await read_body(request, StateAt)
-    return await _state(request, thread_id, body.checkpoint, subgraphs=bool(body.subgraphs))
+    return await _state(request, thread_id, body)
 
 
 @router.get("/threads/{thread_id}/state/{checkpoint_id}", response_model=None)
 async def get_state_by_id(request: Request, thread_id: str, checkpoint_id: str) -> Response:
     """Return the state at a checkpoint."""
-    return await _state(request, thread_id, {"checkpoint_id": checkpoint_id})
+    return await _state(request, thread_id, _asked(request, {"checkpoint_id": checkpoint_id}))
 
 
 @router.post("/threads/{thread_id}/state", response_model=None)
@@ -155,23 +201,51 @@ async def _view(services: LangGraphServices, thread: Thread) -> View:
     return thread_view(thread, await services.states.values(thread.thread_id))
 
 
-async def _selected(services: LangGraphServices, thread: Thread, select: list[str] | None) -> View:
-    if not select:
-        return await _view(services, thread)
-    view = thread_view(thread, None)
-    if "values" in select:
-        view = await _view(services, thread)
-    return {key: view[key] for key in select if key in view}
+async def _found(services: LangGraphServices, thread: Thread, body: ThreadSearch) -> View:
+    """Return what a search shows of a thread; the state is read only where something of it is wanted."""
+    select = body.select
+    paths = {alias: steps_of(path) for alias, path in (body.extract or {}).items()}
+    values = None
+    if paths:
+        values = await values_of(services, thread)
+    elif not select or any(one.partition(".")[0] == "values" for one in select):
+        values = await services.states.values(thread.thread_id)
+    view = thread_view(thread, values)
+    shown = selected(view, select)
+    if paths:
+        shown["extracted"] = {alias: at(view, steps) for alias, steps in paths.items()}
+    return shown
 
 
-async def _state(
-    request: Request, thread_id: str, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
-) -> Response:
+async def _prune(services: LangGraphServices, thread_id: str, strategy: TtlStrategy) -> bool:
+    if strategy == "delete":
+        return await services.forget(thread_id)
+    try:
+        await services.threads.get(thread_id)
+    except NotFound:
+        return False
+    # While a run goes on its older checkpoints are trimmed by itself, at its end.
+    if services.runs.on_thread(thread_id):
+        return False
+    await services.checkpointer.trim(thread_id, keep=1)
+    return True
+
+
+async def _state(request: Request, thread_id: str, asked: StateAt) -> Response:
     services = services_of(request)
     thread = await _thread(services, thread_id)
-    subgraphs = subgraphs or request.query_params.get("subgraphs", "").lower() == "true"
-    return answer(
-        state_view(await services.states.snapshot(thread, checkpoint, subgraphs=subgraphs))
+    state = await services.states.snapshot(
+        thread, asked.checkpoint, subgraphs=bool(asked.subgraphs)
+    )
+    return answer(selected(state_view(state), asked.select))
+
+
+def _asked(request: Request, checkpoint: Mapping[str, Any]) -> StateAt:
+    query = request.query_params
+    return StateAt(
+        checkpoint=dict(checkpoint),
+        subgraphs=query.get("subgraphs", "").lower() in {"1", "true"},
+        select=listed(query.getlist("select")) or None,
     )
 
 
@@ -185,7 +259,7 @@ async def _history(request: Request, thread_id: str, query: HistoryRequest) -> R
         metadata=query.metadata,
         checkpoint=query.checkpoint or {},
     )
-    return answer([state_view(state) for state in states])
+    return answer([selected(state_view(state), query.select) for state in states])
 
 
 def _place(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -208,3 +282,24 @@ def _query(body: ThreadSearch) -> ThreadQuery:
         limit=body.limit,
         offset=body.offset,
     )
+
+
+def _ttl(given: ThreadTtl | float | None) -> Ttl | None:
+    if given is None:
+        return None
+    if isinstance(given, ThreadTtl):
+        return Ttl(minutes=given.ttl, strategy=given.strategy)
+    if not 0 < given <= MAX_TTL_MINUTES:
+        raise Refused(422, "ttl must be a positive number of minutes.")
+    return Ttl(minutes=given)
+
+
+def _superstep(given: Superstep) -> list[Step]:
+    return [
+        Step(
+            values=one.values,
+            command=one.command.model_dump() if one.command else None,
+            as_node=one.as_node,
+        )
+        for one in given.updates
+    ]

@@ -8,7 +8,7 @@ from langgraph.types import PregelTask, StateSnapshot
 
 from agent.runtime.assistants import assistant_id_of
 from agent.runtime.shown import when
-from store.threads import Thread
+from store.threads import Thread, Ttl
 
 View = dict[str, Any]
 
@@ -29,6 +29,17 @@ def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
         "values": values,
         "error": thread.error,
         "interrupts": thread.interrupts,
+    }
+
+
+def ttl_view(ttl: Ttl | None) -> View | None:
+    """Return how long a thread lives; None = for ever."""
+    if ttl is None:
+        return None
+    return {
+        "strategy": ttl.strategy,
+        "ttl_minutes": ttl.minutes,
+        "expires_at": None if ttl.expires_at is None else when(ttl.expires_at),
     }
 
 

@@ -1,13 +1,17 @@
 """The requests of the LangGraph wire format, as far as they are understood. Unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from store.threads import ThreadOrder, ThreadStatus
+from store.runs import RunStatus
+from store.threads import ThreadOrder, ThreadStatus, TtlStrategy
 
 Json = dict[str, Any]
 Names = Literal["*"] | list[str]
+RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
+MAX_EXTRACTS = 10
+MAX_TTL_MINUTES = 10 * 366 * 24 * 60
 
 
 class WireModel(BaseModel):
@@ -36,6 +40,7 @@ class RunCreate(WireModel):
     checkpoint: Json | None = None
     checkpoint_id: str | None = None
     webhook: str | None = None
+    feedback_keys: list[str] | None = None
     interrupt_before: Names | None = None
     interrupt_after: Names | None = None
     stream_mode: str | list[str] | None = None
@@ -45,9 +50,30 @@ class RunCreate(WireModel):
     if_not_exists: Literal["create", "reject"] | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
     on_completion: Literal["delete", "keep"] | None = None
-    after_seconds: float | None = None
+    after_seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
     checkpoint_during: bool | None = None
+
+
+class ThreadTtl(WireModel):
+    """`ttl` of a thread: minutes, and what becomes of it then."""
+
+    ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES)]
+    strategy: TtlStrategy = "delete"
+
+
+class StepUpdate(WireModel):
+    """One update of a superstep."""
+
+    values: Any = None
+    command: RunCommand | None = None
+    as_node: str
+
+
+class Superstep(WireModel):
+    """Updates that are made at once."""
+
+    updates: Annotated[list[StepUpdate], Field(min_length=1)]
 
 
 class ThreadCreate(WireModel):
@@ -56,18 +82,22 @@ class ThreadCreate(WireModel):
     thread_id: str | None = None
     metadata: Json | None = None
     if_exists: Literal["raise", "do_nothing"] | None = None
+    ttl: ThreadTtl | float | None = None
+    supersteps: list[Superstep] | None = None
 
 
 class ThreadPatch(WireModel):
     """PATCH /threads/{id}."""
 
     metadata: Json | None = None
+    ttl: ThreadTtl | float | None = None
 
 
 class ThreadSearch(WireModel):
     """POST /threads/search and /threads/count."""
 
     metadata: Json | None = None
+    values: Json | None = None
     status: ThreadStatus | None = None
     ids: list[str] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -75,6 +105,14 @@ class ThreadSearch(WireModel):
     sort_by: ThreadOrder | None = None
     sort_order: Literal["asc", "desc"] | None = None
     select: list[str] | None = None
+    extract: Annotated[dict[str, str], Field(max_length=MAX_EXTRACTS)] | None = None
+
+
+class ThreadPrune(WireModel):
+    """POST /threads/prune."""
+
+    thread_ids: list[str]
+    strategy: TtlStrategy = "delete"
 
 
 class StateUpdate(WireModel):
@@ -91,6 +129,7 @@ class StateAt(WireModel):
 
     checkpoint: Json
     subgraphs: bool | None = False
+    select: list[str] | None = None
 
 
 class HistoryRequest(WireModel):
@@ -100,6 +139,7 @@ class HistoryRequest(WireModel):
     before: str | Json | None = None
     metadata: Json | None = None
     checkpoint: Json | None = None
+    select: list[str] | None = None
 
 
 class AssistantSearch(WireModel):
@@ -109,4 +149,58 @@ class AssistantSearch(WireModel):
     graph_id: str | None = None
     name: str | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    offset: Annotated[int, Field(ge=0)] = 0
+    select: list[str] | None = None
+    sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
+    sort_order: Literal["asc", "desc"] | None = None
+
+
+class AssistantVersion(WireModel):
+    """POST /assistants/{id}/latest."""
+
+    version: int
+
+
+class CancelMany(WireModel):
+    """POST /runs/cancel: runs of one thread, or all of a status."""
+
+    thread_id: str | None = None
+    run_ids: list[str] | None = None
+    status: Literal["pending", "running", "all"] | None = None
+
+
+class ItemPut(WireModel):
+    """PUT /store/items."""
+
+    namespace: list[str]
+    key: Annotated[str, Field(min_length=1)]
+    value: Json
+    ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES)] | None = None
+
+
+class ItemKey(WireModel):
+    """DELETE /store/items."""
+
+    namespace: list[str]
+    key: str
+
+
+class ItemSearch(WireModel):
+    """POST /store/items/search."""
+
+    namespace_prefix: list[str] = Field(default_factory=list)
+    filter: Json | None = None
+    query: str | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    offset: Annotated[int, Field(ge=0)] = 0
+    refresh_ttl: bool | None = None
+
+
+class NamespaceSearch(WireModel):
+    """POST /store/namespaces."""
+
+    prefix: list[str] | None = None
+    suffix: list[str] | None = None
+    max_depth: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
     offset: Annotated[int, Field(ge=0)] = 0

@@ -83,7 +83,7 @@ def test_modes() -> None:
     assert parse("updates").for_graph() == ["updates", "values"]
     assert parse(["messages", "messages-tuple"]).for_graph() == ["messages", "values"]
     assert parse(MODES).asked == set(MODES)
-    for bad in ("tools", "events", ["values", "nonsense"]):
+    for bad in ("tools", "lifecycle", ["values", "nonsense"]):
         with pytest.raises(InvalidRequest, match="not supported"):
             parse(bad)
 

@@ -16,6 +16,8 @@ from typing_extensions import override
 
 from agent.runtime.runs import RunManager
 from agent.runtime.settings import RuntimeSettings
+from agent.runtime.webhooks import Webhooks
+from agent.tools.web.guard import Guard
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import Checkpoints, open_checkpointer
@@ -25,6 +27,7 @@ from tests.fakes.graphs import Graphs
 
 Way = Literal["tcp", "process"]
 PREFIXES = ("/api", "/api/langgraph")
+WEBHOOK_KEY = b"the key of the signatures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,13 @@ async def serving(
         checkpointer = await stack.enter_async_context(open_checkpointer(home))
         runs = await stack.enter_async_context(
             RunManager(
-                database, graphs.sources, checkpointer, settings=settings or RuntimeSettings()
+                database,
+                graphs.sources,
+                checkpointer,
+                settings=settings,
+                webhooks=Webhooks(
+                    Guard(allow_private_hosts=["127.0.0.1"]), lambda: WEBHOOK_KEY, pause_s=0.01
+                ),
             )
         )
         app = build_app(

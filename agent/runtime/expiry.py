@@ -1,0 +1,48 @@
+"""Threads and items whose time is over: looked for now and then, deleted or cut down."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from agent.runtime.runs import RunManager
+from store.errors import StoreError
+from store.threads import Thread
+
+EVERY_S = 30.0
+"""Pace, seconds: a time to live is given in minutes."""
+
+Discard = Callable[[str], Awaitable[None]]
+"""Deletes what belongs to a thread besides its runs and its state."""
+
+_log = logging.getLogger(__name__)
+
+
+async def expire_for_ever(runs: RunManager, discard: Discard, *, every_s: float = EVERY_S) -> None:
+    """Look for what is over until cancelled."""
+    while True:
+        try:
+            await expire(runs, discard)
+        except StoreError:
+            _log.exception("What is over could not be deleted; it is tried again.")
+        await anyio.sleep(every_s)
+
+
+async def expire(runs: RunManager, discard: Discard) -> int:
+    """Do what the time to live of threads and items asks for; return how many threads that were."""
+    await runs.items.drop_expired()
+    over = await runs.threads.expired(now=runs.now())
+    for thread in over:
+        await _end(runs, thread, discard)
+    return len(over)
+
+
+async def _end(runs: RunManager, thread: Thread, discard: Discard) -> None:
+    if runs.on_thread(thread.thread_id):
+        return
+    if thread.ttl is not None and thread.ttl.strategy == "keep_latest":
+        await runs.checkpointer.trim(thread.thread_id, keep=1)
+        await runs.threads.pruned(thread.thread_id, now=runs.now())
+        return
+    await runs.forget(thread.thread_id)
+    await discard(thread.thread_id)

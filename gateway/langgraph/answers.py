@@ -1,0 +1,108 @@
+"""The answers about runs: at once, at the end, or as a stream of events."""
+
+import json
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agent.runtime.events import CONTROL, RunEvent
+from agent.runtime.live import LiveRun
+from agent.runtime.shown import run_fields
+from gateway.langgraph.route import Refused, answer
+from gateway.langgraph.services import services_of
+from gateway.sse import EventStream, LateAnswer, framed, last_event_id
+
+
+def created(request: Request, live: LiveRun) -> Response:
+    """Answer with a run that was started."""
+    headers = {"Content-Location": run_headers(request, live, "join")["Content-Location"]}
+    return answer(run_fields(live.row), headers=headers)
+
+
+def streamed(request: Request, live: LiveRun) -> Response:
+    """Answer with the events of a run that was just started."""
+    return EventStream(
+        framed(live.log.subscribe()),
+        headers=run_headers(request, live, "stream"),
+        heartbeat_s=services_of(request).heartbeat_s,
+        gone=_gone(request, live),
+    )
+
+
+def joined(request: Request, live: LiveRun) -> Response:
+    """Answer with the events of a run: all, or those after Last-Event-ID."""
+    query = request.query_params
+    if query.get("cancel_on_disconnect", "").lower() in {"1", "true"}:
+        request.state.cancel_on_disconnect = True
+    return EventStream(
+        framed(
+            live.log.subscribe(last_event_id(request.headers.get("last-event-id"))),
+            _wanted(query.getlist("stream_mode")),
+        ),
+        headers=run_headers(request, live, "stream"),
+        heartbeat_s=services_of(request).heartbeat_s,
+        gone=_gone(request, live),
+    )
+
+
+def awaited(request: Request, live: LiveRun) -> Response:
+    """Answer with a run's result, at its end."""
+    return LateAnswer(
+        live.done,
+        lambda: live.result,
+        headers=run_headers(request, live, "join"),
+        heartbeat_s=services_of(request).heartbeat_s,
+        gone=_gone(request, live),
+    )
+
+
+def run_headers(request: Request, live: LiveRun, then: str) -> dict[str, str]:
+    """Say where the run is, and where to go on if this answer breaks off.
+
+    Clients put `Location` behind their base URL, which ends with our prefix: it must not be repeated.
+    """
+    place = f"/runs/{live.run_id}"
+    if not live.temporary:
+        place = f"/threads/{live.thread_id}{place}"
+    return {"Location": f"{place}/{then}", "Content-Location": f"{_prefix(request)}{place}"}
+
+
+def _prefix(request: Request) -> str:
+    path: str = request.url.path
+    return path[: path.index("/threads/" if "/threads/" in path else "/runs")]
+
+
+def _gone(request: Request, live: LiveRun) -> Callable[[], None]:
+    if getattr(request.state, "cancel_on_disconnect", False):
+        return lambda: live.ask_to_stop("interrupt")
+    return lambda: None
+
+
+def _wanted(asked: list[str]) -> Callable[[RunEvent], bool]:
+    """Return the filter for `stream_mode`: repeated keys, a JSON list, or one name; none means everything."""
+    names = {"messages" if name == "messages-tuple" else name for name in listed(asked)}
+    if not names:
+        return lambda _event: True
+    names |= CONTROL
+    return lambda event: event.mode in names
+
+
+def listed(given: list[str]) -> list[str]:
+    """Return the names in a query's values: repeated keys, JSON lists, or names with commas between.
+
+    Raises:
+        Refused: a value looks like a JSON list and is none.
+    """
+    names: list[str] = []
+    for one in given:
+        names += _json_list(one) if one.startswith("[") else one.split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _json_list(text: str) -> list[str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise Refused(422, "A list in the query is not valid JSON.") from None
+    return [str(name) for name in found]

@@ -1,0 +1,63 @@
+"""Several runs at once: started, cancelled."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field, RootModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agent.runtime.live import LiveRun
+from agent.runtime.shown import run_fields
+from gateway.langgraph.agents import as_agent
+from gateway.langgraph.requests import run_request
+from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
+from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.langgraph.wire import CancelMany, RunCreate
+from store.errors import NotFound
+
+router = APIRouter(tags=["runs"], route_class=WireRoute)
+
+MOST_AT_ONCE = 100
+
+
+class RunBatch(RootModel[Annotated[list[RunCreate], Field(max_length=MOST_AT_ONCE)]]):
+    """POST /runs/batch."""
+
+
+@router.post("/runs/batch", response_model=None)
+async def create(request: Request) -> Response:
+    """Start runs without threads in the background: all of them, or none when one cannot be started."""
+    batch = await read_body(request, RunBatch)
+    services = services_of(request)
+    wanted = [await as_agent(services, run_request(one, None)) for one in batch.root]
+    for one in wanted:
+        await services.runs.judge(one)
+    lives = [await services.runs.start(one) for one in wanted]
+    return answer([run_fields(live.row) for live in lives])
+
+
+@router.post("/runs/cancel", response_model=None)
+async def cancel(request: Request) -> Response:
+    """Stop runs of one thread, or all of a status, on whatever threads."""
+    action = request.query_params.get("action", "interrupt")
+    if action not in {"interrupt", "rollback"}:
+        raise Refused(422, "action must be interrupt or rollback")
+    runs = _chosen(services_of(request), await read_body(request, CancelMany))
+    if not runs:
+        raise NotFound("No runs found to cancel.")
+    for live in runs:
+        live.ask_to_stop("rollback" if action == "rollback" else "interrupt")
+    return Response(status_code=204)
+
+
+def _chosen(services: LangGraphServices, body: CancelMany) -> list[LiveRun]:
+    if body.status is not None:
+        if body.thread_id or body.run_ids:
+            raise Refused(422, "Give either status, or thread_id and run_ids.")
+        return [run for run in services.runs.active if body.status in {"all", run.row.status}]
+    if not (body.thread_id and body.run_ids):
+        raise Refused(422, "Give thread_id and run_ids, or status.")
+    wanted = {checked_id(one, "run") for one in body.run_ids}
+    thread = services.runs.on_thread(checked_id(body.thread_id, "thread"))
+    return [run for run in thread if run.run_id in wanted and not run.over]

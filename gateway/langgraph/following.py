@@ -1,0 +1,114 @@
+"""Following a thread: the events of every run on it, one run after the other, until the client goes.
+
+The id of an event is the run's and the number within it, so that a client may go on after it on any connection.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agent.runtime.events import RunEvent
+from agent.runtime.live import LiveRun
+from agent.runtime.runs import RunManager
+from agent.runtime.serialise import dumps
+from gateway.langgraph.answers import listed
+from gateway.langgraph.route import Refused, WireRoute, checked_id
+from gateway.langgraph.services import services_of
+from gateway.sse import EventStream
+
+router = APIRouter(tags=["threads"], route_class=WireRoute)
+
+MODES = ("run_modes", "lifecycle", "state_update")
+BEGINNING = "-"
+"""As Last-Event-ID: everything that there still is."""
+
+
+@router.get("/threads/{thread_id}/stream", response_model=None)
+async def follow(request: Request, thread_id: str) -> Response:
+    """Stream the events of every run on a thread, from now on or from Last-Event-ID."""
+    services = services_of(request)
+    thread = await services.threads.get(checked_id(thread_id, "thread"))
+    query = request.query_params
+    # The SDK says `stream_mode`, LangGraph's server listens to `stream_modes`.
+    modes = listed(query.getlist("stream_mode") + query.getlist("stream_modes")) or ["run_modes"]
+    if unknown := set(modes) - set(MODES):
+        raise Refused(
+            422, f"There is no stream mode {min(unknown)!r}; there are {', '.join(MODES)}."
+        )
+    place = Place.of(request.headers.get("last-event-id", ""))
+    return EventStream(
+        _frames(services.runs, thread.thread_id, place, whole="run_modes" in modes),
+        headers={},
+        heartbeat_s=services.heartbeat_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a thread's events a client was. An empty id means now."""
+
+    run_id: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, header: str) -> "Place":
+        """Read Last-Event-ID; what is not one of our ids means everything.
+
+        >>> Place.of("abc:7"), Place.of(""), Place.of("0")
+        (Place(run_id='abc', number=7), Place(run_id='', number=0), Place(run_id='-', number=0))
+        """
+        run_id, colon, number = header.strip().rpartition(":")
+        if colon and number.isascii() and number.isdigit():
+            return cls(run_id, int(number[:15]))
+        return cls(BEGINNING if header.strip() else "")
+
+
+async def _frames(
+    runs: RunManager, thread_id: str, place: Place, *, whole: bool
+) -> AsyncGenerator[bytes]:
+    with runs.feeds.following(thread_id) as following:
+        backlog = _backlog(runs.begun(thread_id), place)
+        seen = {live.run_id for live, _ in backlog}
+        yield b""  # what begins from here on is heard of
+        for live, after in backlog:
+            async for body in _run_frames(live, after, whole=whole):
+                yield body
+        while (next_run := await following.next()) is not None:
+            if next_run.run_id not in seen:
+                async for body in _run_frames(next_run, 0, whole=whole):
+                    yield body
+
+
+def _backlog(begun: list[LiveRun], place: Place) -> list[tuple[LiveRun, int]]:
+    """Return the runs that began before, each with the number of the event after which to read on."""
+    if not place.run_id:
+        return [(live, live.log.last_id) for live in begun if not live.over]
+    index = next((i for i, live in enumerate(begun) if live.run_id == place.run_id), None)
+    if index is None:
+        return [(live, 0) for live in begun]
+    return [(begun[index], place.number), *((live, 0) for live in begun[index + 1 :])]
+
+
+async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerator[bytes]:
+    reader = live.log.subscribe(after)
+    while (events := await reader.receive()) is not None:
+        yield b"".join(
+            [_frame(live, event) for event in events if whole or event.name in {"metadata", "end"}]
+        )
+
+
+def _frame(live: LiveRun, event: RunEvent) -> bytes:
+    name, data = event.name, event.data
+    if name == "end":
+        # A thread's stream does not end with a run: this is how LangGraph's server says that one is over.
+        name = "metadata"
+        data = dumps({"status": "run_done", "run_id": live.run_id})
+    return b"event: %b\ndata: %b\nid: %b:%d\n\n" % (
+        name.encode(),
+        data,
+        live.run_id.encode(),
+        event.id,
+    )

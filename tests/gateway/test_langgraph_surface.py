@@ -1,0 +1,109 @@
+"""Every request that the stock SDK can make is answered, none with a 404 for the route or a 5xx but 501."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import orjson
+import pytest
+
+from tests.gateway.langgraph_server import Served, serving
+
+SURFACE = Path(__file__).parents[3] / "shared" / "golden" / "sdk_surface.txt"
+LINE = re.compile(
+    r"^(?P<name>\S+)\s+(?P<method>GET|POST|PUT|PATCH|DELETE)\s+(?P<path>/\S*)"
+    r"(?:\s+\?(?P<query>\{.*?\}))?(?:\s+body=(?P<body>.*?))?(?:\s+hdr=(?P<headers>\{.*\}))?$"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    name: str
+    method: str
+    path: str
+    query: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def surface() -> Iterator[Asked]:
+    if not SURFACE.exists():
+        return
+    for line in SURFACE.read_text().splitlines():
+        match = LINE.match(line)
+        if match:
+            yield Asked(
+                match["name"],
+                match["method"],
+                match["path"],
+                ast.literal_eval(match["query"] or "{}"),
+                orjson.loads(match["body"]) if match["body"] else None,
+                ast.literal_eval(match["headers"] or "{}"),
+            )
+
+
+def filled(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - JSON
+    """Put real ids in the place of the recorded stand-ins."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [filled(one, names) for one in value]
+    if isinstance(value, dict):
+        return {key: filled(one, names) for key, one in value.items()}
+    return value
+
+
+@pytest.mark.skipif(not SURFACE.exists(), reason="needs the recorded surface in ../shared/golden")
+async def test_every_recorded_request_has_its_route(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        answered = {asked.name: await status_of(api, asked) for asked in surface()}
+    assert len(answered) > 60
+    assert not {name: s for name, s in answered.items() if s in {405, 500, 502, 503}}
+    assert {name for name, status in answered.items() if status == 501} == {
+        *(name for name in answered if name.startswith("client.crons.")),
+        "client.assistants.create",
+        "client.assistants.update",
+        "client.assistants.delete",
+        "assistants.delete(threads)",
+    }
+    refused = {name: s for name, s in answered.items() if 400 <= s < 500}
+    assert refused == {
+        "client.assistants.set_latest": 404,  # version 3 of an assistant that has one
+        "client.runs.cancel_many": 422,  # neither runs nor a status
+        "runs.cancel_many": 422,  # both
+        "runs.create(None)": 400,  # a resume without a thread
+        "runs.stream(thread_id=None)": 422,  # its webhook is no public address
+        "threads.create(full)": 400,  # there is no node "n"
+        "threads.update_state(full)": 400,  # nor here
+    }, "; ".join(f"{n}={s}" for n, s in refused.items())
+
+
+async def status_of(api: Served, asked: Asked) -> int:
+    """Ask for a thread, a run and a checkpoint of their own."""
+    thread = (await api.sdk.threads.create())["thread_id"]
+    run = await api.sdk.runs.create(thread, "agent", input={"n": 1})
+    await api.sdk.runs.join(thread, run["run_id"])
+    if "cancel" in asked.path:
+        run = await api.sdk.runs.create(thread, "slow", input={"n": 1})
+    state = await api.sdk.threads.get_state(thread)
+    names = {
+        "TID": str(uuid4()) if asked.name == "threads.create(full)" else thread,
+        "RID": run["run_id"],
+        "C": state["checkpoint_id"],
+        "CK": state["checkpoint_id"],
+    }
+    path = "/".join(names.get(step, step) for step in asked.path.split("/"))
+    with anyio.fail_after(10):
+        async with api.http.stream(
+            asked.method,
+            path,
+            params=filled(asked.query, names),
+            json=filled(asked.body, names) if asked.body is not None else None,
+            headers=asked.headers,
+        ) as response:
+            return response.status_code
