@@ -45,8 +45,8 @@ def _waiting(
 class ParleyClient:
     """The agent in this process. Use it as a context manager; it has a thread of its own for the agent's work.
 
-    >>> with ParleyClient() as client:  # doctest: +SKIP
-    ...     client.chat("Good morning")
+        with ParleyClient() as client:
+            client.chat("Good morning")
 
     Methods may be called from several threads at once. In asynchronous programs use `open_client`, whose client
     has the same methods: this one would block the event loop.
