@@ -13,9 +13,6 @@ from gateway.langgraph.route import Refused
 from gateway.langgraph.services import LangGraphServices
 from store.threads import Thread, ThreadQuery
 
-MOST_LOOKED_AT = 5000
-"""Threads whose state is read for one search: it lies in the checkpoints, each costs about 0.3 ms."""
-
 _PAGE = 250
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[-?\d{1,9}\])*")
 _STEP = re.compile(r"\w+|\[-?\d+\]")
@@ -35,14 +32,15 @@ async def with_values(
     Raises:
         Refused: too many threads would have to be looked at.
     """
-    if await services.threads.count(query) > MOST_LOOKED_AT:
+    most = services.most_looked_at
+    if await services.threads.count(query) > most:
         raise Refused(
             422,
-            f"A search by values looks at {MOST_LOOKED_AT} threads at most: "
+            f"A search by values looks at {most} threads at most: "
             "narrow it down by metadata, status or ids.",
         )
     found: list[Thread] = []
-    for offset in range(0, MOST_LOOKED_AT, _PAGE):
+    for offset in range(0, most, _PAGE):
         page = await services.threads.search(replace(query, limit=_PAGE, offset=offset))
         held = [contains(await values_of(services, thread), wanted) for thread in page]
         found += compress(page, held)

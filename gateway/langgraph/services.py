@@ -24,6 +24,8 @@ class LangGraphServices:
     Attributes:
         discard: Deletes what belongs to a thread besides its runs and its state: its files.
         agents: The custom agents, which are assistants too; None = there are none.
+        most_looked_at: Threads whose state is read for one search by values: it lies in the checkpoints, each
+            costs about 0.3 ms.
         heartbeat_s: Silence on a stream or a waiting answer before a sign of life, seconds; LangGraph's
             server sends one every 5, and clients measure the cadence.
     """
@@ -34,6 +36,7 @@ class LangGraphServices:
     graphs: Mapping[str, GraphSource]
     agents: CustomAgents | None = None
     discard: Callable[[str], Awaitable[None]] = _nothing
+    most_looked_at: int = 5000
     heartbeat_s: float = 5.0
 
     async def forget(self, thread_id: str) -> bool:

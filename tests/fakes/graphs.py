@@ -139,6 +139,7 @@ class Graphs:
             ),
             "looking": self._line(look=_look),
             "custom": self._line(talk=_talk),
+            "keeping": self._line(keep=_keep),
         }
 
     @property
@@ -230,3 +231,12 @@ async def _talk(state: State, writer: StreamWriter) -> State:
     writer({"phase": "start"})
     writer({"phase": "end"})
     return {"n": 1}
+
+
+async def _keep(state: State, runtime: Runtime[Any]) -> State:
+    """Count in the key-value store how often this was run."""
+    assert runtime.store is not None
+    before = await runtime.store.aget(("runs",), "count")
+    count = (before.value["n"] if before else 0) + 1
+    await runtime.store.aput(("runs",), "count", {"n": count})
+    return {"n": count}

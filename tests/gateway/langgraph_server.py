@@ -60,6 +60,7 @@ async def serving(
     prefix: str = "/api",
     heartbeat_s: float = 5.0,
     settings: RuntimeSettings | None = None,
+    most_looked_at: int = 5000,
 ) -> AsyncIterator[Served]:
     """Serve the API from a data folder."""
     graphs = Graphs()
@@ -84,6 +85,7 @@ async def serving(
                 checkpointer=checkpointer,
                 graphs=runs.graphs,
                 heartbeat_s=heartbeat_s,
+                most_looked_at=most_looked_at,
             )
         )
         if way == "tcp":
