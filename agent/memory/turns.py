@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
+from agent.authors import is_from_a_person, own_words
 from agent.memory.scopes import Spot
 from agent.models.failures import is_fallback
 
@@ -17,12 +18,7 @@ EARLIER = 4
 CUE_MESSAGES = 6
 """In how many of the last messages cues are looked for."""
 
-_OF_UPLOADS = ("uploaded_files", "current_uploads")
-_OF_FRAMEWORK = (*_OF_UPLOADS, "system-reminder", "current_date", "memory", "attachments")
-_BLOCKS = re.compile(rf"<({'|'.join(_OF_FRAMEWORK)})>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-
-_FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder"})
 
 _CORRECTION = re.compile(
     r"""\b(?:
@@ -108,7 +104,7 @@ def said_in(messages: Iterable[BaseMessage]) -> list[Said]:
     is_answered_for = True
     for message in messages:
         one = _said(message)
-        if isinstance(message, HumanMessage) and not _is_of_framework(message):
+        if is_from_a_person(message):
             is_answered_for = one is not None
         if one is not None and (is_answered_for or one.role == "user"):
             said.append(one)
@@ -129,17 +125,13 @@ def cues(said: Iterable[Said]) -> tuple[bool, bool]:
 
 
 def _said(message: BaseMessage) -> Said | None:
-    if isinstance(message, HumanMessage) and not _is_of_framework(message):
-        text = _BLOCKS.sub("", message.text).strip()
+    if is_from_a_person(message):
+        text = own_words(message.text)
         return Said(id=_id_of(message), role="user", text=text) if text else None
     if isinstance(message, AIMessage) and _is_final(message):
         text = _THINKING.sub("", message.text).strip()
         return Said(id=_id_of(message), role="assistant", text=text) if text else None
     return None
-
-
-def _is_of_framework(message: HumanMessage) -> bool:
-    return bool(message.additional_kwargs.get("hide_from_ui")) or message.name in _FRAMEWORK_NAMES
 
 
 def _is_final(message: AIMessage) -> bool:

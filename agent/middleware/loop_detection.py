@@ -12,6 +12,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
 from typing_extensions import override
 
+from agent.authors import LOOP_WARNING
 from agent.config import LoopDetectionConfig
 from agent.middleware.call_removal import with_note, without_calls
 from agent.models.failures import is_fallback
@@ -135,7 +136,7 @@ def _key(calls: Iterable[ToolCall]) -> str:
 
 
 def _with_word(request: Request, word: str) -> Request:
-    return request.override(messages=[*request.messages, HumanMessage(word, name="loop_warning")])
+    return request.override(messages=[*request.messages, HumanMessage(word, name=LOOP_WARNING)])
 
 
 def _stopped(request: Request) -> Request:

@@ -9,26 +9,10 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from typing_extensions import override
 
+from agent.authors import FRAMEWORK_TAGS
 from agent.middleware.call_removal import with_note, without_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
-
-FRAMEWORK_TAGS = (
-    "available_skills",
-    "bootstrap",
-    "clarification",
-    "current_date",
-    "delegation",
-    "memory",
-    "skill_system",
-    "soul",
-    "system-reminder",
-    "system_reminder",
-    "todo_list",
-    "trust",
-    "uploaded_files",
-)
-"""Tags in which the framework speaks to the model. People, files and web pages may not."""
 
 SAFETY_REASONS = frozenset(
     {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation"}

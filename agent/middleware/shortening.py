@@ -6,17 +6,15 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.utils import count_tokens_approximately
 
+from agent.authors import SUMMARY, is_from_a_person
 from agent.config import SummarizationConfig
 from agent.paths import below
 from agent.state import Summary
 
-NAME = "summary"
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
     "The earlier messages of this conversation are left out; no summary of them could be made."
 )
-
-_OF_THE_FRAMEWORK = frozenset({NAME, "todo_reminder", "loop_warning"})
 
 
 def shortened(messages: list[AnyMessage], summary: Summary | None) -> list[AnyMessage]:
@@ -43,7 +41,7 @@ def shortened(messages: list[AnyMessage], summary: Summary | None) -> list[AnyMe
 def summary_message(text: str) -> HumanMessage:
     """Return the message that stands for what is left out."""
     content = f"{INTRODUCTION}\n\n{text}" if text else NO_SUMMARY
-    return HumanMessage(content, name=NAME, additional_kwargs={"hide_from_ui": True})
+    return HumanMessage(content, name=SUMMARY, additional_kwargs={"hide_from_ui": True})
 
 
 def position_of(messages: Sequence[AnyMessage], message_id: str) -> int | None:
@@ -78,15 +76,6 @@ def skill_reads(
     return kept
 
 
-def is_person(message: AnyMessage) -> bool:
-    """Return whether a person said it, and not the framework."""
-    return (
-        isinstance(message, HumanMessage)
-        and message.name not in _OF_THE_FRAMEWORK
-        and not message.additional_kwargs.get("hide_from_ui")
-    )
-
-
 def _reading_calls(
     messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
 ) -> Iterator[str]:
@@ -115,6 +104,6 @@ def _rescued(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyM
 
 
 def _latest_request(head: Sequence[AnyMessage], kept: Sequence[AnyMessage]) -> list[AnyMessage]:
-    if any(map(is_person, kept)):
+    if any(map(is_from_a_person, kept)):
         return []
-    return next(([message] for message in reversed(head) if is_person(message)), [])
+    return next(([message] for message in reversed(head) if is_from_a_person(message)), [])

@@ -9,10 +9,11 @@ import anyio
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.authors import is_from_a_person, own_words
 from agent.config import TitleConfig
 from agent.models.side import aside
 from agent.state import ThreadState
@@ -24,7 +25,6 @@ FALLBACK_CHARS = 50  # of a title made of the user's own words
 PROMPT_CHARS = 500  # of each text shown to the model that writes titles
 DEADLINE_S = 10.0  # for that model; the user's answer is already there, but the run waits
 
-_BLOCK = re.compile(r"<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
@@ -126,14 +126,9 @@ def _first_words(request: ModelRequest[Any]) -> str | None:
 def first_user_text(messages: Sequence[AnyMessage]) -> str | None:
     """Return the first text that a person wrote, without the framework's tagged blocks; None without any message."""
     for message in messages:
-        if isinstance(message, HumanMessage) and not _made_by_framework(message):
-            return _BLOCK.sub("", message.text).strip()
+        if is_from_a_person(message):
+            return own_words(message.text)
     return None
-
-
-def _made_by_framework(message: BaseMessage) -> bool:
-    hidden = bool(message.additional_kwargs.get("hide_from_ui"))
-    return hidden or message.name in ("summary", "todo_reminder")
 
 
 def _calls_tools(response: ModelResponse[Any]) -> bool:

@@ -16,13 +16,11 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.middleware.shortening import NAME as SUMMARY
-from agent.middleware.shortening import is_person
+from agent.authors import SUMMARY, TODO_REMINDER, is_from_a_person
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
 
 TOOL = "write_todos"
-REMINDER = "todo_reminder"
 MOST_REMINDERS = 2
 """How often one turn is sent back to its open steps; a model that stops all the same has its reasons."""
 
@@ -104,7 +102,7 @@ def _planned(request: Request) -> Request:
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
         f"Your list of steps, as you wrote it last:\n{_listed(todos)}",
-        name=REMINDER,
+        name=TODO_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
     return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
@@ -161,7 +159,7 @@ def _reminders_left(request: Request) -> int:
     """Return how often this turn may still be sent back: each final answer in it was followed by a reminder."""
     used = 0
     for message in reversed(request.state["messages"]):
-        if is_person(message):
+        if is_from_a_person(message):
             break
         used += _is_final([message])
     return max(0, MOST_REMINDERS - used)
@@ -172,7 +170,7 @@ def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Tod
         f"These steps of your list are still open:\n{_listed(steps)}\n"
         "Go on with them. If they are done or no longer needed, write the list anew. Then give the whole answer "
         "again: only your last message reaches the user.",
-        name=REMINDER,
+        name=TODO_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
     messages: Any = [*request.messages, *said, reminder]

@@ -7,11 +7,12 @@ from typing import Any
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.authors import is_from_a_person
 from agent.options import thread_id_of
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
@@ -84,7 +85,7 @@ class _Telling:
         self._view = view
         self._messages = messages
         self._sees = sees
-        people = [i for i, message in enumerate(messages) if is_from_a_person(message)]
+        people = [i for i, message in enumerate(messages) if is_said_in_history(message)]
         self._named = {
             i: _Named(
                 files=view.present(named_in(messages[i].additional_kwargs)),
@@ -135,16 +136,14 @@ class _Telling:
         return block_of(told, earlier, sees=self._sees)
 
 
-def is_from_a_person(message: AnyMessage) -> bool:
-    """Say whether a person wrote this. The framework's own human messages are hidden, named, or in the request only.
+def is_said_in_history(message: AnyMessage) -> bool:
+    """Say whether a person wrote this, and the thread has it: some words of the framework are in the request only.
 
-    >>> is_from_a_person(HumanMessage("hi", id="1")), is_from_a_person(HumanMessage("go on"))
+    >>> is_said_in_history(HumanMessage("hi", id="1")), is_said_in_history(HumanMessage("go on"))
     (True, False)
     """
     is_stored = message.id is not None  # the history gives every message an id
-    hidden = bool(message.additional_kwargs.get("hide_from_ui"))
-    named = message.name in ("summary", "todo_reminder")
-    return isinstance(message, HumanMessage) and is_stored and not hidden and not named
+    return is_stored and is_from_a_person(message)
 
 
 def _content(

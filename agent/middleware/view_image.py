@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from agent.errors import AgentError
 from agent.folders import Folders, ThreadFolders
-from agent.middleware.uploads import is_from_a_person
+from agent.middleware.uploads import is_said_in_history
 from agent.options import thread_id_of
 from agent.state import ThreadState, ViewedImage
 from agent.tools.images import MAX_IMAGE_BYTES, NAME, look_at
@@ -75,7 +75,7 @@ def place_of(messages: Sequence[AnyMessage]) -> int | None:
     """
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        if is_from_a_person(message):
+        if is_said_in_history(message):
             return None
         if isinstance(message, AIMessage) and any(c["name"] == NAME for c in message.tool_calls):
             return _behind_results(messages, position, message)

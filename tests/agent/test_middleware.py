@@ -322,6 +322,12 @@ async def test_hidden_messages_and_lists_of_content(tmp_path: Path) -> None:
         assert (await thread.state())["title"] == "From blocks"
 
 
+async def test_tags_of_the_user_s_own_stay_in_the_title(tmp_path: Path) -> None:
+    async with room(tmp_path, ScriptedChatModel.playing("A heading.")) as thread:
+        await thread.say("What does <h1>Hello</h1> mean?")
+        assert (await thread.state())["title"] == "What does <h1>Hello</h1> mean?"
+
+
 @pytest.mark.parametrize(
     ("written", "title"),
     [

@@ -1,0 +1,54 @@
+"""Who speaks in a message: people, or the framework in a person's place. Pure."""
+
+import re
+
+from langchain_core.messages import BaseMessage, HumanMessage
+
+FRAMEWORK_TAGS = (
+    "available_skills",
+    "bootstrap",
+    "clarification",
+    "current_date",
+    "delegation",
+    "memory",
+    "shell",
+    "skill_system",
+    "soul",
+    "system-reminder",
+    "system_reminder",
+    "thread_folders",
+    "todo_list",
+    "trust",
+    "uploaded_files",
+    "user_profile",
+)
+"""Tags in which the framework speaks to the model. People, files and web pages may not."""
+
+SUMMARY = "summary"
+TODO_REMINDER = "todo_reminder"
+LOOP_WARNING = "loop_warning"
+
+_NAMES = frozenset({SUMMARY, TODO_REMINDER, LOOP_WARNING})
+_ADDED = ("uploaded_files", "current_uploads", "attachments", "system-reminder", "current_date")
+_BLOCKS = re.compile(
+    rf"<({'|'.join((*_ADDED, 'memory'))})>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE
+)
+
+
+def is_from_a_person(message: BaseMessage) -> bool:
+    """Say whether a person wrote this. The framework's own human messages are hidden or named.
+
+    >>> is_from_a_person(HumanMessage("hi")), is_from_a_person(HumanMessage("so far", name="summary"))
+    (True, False)
+    """
+    hidden = bool(message.additional_kwargs.get("hide_from_ui"))
+    return isinstance(message, HumanMessage) and not hidden and message.name not in _NAMES
+
+
+def own_words(text: str) -> str:
+    r"""Return what a person wrote without the blocks that the framework put around it.
+
+    >>> own_words("<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?")
+    'What is <b>this</b>?'
+    """
+    return _BLOCKS.sub("", text).strip()
