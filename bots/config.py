@@ -8,7 +8,10 @@ from bus.config import ChannelPolicy, DmPolicy
 
 
 class SlackConfig(ChannelPolicy):
-    """`channels.slack`. Whoever writes is a member of the workspace, so direct messages are open."""
+    """`channels.slack`. Whoever writes is a member of the workspace, so direct messages are open.
+
+    `signing_secret` proves requests in mode http, which needs no `app_token`.
+    """
 
     bot_token: str = ""
     app_token: str = ""
@@ -20,10 +23,16 @@ class SlackConfig(ChannelPolicy):
 
 
 class TelegramConfig(ChannelPolicy):
-    """`channels.telegram`. Anyone in the world can write to a bot, so strangers are paired first."""
+    """`channels.telegram`. Anyone in the world can write to a bot, so strangers are paired first.
+
+    `webhook_url` is the public address of `/webhooks/telegram`, `webhook_secret` proves deliveries; mode webhook
+    needs both.
+    """
 
     bot_token: str = ""
     mode: Literal["polling", "webhook"] = "polling"
+    webhook_url: str = ""
+    webhook_secret: str = ""
     base_url: str = "https://api.telegram.org/bot"
     base_file_url: str = "https://api.telegram.org/file/bot"
     streaming: bool = False
@@ -31,11 +40,16 @@ class TelegramConfig(ChannelPolicy):
 
 
 class FeishuConfig(ChannelPolicy):
-    """`channels.feishu`. `domain` is https://open.feishu.cn or https://open.larksuite.com."""
+    """`channels.feishu`. `domain` is https://open.feishu.cn or https://open.larksuite.com.
+
+    `encrypt_key` and `verification_token` prove deliveries; mode webhook needs both.
+    """
 
     app_id: str = ""
     app_secret: str = ""
     mode: Literal["websocket", "webhook"] = "websocket"
+    encrypt_key: str = ""
+    verification_token: str = ""
     domain: str = "https://open.feishu.cn"
     streaming: bool | Literal["auto"] = "auto"
     dm_policy: DmPolicy | None = "open"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bots.config import BotsConfig
 from bots.loopback import Loopback
+from bots.webhooks import Webhook, Webhooks
 from bus.config import ChannelPolicy
 from bus.ports import Adapter, CommandInfo
 
@@ -17,12 +18,18 @@ PLATFORMS: Mapping[str, str] = {
 }
 """Name of the section in `channels` -> module with `build(config, commands) -> Adapter`."""
 
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "slack": ("bot_token", "app_token"),
-    "telegram": ("bot_token",),
-    "feishu": ("app_id", "app_secret"),
+REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "slack": {"socket": ("bot_token", "app_token"), "http": ("bot_token", "signing_secret")},
+    "telegram": {
+        "polling": ("bot_token",),
+        "webhook": ("bot_token", "webhook_url", "webhook_secret"),
+    },
+    "feishu": {
+        "websocket": ("app_id", "app_secret"),
+        "webhook": ("app_id", "app_secret", "encrypt_key", "verification_token"),
+    },
 }
-"""Keys without which a platform cannot be connected to."""
+"""Keys without which a platform cannot be connected to, by its mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +39,13 @@ class Built:
     Attributes:
         terminal: The one of `adapters` behind `parley chat`, if enabled.
         faults: Platforms that are enabled and cannot be connected to: name -> what to do.
+        webhooks: Platforms that deliver by HTTP, and the door of each.
     """
 
     adapters: Mapping[str, Adapter]
     terminal: Loopback | None
     faults: Mapping[str, str]
+    webhooks: Mapping[str, Webhook]
 
 
 def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -> Built:
@@ -64,13 +73,20 @@ def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -
     terminal = Loopback(files=files) if config.terminal.enabled else None
     if terminal is not None:
         adapters[terminal.name] = terminal
-    return Built(adapters=adapters, terminal=terminal, faults=faults)
+    webhooks = {
+        name: adapter.webhook
+        for name, adapter in adapters.items()
+        if isinstance(adapter, Webhooks) and adapter.webhook is not None
+    }
+    return Built(adapters=adapters, terminal=terminal, faults=faults, webhooks=webhooks)
 
 
 def missing(name: str, section: ChannelPolicy) -> str | None:
     """Return which keys of an enabled platform are not set, as a line that says what to do, or None."""
-    keys = [key for key in REQUIRED.get(name, ()) if not getattr(section, key)]
+    required = REQUIRED.get(name, {}).get(getattr(section, "mode", ""), ())
+    keys = [key for key in required if not getattr(section, key)]
     if not keys:
         return None
-    paths = " and ".join(f"channels.{name}.{key}" for key in keys)
+    *others, last = (f"channels.{name}.{key}" for key in keys)
+    paths = f"{', '.join(others)} and {last}" if others else last
     return f"{paths} {'are' if len(keys) > 1 else 'is'} not set"

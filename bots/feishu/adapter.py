@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskStatus
@@ -25,6 +26,7 @@ from bots.feishu.sdk import FrameCodec
 from bots.feishu.timings import Backoff, Timings
 from bots.feishu.vitals import Vitals
 from bots.text.split import split
+from bots.webhooks import Webhook, Webhooks
 from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
@@ -39,14 +41,17 @@ from bus.ports import (
     Signs,
 )
 
+if TYPE_CHECKING:
+    from bots.feishu.webhook import Deliveries
 
-class FeishuAdapter(Adapter, Downloads, Patches, Signs):
-    """A Feishu or Lark app over the long connection."""
+
+class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
+    """A Feishu or Lark app over the long connection, or with a webhook."""
 
     def __init__(
         self, config: FeishuConfig, *, timings: Timings | None = None, now: Now = time.time
     ) -> None:
-        """Connect nothing yet; import the SDK's frame (0.2 s).
+        """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
 
         Args:
             config: `channels.feishu`.
@@ -62,8 +67,9 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs):
         self._api = Api(self._rest)
         self._outbound = Outbound(self._api, Uploads(self._api, limit_s=self._timings.upload_s))
         self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
-        self._codec = FrameCodec()
         self._vitals = Vitals(now)
+        self._pushed = self._deliveries(now) if config.mode == "webhook" else None
+        self._codec = None if self._pushed else FrameCodec()
 
     @property
     @override
@@ -75,22 +81,21 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs):
     def capabilities(self) -> Capabilities:
         return FEISHU
 
+    @property
+    @override
+    def webhook(self) -> Webhook | None:
+        return self._pushed.webhook if self._pushed else None
+
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
-        if self._config.mode == "webhook":
-            self._vitals.failed(
-                "webhook mode is not available: set channels.feishu.mode to websocket"
-            )
+        if problem := _problem(self._config):
+            self._vitals.failed(problem)
             return
         self._vitals.trying()
-        connection = LongConnection(
-            app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
-        )
         try:
             async with self._rest.pooled():
-                receiver = Receiver(intake, await self._who_are_we())
-                await connection.run(self._codec, receiver.handle)
+                await self._receive(intake, Receiver(intake, await self._who_are_we()))
         finally:
             self._vitals.stopped()
 
@@ -134,6 +139,25 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs):
     async def finished(self, place: Place, *, ok: bool) -> None:
         await self._outbound.finished(place, ok=ok)
 
+    async def _receive(self, intake: Intake, receiver: Receiver) -> None:
+        """Take events in, the way that is configured, until cancelled."""
+        if self._pushed is not None:
+            await self._pushed.run(receiver, intake)
+        elif self._codec is not None:
+            connection = LongConnection(
+                app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
+            )
+            await connection.run(self._codec, receiver.handle)
+
+    def _deliveries(self, now: Now) -> "Deliveries":
+        from bots.feishu.webhook import Deliveries, Secrets  # noqa: PLC0415 - the cipher
+
+        secrets = Secrets(
+            encrypt_key=self._config.encrypt_key,
+            verification_token=self._config.verification_token,
+        )
+        return Deliveries(self._api, self._vitals, self._timings, secrets=secrets, now=now)
+
     async def _who_are_we(self) -> Bot:
         """Ask for the bot's own id, for as long as it takes: without it no mention can be recognised."""
         backoff = Backoff(self._timings)
@@ -146,6 +170,22 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs):
                 report = self._vitals.failed if refused else self._vitals.trying
                 report(f"{error}; trying again in {wait_s:.0f} s")
             await anyio.sleep(wait_s)
+
+
+def _problem(config: FeishuConfig) -> str:
+    """Return what is wrong with the settings, or ""."""
+    if config.mode != "webhook":
+        return ""
+    keys = [
+        key for key in ("encrypt_key", "verification_token") if not getattr(config, key).strip()
+    ]
+    if not keys:
+        return ""
+    named = " and ".join(f"channels.feishu.{key}" for key in keys)
+    return (
+        f"{named} {'are' if len(keys) > 1 else 'is'} not set: mode webhook believes only deliveries that are"
+        " encrypted and carry the token (developer console, Events & Callbacks, Encryption Strategy)"
+    )
 
 
 def build(config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:

@@ -1,25 +1,15 @@
 """Hands events to the bus, and says whether the platform may forget them."""
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
-
-import anyio
 
 from bots.feishu.api import Bot
 from bots.feishu.inbound import CHANNEL, Ignored, read_event
+from bots.lanes import Lanes
 from bus.errors import IntakeClosed, IntakeFull
 from bus.ports import Intake
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Lane:
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
-    users: int = 0
 
 
 class Receiver:
@@ -28,7 +18,7 @@ class Receiver:
     def __init__(self, intake: Intake, bot: Bot) -> None:
         self._intake = intake
         self._bot = bot
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes = Lanes()
 
     async def handle(self, payload: bytes) -> bool:
         """Return whether the event is done with; False asks the platform to send it again."""
@@ -36,7 +26,7 @@ class Receiver:
         if isinstance(event, Ignored):
             self._intake.ignored(CHANNEL, event.reason, event.detail)
             return True
-        async with self._lane(event.key.chat):
+        async with self._lanes.lane(event.key.chat):
             try:
                 await self._intake.receive(event)
             except (IntakeFull, IntakeClosed) as error:
@@ -48,15 +38,3 @@ class Receiver:
                 _log.exception("event %s was not stored, it will come again", event.event_id)
                 return False
         return True
-
-    @asynccontextmanager
-    async def _lane(self, chat: str) -> AsyncIterator[None]:
-        lane = self._lanes.setdefault(chat, _Lane())
-        lane.users += 1
-        try:
-            async with lane.lock:
-                yield
-        finally:
-            lane.users -= 1
-            if not lane.users:
-                del self._lanes[chat]

@@ -19,6 +19,7 @@ class Timings:
         parts_s: How long the parts of a split event are kept.
         backoff_min_s: First wait after an unreachable platform; doubles up to `backoff_max_s`.
         refused_s: Wait after the platform refused the app's credentials.
+        check_s: In mode webhook, between two looks whether the platform still knows the app.
     """
 
     call_s: float = 20.0
@@ -31,6 +32,7 @@ class Timings:
     backoff_min_s: float = 1.0
     backoff_max_s: float = 60.0
     refused_s: float = 60.0
+    check_s: float = 60.0
 
 
 class Backoff:

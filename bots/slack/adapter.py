@@ -19,7 +19,9 @@ from bots.slack.inbound import CHANNEL
 from bots.slack.link import LinkState
 from bots.slack.outbound import Outbound
 from bots.slack.receiver import build_app
+from bots.slack.webhook import HttpEvents
 from bots.text.split import split
+from bots.webhooks import Webhook, Webhooks
 from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
@@ -40,8 +42,8 @@ def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter
     return SlackAdapter(config)
 
 
-class SlackAdapter(Adapter, Downloads, Finds, Signs):
-    """Slack over Socket Mode.
+class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
+    """Slack over Socket Mode, or over HTTP.
 
     Args:
         config: The section `channels.slack`.
@@ -61,7 +63,7 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs):
             base_url=config.base_url,
             timeout_s=timers.call_s,
         )
-        self._connection = Connection(self._api, self._link, timers)
+        self._connection = _connection(self._api, self._link, timers, config, now)
         self._files = Files(self._api, timeout_s=timers.call_s)
         self._outbound = Outbound(self._api, self._files)
         self._downloads = FileDownloads(
@@ -81,6 +83,11 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs):
     def capabilities(self) -> Capabilities:
         return SLACK
 
+    @property
+    @override
+    def webhook(self) -> Webhook | None:
+        return self._connection.webhook if isinstance(self._connection, HttpEvents) else None
+
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
@@ -92,7 +99,7 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs):
         )
         try:
             async with self._api.pooled() as session:
-                await self._connection.run(session, app)
+                await self._connection.run(session, app, intake)
         finally:
             self._link.stopped()
 
@@ -151,12 +158,22 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs):
             raise
 
 
+def _connection(
+    api: Api, link: LinkState, timers: Timers, config: SlackConfig, now: Now
+) -> Connection | HttpEvents:
+    if config.mode == "http":
+        return HttpEvents(api, link, timers, secret=config.signing_secret or "", now=now)
+    return Connection(api, link, timers)
+
+
 def _problem(config: SlackConfig) -> str:
     """Return what is wrong with the settings, or ""."""
-    if config.mode == "http":
-        return "channels.slack.mode: http is not available yet; use socket."
     if not config.bot_token:
         return "channels.slack.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
+    if config.mode == "http":
+        if (config.signing_secret or "").strip():
+            return ""
+        return "channels.slack.signing_secret is not set: mode http takes the app's Signing Secret."
     if not config.app_token:
         return "channels.slack.app_token is not set: it takes an app-level token (xapp-...)."
     return ""

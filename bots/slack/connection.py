@@ -10,6 +10,7 @@ from bots.slack.api import Api
 from bots.slack.errors import SlackError
 from bots.slack.link import LinkState
 from bots.slack.socketmode import Pace, Socket
+from bus.ports import Intake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class Timers:
         refused_retry_s: The pause while Slack refuses a token.
         stable_s: A connection that lived this long is followed by the next one at once.
         socket: What holds on a connection.
+        ack_s: Over HTTP, a request is answered within this. Slack waits 3 s.
+        check_s: Over HTTP, between two looks whether the token is still good.
     """
 
     call_s: float = 30.0
@@ -31,6 +34,15 @@ class Timers:
     refused_retry_s: float = 60.0
     stable_s: float = 10.0
     socket: Pace = field(default_factory=Pace)
+    ack_s: float = 2.5
+    check_s: float = 60.0
+
+    def pause_s(self, error: SlackError, paused_s: float) -> float:
+        """Return the pause after a failed attempt that followed a pause of `paused_s`."""
+        if not error.retryable:
+            return self.refused_retry_s
+        doubled = min(max(paused_s * 2, self.first_retry_s), self.max_retry_s)
+        return max(doubled, error.retry_after_s or 0.0)
 
 
 class Connection:
@@ -46,7 +58,7 @@ class Connection:
         """Sign in again now: a call was refused because of the token."""
         self._doubt.set()
 
-    async def run(self, session: aiohttp.ClientSession, app: AsyncApp) -> None:
+    async def run(self, session: aiohttp.ClientSession, app: AsyncApp, _intake: Intake) -> None:
         """Stay connected until cancelled."""
         self._link.connecting()
         pause_s = 0.0
@@ -68,12 +80,12 @@ class Connection:
         try:
             await self._api.sign_in()
         except SlackError as error:
-            raise _explained(error, "bot_token", "the Bot User OAuth Token (xoxb-...)") from error
+            raise explained(error, "bot_token", "the Bot User OAuth Token (xoxb-...)") from error
         try:
             url = await self._api.open_socket()
         except SlackError as error:
             wanted = "an app-level token (xapp-...) with the scope connections:write"
-            raise _explained(error, "app_token", wanted) from error
+            raise explained(error, "app_token", wanted) from error
         return await self._serve(session, app, url)
 
     async def _serve(self, session: aiohttp.ClientSession, app: AsyncApp, url: str) -> str:
@@ -88,16 +100,14 @@ class Connection:
 
     def _after(self, error: SlackError, paused_s: float) -> float:
         """Show a failed attempt; return the pause before the next, in seconds."""
-        if not error.retryable:
+        if error.retryable:
+            self._link.lost(f"{error.user_message} Trying again until it works.")
+        else:
             self._link.failed(error.user_message)
-            return self._timers.refused_retry_s
-        doubled = min(max(paused_s * 2, self._timers.first_retry_s), self._timers.max_retry_s)
-        pause_s = max(doubled, error.retry_after_s or 0.0)
-        self._link.lost(f"{error.user_message} Trying again until it works.")
-        return pause_s
+        return self._timers.pause_s(error, paused_s)
 
 
-def _explained(error: SlackError, key: str, wanted: str) -> SlackError:
+def explained(error: SlackError, key: str, wanted: str) -> SlackError:
     """Say which setting is wrong and what belongs there."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error

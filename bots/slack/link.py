@@ -37,6 +37,10 @@ class LinkState:
         """Note that events can arrive."""
         self._set(Link.CONNECTED)
 
+    def waiting(self, detail: str) -> None:
+        """Note that Slack has yet to call for the first time."""
+        self._set(Link.CONNECTING, detail)
+
     def lost(self, detail: str) -> None:
         """Note that there is no connection now; attempts go on."""
         waiting = self._health.link in {Link.CONNECTING, Link.STOPPED}

@@ -23,6 +23,7 @@ def build_app(intake: Intake, *, me: Callable[[], Identity], bot_token: str) -> 
     Listeners run before the answer (`process_before_response`): one that raises makes it a 500, which is
     not acknowledged, so that Slack sends the event again. The pattern `.*` takes every event type, because
     one without a listener would be sent again for nothing. Own messages are left to `inbound`, which counts them.
+    Signatures of HTTP requests are checked before they come here, because Bolt parses first.
 
     Args:
         intake: Where messages go.
@@ -45,6 +46,7 @@ def build_app(intake: Intake, *, me: Callable[[], Identity], bot_token: str) -> 
         logger=sdk_logger(),
         authorize=authorize,
         process_before_response=True,
+        request_verification_enabled=False,
         ignoring_self_events_enabled=False,
         attaching_conversation_kwargs_enabled=False,
     )

@@ -8,7 +8,7 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from bots.config import TelegramConfig
-from bots.telegram.api import Line, Timing, quiet_loggers
+from bots.telegram.api import Line, PollingBot, Timing, quiet_loggers
 from bots.telegram.capabilities import CAPABILITIES, CHANNEL
 from bots.telegram.downloads import opened
 from bots.telegram.files import send_file
@@ -16,7 +16,9 @@ from bots.telegram.format import fits, render
 from bots.telegram.outbound import send_text, send_typing
 from bots.telegram.polling import Polling
 from bots.telegram.state import State
+from bots.telegram.webhook import WebhookUpdates, fault
 from bots.text.split import split
+from bots.webhooks import Webhook, Webhooks
 from bus.messages import Attachment, MessageId, Place
 from bus.ports import (
     Adapter,
@@ -42,8 +44,8 @@ def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
     return TelegramAdapter(config, commands)
 
 
-class TelegramAdapter(Adapter, Downloads, Signs):
-    """A Telegram bot that polls. Sends also work while `run` does not."""
+class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
+    """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not."""
 
     def __init__(
         self,
@@ -59,6 +61,11 @@ class TelegramAdapter(Adapter, Downloads, Signs):
         self._timing = timing or Timing()
         self._state = State(now)
         self._line = Line(config, self._timing)
+        self._pushed = (
+            WebhookUpdates(self._state, config, self._commands, timing=self._timing)
+            if config.mode == "webhook"
+            else None
+        )
 
     @property
     @override
@@ -70,6 +77,11 @@ class TelegramAdapter(Adapter, Downloads, Signs):
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
+    @property
+    @override
+    def webhook(self) -> Webhook | None:
+        return self._pushed.webhook if self._pushed else None
+
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
@@ -80,8 +92,10 @@ class TelegramAdapter(Adapter, Downloads, Signs):
         self._state.set(Link.CONNECTING)
         try:
             async with self._line.open() as bot:
-                polling = Polling(bot, self._state, commands=self._commands, timing=self._timing)
-                await polling.run(intake)
+                if self._pushed is not None:
+                    await self._pushed.run(bot, intake)
+                else:
+                    await self._polling(bot).run(intake)
         finally:
             self._state.set(Link.STOPPED)
 
@@ -125,16 +139,17 @@ class TelegramAdapter(Adapter, Downloads, Signs):
     async def finished(self, place: Place, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
+    def _polling(self, bot: PollingBot) -> Polling:
+        return Polling(bot, self._state, commands=self._commands, timing=self._timing)
+
 
 def _unusable(config: TelegramConfig) -> str:
     """Return what is wrong with a section before anything is tried; "" if nothing is."""
     token = config.bot_token
-    if config.mode != "polling":
-        return f"channels.telegram.mode: {config.mode} is not available; set it to polling."
     if not token:
         return "channels.telegram.bot_token is not set: @BotFather gives one to every bot."
     if not (token.isascii() and token.isprintable()) or set(token) & set(" /?#%"):
         return (
             "channels.telegram.bot_token is not a bot token: @BotFather shows it as 123456:ABC..."
         )
-    return ""
+    return fault(config) if config.mode == "webhook" else ""

@@ -41,6 +41,8 @@ class Timing:
         retry_min_s: First wait after a failure; doubled with each further one.
         retry_max_s: Longest such wait.
         refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
+        take_s: For a delivery to the webhook to be kept.
+        check_s: Between two looks at the webhook.
     """
 
     poll_s: int = 30
@@ -51,6 +53,8 @@ class Timing:
     retry_min_s: float = 1.0
     retry_max_s: float = 60.0
     refused_s: float = 60.0
+    take_s: float = 10.0
+    check_s: float = 60.0
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
         """Return the deadline of a whole call, whose parts have deadlines of their own."""

@@ -323,14 +323,6 @@ async def test_no_ticket_or_secret_is_logged(caplog: pytest.LogCaptureFixture) -
         assert secret not in caplog.text
 
 
-async def test_webhook_mode_says_that_it_is_not_there() -> None:
-    async with FakeFeishu() as feishu:
-        adapter = adapter_for(feishu, mode="webhook")
-        async with running(adapter, Intake(), link=Link.FAILED):
-            assert "channels.feishu.mode" in adapter.health().detail
-        assert adapter.health().link is Link.FAILED
-
-
 def test_build_makes_an_adapter_with_cards_and_signs() -> None:
     adapter: Adapter = build(
         FeishuConfig(app_id="cli_1", app_secret="s"), [CommandInfo(name="new", help="n")]

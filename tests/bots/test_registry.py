@@ -3,6 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
+
+from pydantic import BaseModel
 
 from bots.config import BotsConfig, FeishuConfig, SlackConfig, TelegramConfig, TerminalConfig
 from bots.registry import PLATFORMS, REQUIRED, build
@@ -34,10 +37,28 @@ def test_missing_tokens_name_their_keys_and_harm_no_other(tmp_path: Path) -> Non
 
 def test_the_tables_know_every_platform() -> None:
     assert set(PLATFORMS) == set(REQUIRED) == set(BotsConfig.model_fields) - {"terminal"}
-    for name, keys in REQUIRED.items():
+    for name, modes in REQUIRED.items():
         section = BotsConfig.model_fields[name].annotation
         assert section is not None
-        assert set(keys) <= set(section.model_fields)
+        assert isinstance(section, type)
+        assert issubclass(section, BaseModel)
+        assert set(modes) == set(get_args(section.model_fields["mode"].annotation))
+        assert {key for keys in modes.values() for key in keys} <= set(section.model_fields)
+
+
+def test_a_mode_that_delivers_by_http_has_keys_of_its_own_and_a_door(tmp_path: Path) -> None:
+    slack = SlackConfig(enabled=True, bot_token="xoxb-1", mode="http")
+    telegram = TelegramConfig(enabled=True, bot_token="1:a", mode="webhook")
+    built = build(BotsConfig(slack=slack, telegram=telegram), (), files=tmp_path)
+    assert built.faults == {
+        "slack": "channels.slack.signing_secret is not set",
+        "telegram": "channels.telegram.webhook_url and channels.telegram.webhook_secret are not set",
+    }
+    signed = slack.model_copy(update={"signing_secret": "s"})
+    polls = TelegramConfig(enabled=True, bot_token="1:a")
+    built = build(BotsConfig(slack=signed, telegram=polls), (), files=tmp_path)
+    assert set(built.adapters) == {"slack", "telegram", "terminal"}
+    assert set(built.webhooks) == {"slack"}
 
 
 def test_the_registry_imports_no_sdk() -> None:

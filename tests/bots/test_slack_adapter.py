@@ -311,7 +311,8 @@ async def test_swapped_tokens_are_explained() -> None:
 @pytest.mark.parametrize(
     ("given", "detail"),
     [
-        ({"mode": "http"}, "channels.slack.mode: http is not available yet; use socket"),
+        ({"mode": "http"}, "channels.slack.signing_secret is not set"),
+        ({"mode": "http", "signing_secret": "  "}, "channels.slack.signing_secret is not set"),
         ({"bot_token": ""}, "channels.slack.bot_token is not set"),
         ({"app_token": ""}, "channels.slack.app_token is not set"),
     ],

@@ -1,7 +1,7 @@
 """The adapter contract, kept by the terminal, Slack, Telegram and Feishu against their servers."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -9,230 +9,14 @@ import pytest
 from typing_extensions import override
 
 from bots.loopback import Loopback
-from bots.slack.adapter import SlackAdapter
-from bots.telegram.adapter import TelegramAdapter
 from bots.terminal import Session, Shown
 from bus.errors import BusError
 from bus.ports import Adapter
 from store.errors import StoreError
-from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.adapter import AdapterContract, RemoteContract
-from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig, Rig, Trouble
-from tests.fakes.feishu import FakeFeishu
-from tests.fakes.slack import FakeSlack
-from tests.fakes.telegram import TelegramServer
-
-GROUP = -1_001_234_567_890
-
-
-class SlackRig(RemoteRig):
-    """Socket Mode."""
-
-    name = "slack"
-
-    _slack: FakeSlack
-
-    @override
-    def serving(self) -> AbstractAsyncContextManager[object]:
-        self._slack = slack_rig.fast_slack()
-        return self._slack
-
-    @override
-    def adapter(self) -> Adapter:
-        return SlackAdapter(slack_rig.config(self._slack), timers=slack_rig.FAST)
-
-    @override
-    def intruder(self) -> tuple[Adapter, str]:
-        wrong = "xoxb-999-not-the-one"
-        config = slack_rig.config(self._slack, {"bot_token": wrong})
-        return SlackAdapter(config, timers=slack_rig.FAST), wrong
-
-    @override
-    async def say(self, text: str) -> None:
-        self._slack.dm(text)
-
-    @override
-    async def say_in_room(self, text: str) -> None:
-        self._slack.mention(text)
-
-    @override
-    async def chat_in_room(self, text: str) -> None:
-        self._slack.say(text)
-
-    @override
-    def acknowledged(self) -> bool:
-        return all(envelope.acked for envelope in self._slack.sockets.envelopes)
-
-    @override
-    def seen(self) -> list[str]:
-        posted = self._slack.workspace.posted
-        return [message.words for message in posted if message.bot_id]
-
-    @override
-    def violations(self) -> list[str]:
-        return self._slack.violations
-
-    @override
-    def trouble(self, kind: Trouble) -> None:
-        method = "chat.postMessage"
-        match kind:
-            case "unwell":
-                self._slack.fail(method, status=503)
-            case "slow down":
-                headers = {"Retry-After": f"{RETRY_AFTER_S:.0f}"}
-                self._slack.fail(method, status=429, error="ratelimited", headers=headers)
-            case "cut before":
-                self._slack.fail(method, drop="before")
-            case "cut after":
-                self._slack.fail(method, drop="after")
-
-    @override
-    async def go_away(self) -> None:
-        await self._slack.go_offline()
-
-    @override
-    async def come_back(self) -> None:
-        await self._slack.come_back()
-
-
-class TelegramRig(RemoteRig):
-    """Long polling."""
-
-    name = "telegram"
-
-    def __init__(self) -> None:
-        self._telegram = TelegramServer(privacy=False)
-
-    @override
-    def serving(self) -> AbstractAsyncContextManager[object]:
-        return self._telegram
-
-    @override
-    def adapter(self) -> Adapter:
-        return telegram_rig.adapter_for(self._telegram)
-
-    @override
-    def intruder(self) -> tuple[Adapter, str]:
-        wrong = "700700:not-the-one"
-        config = telegram_rig.config_for(self._telegram, token=wrong)
-        adapter = TelegramAdapter(config, telegram_rig.COMMANDS, timing=telegram_rig.FAST)
-        return adapter, wrong
-
-    @override
-    async def say(self, text: str) -> None:
-        self._telegram.dm(text)
-
-    @override
-    async def say_in_room(self, text: str) -> None:
-        self._telegram.mention(GROUP, text)
-
-    @override
-    async def chat_in_room(self, text: str) -> None:
-        self._telegram.say(GROUP, text)
-
-    @override
-    def acknowledged(self) -> bool:
-        return self._telegram.backlog == 0
-
-    @override
-    def seen(self) -> list[str]:
-        chats = self._telegram.chats
-        return [message.text for chat in chats for message in self._telegram.answers(chat)]
-
-    @override
-    def violations(self) -> list[str]:
-        return self._telegram.violations
-
-    @override
-    def trouble(self, kind: Trouble) -> None:
-        method = "sendMessage"
-        match kind:
-            case "unwell":
-                self._telegram.fail(method, status=502)
-            case "slow down":
-                self._telegram.fail(method, status=429, parameters={"retry_after": RETRY_AFTER_S})
-            case "cut before":
-                self._telegram.fail(method, drop="before")
-            case "cut after":
-                self._telegram.fail(method, drop="after")
-
-    @override
-    async def go_away(self) -> None:
-        await self._telegram.refuse()
-
-    @override
-    async def come_back(self) -> None:
-        await self._telegram.accept()
-
-
-class FeishuRig(RemoteRig):
-    """The long connection."""
-
-    name = "feishu"
-
-    def __init__(self) -> None:
-        self._feishu = FakeFeishu(ack_s=0.5, redeliver_s=0.05)
-
-    @override
-    def serving(self) -> AbstractAsyncContextManager[object]:
-        return self._feishu
-
-    @override
-    def adapter(self) -> Adapter:
-        return feishu_rig.adapter_for(self._feishu)
-
-    @override
-    def intruder(self) -> tuple[Adapter, str]:
-        wrong = "not-the-right-secret"
-        return feishu_rig.adapter_for(self._feishu, app_secret=wrong), wrong
-
-    @override
-    async def say(self, text: str) -> None:
-        await self._feishu.dm(text)
-
-    @override
-    async def say_in_room(self, text: str) -> None:
-        await self._feishu.mention(text)
-
-    @override
-    async def chat_in_room(self, text: str) -> None:
-        await self._feishu.say(text, chat="oc_room")
-
-    @override
-    def acknowledged(self) -> bool:
-        return all(event.acked for event in self._feishu.world.events)
-
-    @override
-    def seen(self) -> list[str]:
-        messages = self._feishu.world.messages.values()
-        return [message.text for message in messages if message.by_bot]
-
-    @override
-    def violations(self) -> list[str]:
-        return self._feishu.violations
-
-    @override
-    def trouble(self, kind: Trouble) -> None:
-        op = "message.reply"
-        match kind:
-            case "unwell":
-                self._feishu.fail(op, status=502, text="bad gateway")
-            case "slow down":
-                headers = {"x-ogw-ratelimit-reset": f"{RETRY_AFTER_S:.0f}"}
-                self._feishu.fail(op, status=429, code=99991400, headers=headers)
-            case "cut before":
-                self._feishu.fail(op, drop="before")
-            case "cut after":
-                self._feishu.fail(op, drop="after")
-
-    @override
-    async def go_away(self) -> None:
-        self._feishu.refuse_connects()
-        self._feishu.disconnect_all()
-
-    @override
-    async def come_back(self) -> None:
-        self._feishu.refuse_connects(0)
+from tests.contracts.adapter_rig import RemoteRig, Rig
+from tests.contracts.rigs import FeishuRig, SlackRig, TelegramRig
+from tests.contracts.webhook_rig import FeishuWebhookRig, SlackHttpRig, TelegramWebhookRig
 
 
 class TerminalRig(Rig):
@@ -316,3 +100,21 @@ class TestFeishu(RemoteContract):
     @override
     def make_rig(self) -> RemoteRig:
         return FeishuRig()
+
+
+class TestSlackHttp(RemoteContract):
+    @override
+    def make_rig(self) -> RemoteRig:
+        return SlackHttpRig()
+
+
+class TestTelegramWebhook(RemoteContract):
+    @override
+    def make_rig(self) -> RemoteRig:
+        return TelegramWebhookRig()
+
+
+class TestFeishuWebhook(RemoteContract):
+    @override
+    def make_rig(self) -> RemoteRig:
+        return FeishuWebhookRig()

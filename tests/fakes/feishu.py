@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import anyio
+import httpx
 from aiohttp import web
 
+from tests.fakes.feishu_post import PostService
 from tests.fakes.feishu_push import Connection, PushService
 from tests.fakes.feishu_rest import RestApi
 from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Event, Failure, Message, World
@@ -44,6 +46,7 @@ class FakeFeishu:
     Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
     Wait: `await wait_for(lambda: feishu.answers(chat))`, asked again after every change.
+    Over HTTP instead of long connections: `call_at(url)`, `poster`.
     Break: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
     `recall(message)`, `expire(message)`, `remove_bot(chat)`, `mute()`.
 
@@ -77,6 +80,7 @@ class FakeFeishu:
         secrets = {"app_id": app_id, "app_secret": app_secret}
         self.rest = RestApi(self.world, **secrets, token_s=token_s, app_calls_per_s=app_calls_per_s)
         self.pusher = PushService(self.world, **secrets, ack_s=ack_s, redeliver_s=redeliver_s)
+        self.poster = PostService(self.world, ack_s=ack_s, redeliver_s=redeliver_s)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -116,6 +120,12 @@ class FakeFeishu:
             "app_secret": self.app_secret,
             "domain": self.url,
         }
+
+    def call_at(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Deliver to a request URL instead of long connections, once it answered the console's question."""
+        self.poster.caller.url, self.poster.caller.transport = url, transport
+        self.poster.verified = False
+        self._tasks.start_soon(self.poster.verify)
 
     # What people do.
 
@@ -340,12 +350,14 @@ class FakeFeishu:
 
     def _start(self, event: Event) -> None:
         self.world.events.append(event)
-        self._tasks.start_soon(self.pusher.deliver, event)
+        over_http = bool(self.poster.caller.url)
+        self._tasks.start_soon((self.poster if over_http else self.pusher).deliver, event)
 
     def _envelope(self, event_id: str, event_type: str, event: dict[str, Any]) -> dict[str, Any]:
         header = {
             "event_id": event_id, "event_type": event_type, "create_time": str(int(time.time() * 1000)),
-            "token": "", "app_id": self.app_id, "tenant_key": self.tenant,
+            "token": self.poster.token if self.poster.caller.url else "", "app_id": self.app_id,
+            "tenant_key": self.tenant,
         }  # fmt: skip
         return {"schema": "2.0", "header": header, "event": event}
 

@@ -14,7 +14,7 @@ acknowledged, tells the bot about its own messages, and refuses wrong tokens.
 People: `dm`, `mention`, `say`, `bot_says`, `edit`, `slash`, `send_event`. What they see: `messages`, `replies`,
 `texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
 `come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
-`server.methods.page_size`. What Slack sent: `sockets.envelopes`.
+`server.methods.page_size`. What Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
 """
 
 import secrets
@@ -24,8 +24,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import anyio
+import httpx
 from typing_extensions import Unpack
 
+from tests.fakes.slack_events import EventsApi
 from tests.fakes.slack_http import Call, Failure, Server, Trouble
 from tests.fakes.slack_sockets import Envelope, Sockets
 from tests.fakes.slack_state import Callback, ChannelKind, Message, StoredFile, Workspace
@@ -54,6 +56,9 @@ class FakeSlack:
             retries_s=retries_s,
             violation=self.violations.append,
             changed=self._changed,
+        )
+        self.events = EventsApi(
+            patience_s=3 * ack_window_s, retries_s=retries_s, changed=self._changed
         )
         self.server = Server(
             self.workspace,
@@ -87,6 +92,12 @@ class FakeSlack:
     def base_url(self) -> str:
         """What belongs into `channels.slack.base_url`."""
         return f"{self.server.url}/api/"
+
+    def call_at(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Deliver to a request URL instead of sockets, once it answered the challenge."""
+        self.events.caller.url, self.events.caller.transport = url, transport
+        self.events.verified = False
+        self._tasks.start_soon(self.events.verify)
 
     @property
     def bot_token(self) -> str:
@@ -286,7 +297,9 @@ class FakeSlack:
     def _send(self, kind: str, payload: dict[str, Any]) -> Envelope:
         envelope = Envelope(kind=kind, payload=payload)
         self.sockets.envelopes.append(envelope)
-        self._tasks.start_soon(self.sockets.deliver, envelope)
+        over_http = bool(self.events.caller.url)
+        way = self.events.deliver if over_http else self.sockets.deliver
+        self._tasks.start_soon(way, envelope)
         return envelope
 
     def _write(

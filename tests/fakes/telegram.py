@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict
@@ -15,6 +15,7 @@ from typing_extensions import Unpack, override
 from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
 from tests.fakes.telegram_checks import specification, violations
 from tests.fakes.telegram_methods import Call, Methods
+from tests.fakes.telegram_push import Pusher
 from tests.fakes.telegram_world import World
 
 TOKEN = "700700:fake-token"
@@ -62,7 +63,7 @@ class TelegramServer(World):
     groups, the others supergroups, whose message ids start at 1 each. `add_forum` and `add_topic` make
     forums. With `privacy` (the default, as with @BotFather) the bot sees of groups only commands, mentions
     and replies to it. Updates stay until a later getUpdates confirms them, and come again until then; a
-    second poller ends the first with 409, a webhook refuses both.
+    second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
 
     Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (in order: ("message", chat,
     message id) and ("typing", chat, topic)), `requests`, `commands`, `backlog`; wait with
@@ -96,7 +97,8 @@ class TelegramServer(World):
         self.port = 0
         self._failures: list[Failure] = []
         self._transports: set[asyncio.Transport] = set()
-        self._methods = Methods(self, group_per_minute=group_per_minute)
+        self.pusher = Pusher(self)
+        self._methods = Methods(self, self.pusher, group_per_minute=group_per_minute)
         self._stack = AsyncExitStack()
         self._site: web.TCPSite | None = None
 
@@ -119,6 +121,9 @@ class TelegramServer(World):
         )
         await self._runner.setup()
         self._stack.push_async_callback(self._runner.cleanup)
+        # A plain task: a task group may not stay open across a fixture's yield.
+        pushing = asyncio.get_running_loop().create_task(self.pusher.run())
+        self._stack.push_async_callback(_ended, pushing)
         await self.accept()
         return self
 
@@ -239,6 +244,12 @@ class TelegramServer(World):
                 failure.times -= 1
                 return failure.how
         return None
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _failed(request: web.Request, how: How) -> web.Response:

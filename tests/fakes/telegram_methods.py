@@ -11,6 +11,7 @@ import anyio
 from typing_extensions import Unpack
 
 from tests.fakes.telegram_chats import ApiError, Chat, Json, Message, Upload, Wire, units
+from tests.fakes.telegram_push import Pusher
 from tests.fakes.telegram_world import Content, World
 
 _TEXT_UNITS = 4096
@@ -50,8 +51,9 @@ class Call:
 class Methods:
     """Answers calls; raises ApiError where Telegram would refuse."""
 
-    def __init__(self, server: World, *, group_per_minute: int) -> None:
+    def __init__(self, server: World, pusher: Pusher, *, group_per_minute: int) -> None:
         self._server = server
+        self._pusher = pusher
         self._group_per_minute = group_per_minute
         self._sent_at: dict[int, list[float]] = {}
         self._known = {
@@ -109,14 +111,13 @@ class Methods:
         )
 
     def _get_webhook_info(self, _call: Call) -> Json:
-        return {
-            "url": self._server.webhook,
-            "has_custom_certificate": False,
-            "pending_update_count": self._server.backlog,
-        }
+        return self._pusher.info()
 
     def _set_webhook(self, call: Call) -> bool:
-        self._server.webhook = call.text("url")
+        allowed = call.data("allowed_updates")
+        if allowed is not None:
+            self._server.allowed_updates = allowed
+        self._pusher.set(call.text("url"), secret=call.text("secret_token"))
         return True
 
     def _delete_webhook(self, call: Call) -> bool:

@@ -258,6 +258,14 @@ class World:
         ):
             self.confirmed.append(self._updates.popleft()["update_id"])
 
+    def oldest(self) -> Json | None:
+        """Return the update that waits longest."""
+        return self._updates[0] if self._updates else None
+
+    async def change(self) -> None:
+        """Wait until something changes."""
+        await self._changed.wait()
+
     def forget_updates(self) -> None:
         self._updates.clear()
 

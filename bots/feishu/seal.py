@@ -1,0 +1,35 @@
+"""How Feishu seals and signs what it posts. Pure. Loaded in mode webhook only: the cipher takes 0.1 s to import.
+
+Sealed: AES-256-CBC under SHA-256 of the encrypt key, the IV in front, PKCS#7, base64, as `{"encrypt": ...}`.
+Signed: SHA-256 over time, nonce, encrypt key and raw body (open.feishu.cn, "Encryption and verification").
+"""
+
+import base64
+import binascii
+import hashlib
+from typing import Final
+
+from Crypto.Cipher import AES
+from Crypto.Util.Padding import unpad
+
+_BLOCK: Final = AES.block_size
+
+
+class Sealed(ValueError):
+    """This cannot be opened with our key."""
+
+
+def signature(key: str, timestamp: str, nonce: str, body: bytes) -> str:
+    """Return what Feishu signs a request with, in hexadecimal digits."""
+    return hashlib.sha256(f"{timestamp}{nonce}{key}".encode("utf-8", "replace") + body).hexdigest()
+
+
+def opened(key: str, sealed: str) -> bytes:
+    """Return what was sealed. Raises Sealed."""
+    try:
+        data = base64.b64decode(sealed, validate=True)
+        cipher = AES.new(hashlib.sha256(key.encode()).digest(), AES.MODE_CBC, iv=data[:_BLOCK])
+        plain: bytes = unpad(cipher.decrypt(data[_BLOCK:]), _BLOCK)
+    except (ValueError, binascii.Error) as error:
+        raise Sealed("it cannot be decrypted") from error
+    return plain

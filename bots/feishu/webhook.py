@@ -1,0 +1,200 @@
+"""Feishu's deliveries over HTTP: signed, encrypted, and with the verification token inside.
+
+Nothing is parsed before its signature was checked on the raw body. The one exception is the question with which
+the console checks the address: it may come unsigned, and is answered only to who knows the verification token.
+"""
+
+import hmac
+import json
+from functools import partial
+from typing import Final
+
+import anyio
+
+from bots.feishu.api import Api
+from bots.feishu.errors import FeishuError
+from bots.feishu.inbound import CHANNEL
+from bots.feishu.receiver import Receiver
+from bots.feishu.seal import Sealed, opened, signature
+from bots.feishu.timings import Backoff, Timings
+from bots.feishu.vitals import Vitals
+from bots.webhooks import (
+    AGAIN,
+    DONE,
+    Answer,
+    Call,
+    Desk,
+    Refused,
+    Seen,
+    Webhook,
+    fresh,
+    json_object,
+    path_of,
+)
+from bus.ports import Intake, Now, Reason
+
+_QUESTION_BYTES: Final = 4096
+"""Largest unsigned body that is looked at: the console's question has some 200 bytes."""
+
+_QUESTION: Final = "url_verification"
+_NOT_OURS: Final = (
+    "its token is wrong: set channels.feishu.verification_token to the app's Verification Token"
+)
+
+
+class Secrets:
+    """What proves a delivery to be Feishu's."""
+
+    def __init__(self, *, encrypt_key: str, verification_token: str) -> None:
+        self._key = encrypt_key.strip()
+        self._token = verification_token.strip()
+
+    def proved(self, call: Call, now: float) -> str:
+        """Return the signature of a signed call. Raises Refused."""
+        timestamp = call.headers.get("x-lark-request-timestamp", "")
+        nonce = call.headers.get("x-lark-request-nonce", "")
+        given = call.headers.get("x-lark-signature", "")
+        if not (timestamp and nonce and given):
+            raise Refused("it is not signed")
+        if not fresh(timestamp, now):
+            raise Refused("its time is more than 5 minutes off: check this machine's clock")
+        expected = signature(self._key, timestamp, nonce, call.body)
+        if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+            raise Refused(
+                "its signature is wrong: set channels.feishu.encrypt_key to the app's Encrypt Key"
+            )
+        return given
+
+    def read(self, body: bytes) -> dict[str, object]:
+        """Return the event in a signed body. Raises Refused."""
+        sealed = json_object(body).get("encrypt")
+        if not isinstance(sealed, str):
+            raise Refused("it is not encrypted: set the Encrypt Key in the developer console")
+        return self._trusted(self._open(sealed))
+
+    def question(self, body: bytes) -> dict[str, object]:
+        """Return the console's unsigned question.
+
+        Raises:
+            Refused: whatever else is not signed; always 401, so that no answer tells how far opening it came.
+        """
+        try:
+            return self._question(body)
+        except Refused as refusal:
+            raise Refused(str(refusal)) from None
+
+    def _question(self, body: bytes) -> dict[str, object]:
+        if len(body) > _QUESTION_BYTES:
+            raise Refused("it is not signed")
+        asked = json_object(body)
+        if isinstance(sealed := asked.get("encrypt"), str):
+            asked = self._open(sealed)
+        if asked.get("type") != _QUESTION:
+            raise Refused("it is not signed")
+        return self._trusted(asked)
+
+    def _open(self, sealed: str) -> dict[str, object]:
+        try:
+            plain = opened(self._key, sealed)
+        except Sealed:
+            raise Refused(
+                "it cannot be decrypted: set channels.feishu.encrypt_key to the app's Encrypt Key"
+            ) from None
+        return json_object(plain)
+
+    def _trusted(self, event: dict[str, object]) -> dict[str, object]:
+        header = event.get("header")
+        given = header.get("token") if isinstance(header, dict) else event.get("token")
+        if not isinstance(given, str):
+            raise Refused(_NOT_OURS)
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
+            raise Refused(_NOT_OURS)
+        return event
+
+
+class Deliveries:
+    """The way events come in over HTTP, and what is known of it.
+
+    It counts as connected once Feishu proved itself: that the address is set, reachable and signed with our key
+    shows in nothing else.
+    """
+
+    def __init__(
+        self, api: Api, vitals: Vitals, timings: Timings, *, secrets: Secrets, now: Now
+    ) -> None:
+        self._api = api
+        self._vitals = vitals
+        self._timings = timings
+        self._secrets = secrets
+        self._now = now
+        self._seen = Seen(now)
+        self._proved = False
+        self._reachable = False
+        self._desk = Desk(CHANNEL, within_s=timings.ack_s, refused=self._doubted)
+        self.webhook: Final = Webhook(take=self._desk.take)
+
+    async def run(self, receiver: Receiver, intake: Intake) -> None:
+        """Take deliveries until cancelled; look now and then whether Feishu still knows the app."""
+        backoff = Backoff(self._timings)
+        self._reachable = True
+        with self._desk.staffed(partial(self._deliver, receiver, intake)):
+            while True:
+                self._show()
+                await anyio.sleep(self._timings.check_s)
+                await self._check(backoff)
+
+    async def _check(self, backoff: Backoff) -> None:
+        """Ask for the bot until Feishu answers."""
+        while True:
+            try:
+                await self._api.bot()
+            except FeishuError as error:
+                self._reachable = False
+                refused = error.refused or not error.retryable
+                wait_s = self._timings.refused_s if refused else backoff.next_s()
+                report = self._vitals.failed if refused else self._vitals.trying
+                report(f"{error}; trying again in {wait_s:.0f} s")
+                await anyio.sleep(wait_s)
+            else:
+                self._reachable = True
+                backoff.reset()
+                return
+
+    def _show(self, refused: str = "") -> None:
+        if not self._reachable:
+            return
+        if self._proved:
+            self._vitals.connected()
+            return
+        why = f" The last one was refused: {refused}." if refused else ""
+        self._vitals.trying(
+            "Waiting for Feishu's first request: set the app's Request URL to"
+            f" https://<this gateway>{path_of(CHANNEL)}.{why}"
+        )
+
+    def _doubted(self, reason: str) -> None:
+        if not self._proved:
+            self._show(reason)
+
+    async def _deliver(self, receiver: Receiver, intake: Intake, call: Call) -> Answer:
+        if "x-lark-signature" not in call.headers:
+            return _reply(self._secrets.question(call.body))
+        signed = self._secrets.proved(call, self._now())
+        event = self._secrets.read(call.body)
+        self._proved = True
+        self._vitals.seen()
+        self._show()
+        if event.get("type") == _QUESTION:
+            return _reply(event)
+        if signed in self._seen:
+            intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
+            return DONE
+        if not await receiver.handle(json.dumps(event).encode()):
+            return AGAIN
+        self._seen.add(signed)
+        return DONE
+
+
+def _reply(question: dict[str, object]) -> Answer:
+    """Return the answer to the console's question."""
+    return Answer(body=json.dumps({"challenge": question.get("challenge")}).encode())

@@ -1,0 +1,164 @@
+"""Slack's Events API over HTTP: events, slash commands and presses arrive as signed requests.
+
+The signature is checked on the raw body before anything is parsed; dispatch and the rule for acknowledging
+are those of Socket Mode. Protocol: docs.slack.dev, "Verifying requests from Slack" and "Using HTTP Request URLs".
+"""
+
+import hashlib
+import hmac
+import logging
+from functools import partial
+from typing import Final
+
+import aiohttp
+import anyio
+from slack_bolt.async_app import AsyncApp
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_bolt.response import BoltResponse
+
+from bots.slack.api import Api
+from bots.slack.connection import Timers, explained
+from bots.slack.errors import SlackError
+from bots.slack.inbound import CHANNEL
+from bots.slack.link import LinkState
+from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Seen, Webhook, fresh, path_of
+from bus.ports import Intake, Now, Reason
+
+_log: Final = logging.getLogger(__name__)
+
+_PASSED_ON: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
+"""Headers that Bolt sees. They are not signed, and others would switch modes of Bolt."""
+
+_OK: Final = 200
+_UNKNOWN: Final = 404
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """Return what Slack signs a request with.
+
+    >>> signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", b"token=xyzz0WbapA4vBCDEFasx0q6G")[:11]
+    'v0=8a2b7124'
+    """
+    signed = b"v0:" + timestamp.encode() + b":" + body
+    return "v0=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+class HttpEvents:
+    """The way events come in over HTTP, and what is known of it.
+
+    The connection counts as such once Slack proved itself by a signed request: that the request URL is set,
+    reachable and signed with our secret shows in nothing else.
+    """
+
+    def __init__(self, api: Api, link: LinkState, timers: Timers, *, secret: str, now: Now) -> None:
+        self._api = api
+        self._link = link
+        self._timers = timers
+        self._secret = secret.strip()
+        self._now = now
+        self._seen = Seen(now)
+        self._desk = Desk(CHANNEL, within_s=timers.ack_s, refused=self._doubted)
+        self._doubt = anyio.Event()
+        self._proved = False
+        self._signed_in = False
+        self.webhook: Final = Webhook(take=self._desk.take)
+
+    def recheck(self) -> None:
+        """Sign in again now: a call was refused because of the token."""
+        self._doubt.set()
+
+    async def run(self, _session: aiohttp.ClientSession, app: AsyncApp, intake: Intake) -> None:
+        """Take deliveries until cancelled."""
+        self._link.connecting()
+        with self._desk.staffed(partial(self._deliver, app, intake)):
+            pause_s = 0.0
+            while True:
+                self._doubt = anyio.Event()
+                try:
+                    await self._api.sign_in()
+                except SlackError as error:
+                    self._signed_in = False
+                    wanted = "the Bot User OAuth Token (xoxb-...)"
+                    pause_s = self._after(explained(error, "bot_token", wanted), pause_s)
+                    wait_s = pause_s
+                else:
+                    self._signed_in = True
+                    self._show()
+                    pause_s, wait_s = 0.0, self._timers.check_s
+                with anyio.move_on_after(wait_s):
+                    await self._doubt.wait()
+
+    def _after(self, error: SlackError, paused_s: float) -> float:
+        """Show a failed sign-in; return the pause before the next, in seconds."""
+        if error.retryable:
+            self._link.lost(f"{error.user_message} Trying again until it works.")
+        else:
+            self._link.failed(error.user_message)
+        return self._timers.pause_s(error, paused_s)
+
+    def _show(self, refused: str = "") -> None:
+        if self._proved:
+            self._link.connected()
+            return
+        why = f" The last one was refused: {refused}." if refused else ""
+        self._link.waiting(
+            f"Waiting for Slack's first request: set the app's Request URLs to https://<this gateway>"
+            f"{path_of(CHANNEL)}.{why}"
+        )
+
+    def _doubted(self, reason: str) -> None:
+        if self._signed_in and not self._proved:
+            self._show(reason)
+
+    async def _deliver(self, app: AsyncApp, intake: Intake, call: Call) -> Answer:
+        signed = self._verified(call)
+        self._proved = True
+        self._link.heard()
+        if not self._api.known_identity.user_id:
+            return AGAIN  # Without our own ids nobody's mention can be recognised.
+        if self._signed_in:
+            self._show()
+        if signed in self._seen:
+            intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
+            return DONE
+        if reason := call.headers.get("x-slack-retry-reason"):
+            _log.info("slack sends a request again: %.40r", reason)
+        answer = self._meaning(await app.async_dispatch(_request(call)), intake)
+        if answer.status == _OK:
+            self._seen.add(signed)
+        return answer
+
+    def _verified(self, call: Call) -> str:
+        """Return the signature of a request that is Slack's and new. Raises Refused."""
+        timestamp = call.headers.get("x-slack-request-timestamp", "")
+        given = call.headers.get("x-slack-signature", "")
+        if not (timestamp and given):
+            raise Refused("it is not signed")
+        if not fresh(timestamp, self._now()):
+            raise Refused("its time is more than 5 minutes off: check this machine's clock")
+        expected = signature(self._secret, timestamp, call.body)
+        if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+            raise Refused(
+                "its signature is wrong: set channels.slack.signing_secret to the Signing Secret of the Slack app"
+            )
+        return given
+
+    def _meaning(self, answer: BoltResponse, intake: Intake) -> Answer:
+        if (
+            answer.status == _UNKNOWN
+        ):  # Events and commands have listeners: this is a press or the like.
+            intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an interaction")
+            return DONE
+        if answer.status != _OK:
+            return AGAIN
+        kind = next(iter(answer.headers.get("content-type", [])), "text/plain")
+        return Answer(body=answer.body.encode(), headers={"content-type": kind})
+
+
+def _request(call: Call) -> AsyncBoltRequest:
+    """Return a request as Bolt reads it. Raises Refused (400)."""
+    headers = {name: call.headers[name] for name in _PASSED_ON if name in call.headers}
+    try:
+        return AsyncBoltRequest(body=call.body.decode(), headers=dict(headers))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        raise Refused("Slack signed it, and it cannot be read", status=400) from None

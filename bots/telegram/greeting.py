@@ -1,0 +1,60 @@
+"""What a bot says to Telegram when it comes up, and how it waits when that fails."""
+
+import logging
+from collections.abc import Sequence
+
+from telegram import Bot, BotCommand
+from telegram.error import InvalidToken, TelegramError
+
+from bots.telegram.api import Timing
+from bots.telegram.errors import cause_name
+from bots.telegram.speech import Me
+from bus.ports import CommandInfo
+
+_LOG = logging.getLogger(__name__)
+
+_COMMANDS = 100
+"""Most commands a bot can list (Bot API: setMyCommands)."""
+
+_HELP_CHARACTERS = 256
+"""Longest description of a command (Bot API: BotCommand)."""
+
+
+class Backoff:
+    """Waits that double from one failure to the next."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._failures = 0
+
+    def clear(self) -> None:
+        """Begin at the shortest wait again: things work."""
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """Return how long to wait after one more failure, seconds."""
+        wait = min(self._timing.retry_min_s * 2.0**self._failures, self._timing.retry_max_s)
+        self._failures = min(self._failures + 1, 30)
+        return wait
+
+
+async def identity(bot: Bot) -> Me:
+    """Ask who we are. Raises TelegramError."""
+    user = await bot.get_me()
+    return Me(user_id=user.id, username=user.username or "")
+
+
+async def register(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
+    """List the commands for Telegram's apps; return whether it was done. Raises InvalidToken only."""
+    listed = [
+        BotCommand(command.name, command.help[:_HELP_CHARACTERS])
+        for command in commands[:_COMMANDS]
+    ]
+    try:
+        await bot.set_my_commands(listed)
+    except InvalidToken:
+        raise
+    except TelegramError as error:
+        _LOG.warning("telegram: the command list was not taken: %s", cause_name(error))
+        return False
+    return True

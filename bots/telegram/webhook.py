@@ -1,0 +1,206 @@
+"""The webhook: Telegram posts updates to the gateway, and learns that one is kept from the answer.
+
+The address is registered with a secret at every start, and looked after: another program with the same token
+may take it away, and what Telegram could not deliver shows in nothing else than its own word on the webhook.
+"""
+
+import hmac
+import logging
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import anyio
+from telegram import Bot, WebhookInfo
+from telegram.error import BadRequest, TelegramError
+
+from bots.config import TelegramConfig
+from bots.lanes import Lanes
+from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, PollingBot, Timing, redacted
+from bots.telegram.capabilities import CHANNEL
+from bots.telegram.greeting import Backoff, identity, register
+from bots.telegram.speech import Me
+from bots.telegram.state import State, trouble_of
+from bots.telegram.updates import Updates, id_of
+from bots.text.characters import clean
+from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Webhook, json_object, path_of
+from bus.ports import CommandInfo, Intake, Link, Reason
+
+_LOG = logging.getLogger(__name__)
+
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
+"""What Telegram takes as a secret (Bot API: setWebhook), at a length that nobody guesses."""
+
+_CONNECTIONS: Final = 40
+"""Deliveries that Telegram may make at once (Bot API: 1 to 100, 40 unless told)."""
+
+_OFFICIAL: Final = "https://api.telegram.org/"
+
+_HINTS: Final = {
+    "401": " Another program set the webhook with a secret of its own: give it a bot of its own.",
+    "404": f" channels.telegram.webhook_url has to lead to {path_of(CHANNEL)} of this gateway.",
+    "421": " Add the host of channels.telegram.webhook_url to gateway.allowed_hosts.",
+}
+
+
+class _NotSet(Exception):
+    """The webhook is not, or no more, ours; `link` says whether a person has to act."""
+
+    def __init__(self, detail: str, link: Link) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.link = link
+
+
+class WebhookUpdates:
+    """Registers the webhook, keeps it, and takes what comes."""
+
+    def __init__(
+        self,
+        state: State,
+        config: TelegramConfig,
+        commands: Sequence[CommandInfo],
+        *,
+        timing: Timing,
+    ) -> None:
+        self._state = state
+        self._config = config
+        self._commands = commands
+        self._timing = timing
+        self._lanes = Lanes()
+        self._me: Me | None = None
+        self._registered = False
+        self._unkept = ""
+        self._trouble = Backoff(timing)
+        self._desk = Desk(CHANNEL, within_s=timing.take_s, refused=lambda _reason: None)
+        self.webhook: Final = Webhook(take=self._desk.take)
+
+    async def run(self, bot: PollingBot, intake: Intake) -> None:
+        """Receive until cancelled."""
+        names = frozenset(command.name for command in self._commands)
+        with self._desk.staffed(partial(self._deliver, Updates(intake, names), intake)):
+            while True:
+                wait_s = await self._once(bot)
+                await anyio.sleep(wait_s)
+
+    async def _once(self, bot: PollingBot) -> float:
+        """Set the webhook and keep it while all is well; return how long to wait then, seconds."""
+        try:
+            await self._greet(bot)
+            await self._watch(bot)
+        except _NotSet as error:
+            self._show(error.link, error.detail)
+            failed = error.link is Link.FAILED
+            return self._timing.refused_s if failed else self._trouble.next_s()
+        except (TelegramError, TimeoutError, *MALFORMED) as error:
+            return self._note(error, bot)
+
+    def _show(self, link: Link, detail: str = "") -> None:
+        if self._state.set(link, detail) and detail:
+            _LOG.warning("telegram: %s", detail)
+
+    def _note(self, error: Exception, bot: PollingBot) -> float:
+        """Note a failure; return how long to wait, seconds."""
+        where = bot.base_url.removesuffix(bot.token)
+        trouble = trouble_of(error, base_url=where, refused_s=self._timing.refused_s)
+        self._show(trouble.link, trouble.detail)
+        return self._trouble.next_s() if trouble.retry_after_s is None else trouble.retry_after_s
+
+    async def _greet(self, bot: Bot) -> None:
+        """Learn who we are, set the webhook and list the commands."""
+        with anyio.fail_after(3 * self._timing.total_s()):
+            self._me = await identity(bot)
+            try:
+                await bot.set_webhook(
+                    self._config.webhook_url,
+                    secret_token=self._config.webhook_secret,
+                    allowed_updates=ALLOWED_UPDATES,
+                    max_connections=_CONNECTIONS,
+                    drop_pending_updates=False,
+                )
+            except BadRequest as error:
+                said = redacted(clean(error.message))[:200]
+                detail = f"Telegram refuses channels.telegram.webhook_url: {said}."
+                raise _NotSet(detail, Link.FAILED) from error
+            if not self._registered:
+                self._registered = await register(bot, self._commands)
+
+    async def _watch(self, bot: Bot) -> NoReturn:
+        """Look at the webhook every now and then. Raises _NotSet when it is not ours any more."""
+        while True:
+            with anyio.fail_after(self._timing.total_s()):
+                info = await bot.get_webhook_info()
+            if info.url != self._config.webhook_url:
+                raise _NotSet(
+                    "Another program took the webhook away from this bot; setting it again.",
+                    Link.RECONNECTING,
+                )
+            self._trouble.clear()
+            detail = self._undelivered(info)
+            if detail:
+                self._show(Link.RECONNECTING, detail)
+            elif not self._unkept:
+                self._show(Link.CONNECTED)
+            await anyio.sleep(self._timing.check_s)
+
+    def _undelivered(self, info: WebhookInfo) -> str:
+        """Return why Telegram cannot deliver, if something waits and nothing came since it failed."""
+        failed_at, waiting = info.last_error_date, info.pending_update_count
+        if failed_at is None or not waiting or self._unkept:
+            return ""
+        if (self._state.health.last_event_at or 0.0) > failed_at.timestamp():
+            return ""
+        said = redacted(clean(info.last_error_message or "no reason told"))[:200]
+        hint = next((hint for status, hint in _HINTS.items() if f" {status}" in said), "")
+        return f"Telegram cannot deliver, {waiting} updates wait there: {said}.{hint}"
+
+    async def _deliver(self, updates: Updates, intake: Intake, call: Call) -> Answer:
+        given = call.headers.get("x-telegram-bot-api-secret-token", "")
+        secret = self._config.webhook_secret
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode()):
+            raise Refused("its secret token is missing or wrong")
+        self._state.heard()
+        raw = json_object(call.body)
+        update_id = id_of(raw)
+        if update_id is None:
+            intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an update without an id")
+            return DONE
+        if self._me is None:
+            return AGAIN  # Without our own name nobody's mention can be recognised.
+        async with self._lanes.lane(_chat_of(raw)):
+            self._unkept = await updates.take(raw, update_id, self._me)
+        if self._unkept:
+            detail = f"Messages wait at Telegram: they are not accepted now ({self._unkept})."
+            self._state.set(Link.CONNECTED, detail)
+            return AGAIN
+        self._state.set(Link.CONNECTED)
+        return DONE
+
+
+def fault(config: TelegramConfig) -> str:
+    """Return what is wrong with the webhook's settings; "" if nothing is."""
+    if not config.webhook_url:
+        return (
+            "channels.telegram.webhook_url is not set: mode webhook takes the public address"
+            f" that leads to {path_of(CHANNEL)} of this gateway."
+        )
+    wanted = ("https",) if config.base_url.startswith(_OFFICIAL) else ("https", "http")
+    if urlsplit(config.webhook_url).scheme not in wanted:
+        return "channels.telegram.webhook_url has to begin with https://."
+    if not _SECRET.fullmatch(config.webhook_secret):
+        return (
+            "channels.telegram.webhook_secret is not set, or not 16 to 256 letters, digits, _ and -:"
+            " mode webhook believes only deliveries that carry it."
+        )
+    return ""
+
+
+def _chat_of(raw: dict[str, Any]) -> str:
+    """Return the chat of an update, whatever its kind; updates of one chat are taken in their order."""
+    for value in raw.values():
+        chat = value.get("chat") if isinstance(value, dict) else None
+        if isinstance(chat, dict):
+            return str(chat.get("id"))
+    return ""

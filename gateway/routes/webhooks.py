@@ -1,0 +1,61 @@
+"""Deliveries of chat platforms by HTTP. No admin token: each platform proves itself to its own adapter."""
+
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, HTTPException, Path, Request, Response
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+
+from bots.webhooks import Call
+from gateway.deps import Parts
+
+router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+
+READ_S = 10.0
+"""How long a body may take to arrive, seconds. Nobody has proved anything by then."""
+
+
+class Problem(BaseModel):
+    """Why a delivery was not taken."""
+
+    detail: str
+
+
+ANSWERS: dict[int | str, dict[str, type[BaseModel] | str]] = {
+    400: {"model": Problem, "description": "The platform's own, and unreadable."},
+    401: {
+        "model": Problem,
+        "description": "Not the platform's: signature, secret or time is wrong.",
+    },
+    404: {"model": Problem, "description": "The channel does not deliver by HTTP."},
+    408: {"model": Problem, "description": "The body came too slowly."},
+    413: {"model": Problem, "description": "The body is too large."},
+    503: {"model": Problem, "description": "Nothing was kept: send it again."},
+}
+
+
+@router.post("/{channel}", responses=ANSWERS, response_class=Response)
+async def deliver(channel: Annotated[str, Path()], request: Request, parts: Parts) -> Response:
+    """Take a delivery of a platform; 200 means that it is kept."""
+    webhook = parts.webhooks.get(channel)
+    if webhook is None:
+        raise HTTPException(404, "This channel does not deliver by HTTP.")
+    body = await _body(request, webhook.max_bytes)
+    answer = await webhook.take(Call(headers=dict(request.headers), body=body))
+    return Response(answer.body, answer.status, headers=dict(answer.headers))
+
+
+async def _body(request: Request, max_bytes: int) -> bytes:
+    """Return the body, read within its bounds."""
+    body = bytearray()
+    with anyio.move_on_after(READ_S):
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > max_bytes:
+                    raise HTTPException(413, f"The body is larger than {max_bytes:,} bytes.")
+        except ClientDisconnect:
+            raise HTTPException(400, "The body is not complete.") from None
+        return bytes(body)
+    raise HTTPException(408, "The body came too slowly.")

@@ -1,0 +1,273 @@
+"""Feishu over HTTP: who is believed, what is answered, what health says."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from bots.feishu.adapter import FeishuAdapter
+from bots.feishu.seal import Sealed, opened
+from bots.webhooks import Call, Webhook
+from bus.errors import IntakeFull
+from bus.ports import Link, Reason
+from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running, until
+from tests.fakes.feishu import FakeFeishu
+
+ROOT = Path(__file__).parents[2]
+FAST = replace(QUICK, check_s=0.02)
+
+
+def event(feishu: FakeFeishu, text: str = "hello", event_id: str = "ev_1") -> dict[str, object]:
+    header = {"event_id": event_id, "event_type": "im.message.receive_v1", "tenant_key": "t"}
+    message = {
+        "message_id": "om_1", "chat_id": "oc_dm", "chat_type": "p2p", "message_type": "text",
+        "content": json.dumps({"text": text}),
+    }  # fmt: skip
+    sender = {"sender_id": {"open_id": "ou_alice"}, "sender_type": "user"}
+    header["token"] = feishu.poster.token
+    return {"schema": "2.0", "header": header, "event": {"sender": sender, "message": message}}
+
+
+def call(feishu: FakeFeishu, told: object, *, ago_s: float = 0.0) -> Call:
+    """Return a call as the platform makes it."""
+    body = feishu.poster.sealed(json.dumps(told).encode())
+    return Call(headers=signed(feishu, body, ago_s=ago_s), body=body)
+
+
+def signed(feishu: FakeFeishu, body: bytes, *, ago_s: float = 0.0) -> dict[str, str]:
+    made = feishu.poster.signed(body, at=time.time() - ago_s)
+    return {name.lower(): value for name, value in made.items()}
+
+
+@asynccontextmanager
+async def listening(
+    feishu: FakeFeishu, intake: Intake, **settings: str
+) -> AsyncIterator[tuple[FeishuAdapter, Webhook]]:
+    post = feishu.poster
+    keys: dict[str, Any] = {
+        "encrypt_key": post.encrypt_key,
+        "verification_token": post.token,
+        **settings,
+    }
+    adapter = adapter_for(feishu, timings=FAST, mode="webhook", **keys)
+    assert adapter.webhook is not None
+    async with running(adapter, intake, link=Link.CONNECTING):
+        await until(lambda: "Waiting for Feishu" in adapter.health().detail)
+        yield adapter, adapter.webhook
+
+
+def test_what_was_sealed_by_the_documents_example_can_be_opened() -> None:
+    sealed = "P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk="
+    assert opened("test key", sealed) == b"hello world"
+
+
+@pytest.mark.parametrize("sealed", ["", "!", "aGVsbG8=", "A" * 44, "é", "P37w+VZImNgPEO1RBhJ6Rg=="])
+def test_what_was_not_sealed_with_our_key_is_an_error(sealed: str) -> None:
+    with pytest.raises(Sealed):
+        opened("key", sealed)
+
+
+async def test_it_is_connected_once_feishu_proved_itself() -> None:
+    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (adapter, door):
+        before = adapter.health()
+        assert before.link is Link.CONNECTING
+        assert "/webhooks/feishu" in before.detail
+        assert (await door.take(call(feishu, event(feishu)))).status == 200
+        after = adapter.health()
+        assert (after.link, after.detail) == (Link.CONNECTED, "")
+        assert after.last_event_at is not None
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+@pytest.mark.parametrize("is_signed", [True, False])
+async def test_the_consoles_question_is_answered(is_sealed: bool, is_signed: bool) -> None:
+    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (_, door):
+        asked = {"type": "url_verification", "token": feishu.poster.token, "challenge": "c-1"}
+        plain = json.dumps(asked).encode()
+        body = feishu.poster.sealed(plain) if is_sealed else plain
+        headers = signed(feishu, body) if is_signed else {}
+        answer = await door.take(Call(headers=headers, body=body))
+        if is_signed and not is_sealed:  # With a key set, Feishu encrypts what it signs.
+            assert answer.status == 401
+        else:
+            assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "c-1"})
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "é", None, 7, ["x"]])
+async def test_a_question_without_the_token_is_refused(token: object) -> None:
+    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (_, door):
+        asked = {"type": "url_verification", "token": token, "challenge": "c-1"}
+        plain = json.dumps(asked).encode()
+        for body in (plain, feishu.poster.sealed(plain)):
+            answer = await door.take(Call(headers={}, body=body))
+            assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}')
+
+
+def unsigned(feishu: FakeFeishu) -> dict[str, bytes]:
+    """Return bodies without a signature that must all look the same from outside."""
+    told = json.dumps(event(feishu)).encode()
+    sealed = feishu.poster.sealed(told)
+    asked = {"type": "url_verification", "token": feishu.poster.token, "challenge": "x" * 5000}
+    return {
+        "an event": told,
+        "a sealed event": sealed,
+        "a broken seal": sealed[:-10] + b'AAAAAAA="}',
+        "a seal over no JSON": feishu.poster.sealed(b"{"),
+        "not JSON": b"{",
+        "nothing": b"",
+        "deep": b"[" * 4000,
+        "a long question": json.dumps(asked).encode(),
+    }
+
+
+async def test_what_is_not_signed_is_refused_and_tells_nothing() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        for name, body in unsigned(feishu).items():
+            answer = await door.take(Call(headers={}, body=body))
+            assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
+    assert (intake.received, intake.refused) == ([], [])
+
+
+def wrong_headers(feishu: FakeFeishu, body: bytes) -> dict[str, dict[str, str]]:
+    good = signed(feishu, body)
+    stamp, nonce, proof = (
+        f"x-lark-{name}" for name in ("request-timestamp", "request-nonce", "signature")
+    )
+    keyless = hashlib.sha256((good[stamp] + good[nonce]).encode() + body).hexdigest()
+    return {
+        "blank": {stamp: "", nonce: "", proof: ""},
+        "no nonce": good | {nonce: ""},
+        "another nonce": good | {nonce: "n"},
+        "another time": good | {stamp: str(int(good[stamp]) - 1)},
+        "another body": signed(feishu, body + b" "),
+        "without the key": good | {proof: keyless},
+        "five minutes old": signed(feishu, body, ago_s=301),
+        "from the future": signed(feishu, body, ago_s=-301),
+        "not a time": good | {stamp: "yesterday"},
+        "not ASCII": good | {proof: "é\u2603", nonce: "é"},
+    }
+
+
+async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
+        for body in (feishu.poster.sealed(json.dumps(event(feishu)).encode()), b"{not json", b""):
+            for name, headers in wrong_headers(feishu, body).items():
+                answer = await door.take(Call(headers=headers, body=body))
+                assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
+        assert adapter.health().link is Link.CONNECTING
+        assert "The last one was refused" in adapter.health().detail
+        assert adapter.health().last_event_at is None
+    assert (intake.received, intake.refused) == ([], [])
+
+
+async def test_a_signed_event_must_be_encrypted_and_carry_the_token() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
+        plain = json.dumps(event(feishu)).encode()
+        answer = await door.take(Call(headers=signed(feishu, plain), body=plain))
+        assert answer.status == 401
+        assert "not encrypted" in adapter.health().detail
+        for token in ("", "wrong", None):
+            told = event(feishu)
+            told["header"] = {"event_type": "im.message.receive_v1", "token": token}
+            assert (await door.take(call(feishu, told))).status == 401
+            assert (await door.take(call(feishu, {"token": token}))).status == 401
+        assert "channels.feishu.verification_token" in adapter.health().detail
+    assert (intake.received, intake.refused) == ([], [])
+
+
+@pytest.mark.parametrize("inside", [b"[]", b"{", b"\xff", b"", b"[" * 9000])
+async def test_what_feishu_signed_and_nobody_can_read_harms_no_other(inside: bytes) -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        body = feishu.poster.sealed(inside)
+        answer = await door.take(Call(headers=signed(feishu, body), body=body))
+        assert answer.status == 400
+        assert (await door.take(call(feishu, event(feishu)))).status == 200
+    assert intake.texts == ["hello"]
+
+
+async def test_other_events_and_presses_are_acknowledged() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        header = {"event_type": "card.action.trigger", "token": feishu.poster.token}
+        assert (await door.take(call(feishu, {"header": header, "event": {}}))).status == 200
+    assert intake.refused == [(Reason.UNSUPPORTED, "card.action.trigger")]
+
+
+async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered_again() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        once = call(feishu, event(feishu))
+        assert [(await door.take(once)).status for _ in range(3)] == [200, 200, 200]
+        assert (await door.take(call(feishu, event(feishu)))).status == 200
+    assert [inbound.event_id for inbound in intake.received] == ["ev_1", "ev_1"]
+    assert intake.refused == [(Reason.DUPLICATE, "a repeated request")] * 2
+
+
+async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
+    intake = Intake(raises=[IntakeFull(), RuntimeError("a defect")])
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        once = call(feishu, event(feishu))
+        assert [(await door.take(once)).status for _ in range(3)] == [503, 503, 200]
+    hanging = Intake(gates={"hello": anyio.Event()})
+    slow = replace(FAST, ack_s=0.05)
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(
+            feishu,
+            timings=slow,
+            mode="webhook",
+            encrypt_key=feishu.poster.encrypt_key,
+            verification_token=feishu.poster.token,
+        )
+        assert adapter.webhook is not None
+        async with running(adapter, hanging, link=Link.CONNECTING):
+            await until(lambda: "Waiting" in adapter.health().detail)
+            once = call(feishu, event(feishu))
+            assert (await adapter.webhook.take(once)).status == 503
+        assert (await adapter.webhook.take(once)).status == 503
+    assert hanging.received == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"encrypt_key": ""}, "channels.feishu.encrypt_key is not set"),
+        ({"verification_token": " "}, "channels.feishu.verification_token is not set"),
+        (
+            {"encrypt_key": "", "verification_token": ""},
+            "channels.feishu.encrypt_key and channels.feishu.verification_token are not set",
+        ),
+    ],
+)
+async def test_without_its_secrets_it_does_not_start(settings: dict[str, str], told: str) -> None:
+    async with FakeFeishu() as feishu:
+        given: dict[str, Any] = {"encrypt_key": "k", "verification_token": "t", **settings}
+        adapter = adapter_for(feishu, mode="webhook", **given)
+        async with running(adapter, Intake(), link=Link.FAILED):
+            assert told in adapter.health().detail
+        assert adapter.webhook is not None
+        assert (await adapter.webhook.take(call(feishu, event(feishu)))).status == 503
+
+
+def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
+    code = (
+        "import sys, bots.feishu.adapter as feishu\n"
+        "from bots.config import FeishuConfig\n"
+        "feishu.build(FeishuConfig(app_id='a', app_secret='b'), ())\n"
+        "assert 'Crypto' not in sys.modules\n"
+        "feishu.build(FeishuConfig(app_id='a', app_secret='b', mode='webhook'), ())\n"
+        "assert 'Crypto' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=50)

@@ -1,0 +1,229 @@
+"""Slack over HTTP: who is believed, what is answered, what health says."""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import anyio
+import pytest
+
+from bots.slack.adapter import SlackAdapter
+from bots.slack.connection import Timers
+from bots.slack.webhook import signature
+from bots.webhooks import Answer, Call, Webhook
+from bus.ports import Link, Reason
+from tests.bots.slack_rig import FAST, Recorder, config
+from tests.fakes.slack import FakeSlack
+
+HTTP = replace(FAST, check_s=0.05)
+JSON = {"content-type": "application/json"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+CHALLENGE = b'{"type": "url_verification", "token": "t", "challenge": "c-1"}'
+
+
+def message(text: str = "hello", event_id: str = "Ev1") -> bytes:
+    event = {
+        "type": "message", "channel": "DU1ANN", "channel_type": "im", "user": "U1ANN", "text": text,
+        "ts": "1700000000.000100",
+    }  # fmt: skip
+    envelope = {"type": "event_callback", "team_id": "T1TEAM", "event_id": event_id, "event": event}
+    return json.dumps(envelope).encode()
+
+
+def signed(slack: FakeSlack, body: bytes, *, ago_s: float = 0.0) -> dict[str, str]:
+    made = slack.events.signed(body, at=time.time() - ago_s)
+    return {name.lower(): value for name, value in made.items()}
+
+
+@asynccontextmanager
+async def running(
+    slack: FakeSlack, intake: Recorder, *, timers: Timers = HTTP, given: Mapping[str, object] = {}
+) -> AsyncIterator[tuple[SlackAdapter, Webhook]]:
+    """Run an adapter until the block ends; enter it when the adapter is signed in."""
+    settings = {"mode": "http", "signing_secret": slack.events.secret, "app_token": "", **given}
+    adapter = SlackAdapter(config(slack, settings), timers=timers)
+    assert adapter.webhook is not None
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
+        await slack.wait_for(lambda: "Waiting for Slack" in adapter.health().detail)
+        yield adapter, adapter.webhook
+        tasks.cancel_scope.cancel()
+
+
+def test_the_signature_is_the_one_of_slacks_documents() -> None:
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    known = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+    assert signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body) == known
+
+
+async def test_it_is_connected_once_slack_proved_itself() -> None:
+    async with FakeSlack() as slack, running(slack, Recorder()) as (adapter, door):
+        before = adapter.health()
+        assert before.link is Link.CONNECTING
+        assert "/webhooks/slack" in before.detail
+        answer = await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        assert answer.status == 200
+        assert json.loads(answer.body) == {"challenge": "c-1"}
+        after = adapter.health()
+        assert (after.link, after.detail) == (Link.CONNECTED, "")
+        assert after.last_event_at is not None
+
+
+def wrong_headers(slack: FakeSlack, body: bytes) -> dict[str, dict[str, str]]:
+    good = signed(slack, body)
+    stamp, proof = "x-slack-request-timestamp", "x-slack-signature"
+    other = hmac.new(b"another", b"v0:" + good[stamp].encode() + b":" + body, hashlib.sha256)
+    return {
+        "none": {},
+        "no time": {proof: good[proof]},
+        "no signature": {stamp: good[stamp]},
+        "blank": {stamp: "", proof: ""},
+        "another secret": good | {proof: f"v0={other.hexdigest()}"},
+        "another time": good | {stamp: str(int(good[stamp]) - 1)},
+        "another body": signed(slack, body + b" "),
+        "five minutes old": signed(slack, body, ago_s=301),
+        "from the future": signed(slack, body, ago_s=-301),
+        "not a time": good | {stamp: "1e9"},
+        "no version": good | {proof: good[proof].removeprefix("v0=")},
+        "not ASCII": good | {proof: "v0=é\u2603"},
+        "cut": good | {proof: good[proof][:-1]},
+    }
+
+
+async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
+    intake = Recorder()
+    async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
+        for body in (message(), b"{not json", b""):
+            for name, headers in wrong_headers(slack, body).items():
+                answer = await door.take(Call(headers=JSON | headers, body=body))
+                assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
+        assert "channels.slack.signing_secret" in adapter.health().detail
+        assert adapter.health().link is Link.CONNECTING
+        await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        await door.take(Call(headers=JSON, body=message()))
+        assert (adapter.health().link, adapter.health().detail) == (Link.CONNECTED, "")
+    assert (intake.taken, intake.skipped) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b'"x"', b"\xff\xfe", b"payload=%5B%5D", b"payload=nothing", b"", b"[" * 9000]
+)
+@pytest.mark.parametrize("kind", [JSON, FORM, {}])
+async def test_what_slack_signed_and_nobody_can_read_harms_nothing(
+    body: bytes, kind: dict[str, str]
+) -> None:
+    intake = Recorder()
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        answer = await door.take(Call(headers=kind | signed(slack, body), body=body))
+        assert answer.status in {200, 400}
+        good = message()
+        assert (await door.take(Call(headers=JSON | signed(slack, good), body=good))).status == 200
+    assert intake.texts() == ["hello"]
+
+
+async def test_commands_are_taken_and_presses_acknowledged() -> None:
+    intake = Recorder()
+    command = urlencode({
+        "command": "/parley", "text": "status", "team_id": "T1TEAM", "channel_id": "C1", "user_id": "U1ANN",
+        "trigger_id": "1.2", "response_url": "https://hooks.slack.com/x",
+    }).encode()  # fmt: skip
+    press = {"type": "block_actions", "user": {"id": "U1ANN"}, "actions": [{"action_id": "a"}]}
+    pressed = urlencode({"payload": json.dumps(press)}).encode()
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        for body in (command, pressed):
+            answer = await door.take(Call(headers=FORM | signed(slack, body), body=body))
+            assert answer.status == 200
+    assert intake.texts() == ["/status"]
+    assert intake.skipped == [(Reason.UNSUPPORTED, "an interaction")]
+
+
+async def test_headers_that_are_not_signed_change_nothing() -> None:
+    intake = Recorder()
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        body = message()
+        lazy = {"x-slack-bolt-lazy-only": "1", "x-slack-bolt-lazy-function-name": "on_event"}
+        answer = await door.take(Call(headers=JSON | lazy | signed(slack, body), body=body))
+        assert answer.status == 200
+    assert intake.texts() == ["hello"]
+
+
+async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered() -> None:
+    intake = Recorder()
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        body = message()
+        call = Call(headers=JSON | signed(slack, body, ago_s=2), body=body)
+        assert [(await door.take(call)).status for _ in range(3)] == [200, 200, 200]
+        retry = {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_timeout"}
+        again = Call(headers=JSON | retry | signed(slack, body), body=body)
+        assert (await door.take(again)).status == 200
+    assert [inbound.event_id for inbound in intake.taken] == ["Ev1", "Ev1"]
+    assert intake.skipped == [(Reason.DUPLICATE, "a repeated request")] * 2
+
+
+async def test_what_is_not_kept_is_asked_for_again() -> None:
+    intake = Recorder(refuse=1)
+    intake.crash = 1
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        body = message()
+        call = Call(headers=JSON | signed(slack, body), body=body)
+        assert [(await door.take(call)).status for _ in range(3)] == [503, 503, 200]
+    assert intake.texts() == ["hello"]
+
+
+async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> None:
+    intake = Recorder()
+    intake.gate = anyio.Event()
+    async with FakeSlack() as slack:
+        body = message()
+        async with running(slack, intake, timers=replace(HTTP, ack_s=0.05)) as (adapter, door):
+            call = Call(headers=JSON | signed(slack, body), body=body)
+            assert (await door.take(call)).status == 503
+        assert (await door.take(call)).status == 503
+        assert adapter.health().link is Link.STOPPED
+    assert intake.taken == []
+
+
+async def test_a_stop_gives_back_what_is_in_work() -> None:
+    intake, answers = Recorder(), list[Answer]()
+    intake.gate = anyio.Event()
+
+    async def post(door: Webhook, call: Call) -> None:
+        answers.append(await door.take(call))
+
+    async with (
+        FakeSlack() as slack,
+        anyio.create_task_group() as callers,
+        running(slack, intake, timers=replace(HTTP, ack_s=60.0)) as (_, door),
+    ):
+        body = message()
+        callers.start_soon(post, door, Call(headers=JSON | signed(slack, body), body=body))
+        await slack.wait_for(lambda: intake.waiting)
+    assert [answer.status for answer in answers] == [503]
+
+
+async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> None:
+    intake = Recorder()
+    async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
+        await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        slack.server.bot_token = "xoxb-another"
+        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        assert "channels.slack.bot_token" in adapter.health().detail
+        body = message()
+        assert (await door.take(Call(headers=JSON | signed(slack, body), body=body))).status == 200
+        assert adapter.health().link is Link.FAILED
+    assert intake.texts() == ["hello"]
+
+
+async def test_socket_mode_has_no_door() -> None:
+    async with FakeSlack() as slack:
+        assert SlackAdapter(config(slack), timers=FAST).webhook is None

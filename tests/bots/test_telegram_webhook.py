@@ -1,0 +1,203 @@
+"""Telegram's webhook: what is registered, who is believed, what health says."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from bots.config import TelegramConfig
+from bots.telegram.adapter import TelegramAdapter
+from bots.telegram.api import ALLOWED_UPDATES
+from bots.webhooks import Call, Webhook
+from bus.errors import IntakeFull
+from bus.ports import Link, Reason
+from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
+from tests.contracts.webhook_rig import Doors
+from tests.fakes.telegram import TelegramServer
+
+SECRET = "a-secret-of-16-chars-at-least"
+URL = "http://localhost/webhooks/telegram"
+GOOD = {"x-telegram-bot-api-secret-token": SECRET}
+QUICK = replace(FAST, check_s=0.02)
+
+
+def section(telegram: TelegramServer, **settings: str) -> TelegramConfig:
+    given = {"mode": "webhook", "webhook_url": URL, "webhook_secret": SECRET, **settings}
+    return config_for(telegram).model_copy(update=given)
+
+
+def adapter_for(telegram: TelegramServer, **settings: str) -> TelegramAdapter:
+    return TelegramAdapter(section(telegram, **settings), COMMANDS, timing=QUICK)
+
+
+def update(text: str = "hello", number: int = 1) -> bytes:
+    person = {"id": 1001, "is_bot": False, "first_name": "Ann"}
+    said = {
+        "message_id": number, "date": 1_700_000_000, "chat": {"id": 1001, "type": "private"},
+        "from": person, "text": text,
+    }  # fmt: skip
+    return json.dumps({"update_id": number, "message": said}).encode()
+
+
+@asynccontextmanager
+async def listening(
+    telegram: TelegramServer, recorder: Recorder
+) -> AsyncIterator[tuple[TelegramAdapter, Webhook]]:
+    """Run an adapter whose deliveries do not arrive by themselves."""
+    telegram.pusher.caller.away = True
+    adapter = adapter_for(telegram)
+    assert adapter.webhook is not None
+    async with running(adapter, recorder):
+        await linked(adapter, Link.CONNECTED)
+        yield adapter, adapter.webhook
+
+
+async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
+    doors, recorder = Doors(), Recorder()
+    async with TelegramServer() as telegram:
+        telegram.pusher.caller.transport = doors.transport
+        telegram.dm("written before the start")
+        adapter = adapter_for(telegram)
+        doors.mount(adapter)
+        async with running(adapter, recorder):
+            await until(lambda: recorder.texts == ["written before the start"])
+            await linked(adapter, Link.CONNECTED)
+        (called,) = telegram.calls("setWebhook")
+        assert called.arguments["url"] == URL
+        assert called.arguments["secret_token"] == SECRET
+        assert json.loads(called.arguments["allowed_updates"]) == list(ALLOWED_UPDATES)
+        assert called.arguments["max_connections"] == "40"
+        assert [command["command"] for command in telegram.commands] == ["help", "new"]
+        assert telegram.calls("getUpdates") == []
+        assert telegram.webhook == URL  # It stays: what comes meanwhile waits at Telegram.
+        assert telegram.violations == []
+
+
+async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
+    recorder = Recorder()
+    async with TelegramServer() as telegram:
+        async with listening(telegram, Recorder()):
+            telegram.dm("while the webhook is set")
+        adapter = TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST)
+        assert adapter.webhook is None
+        async with running(adapter, recorder):
+            await until(lambda: recorder.texts == ["while the webhook is set"])
+        assert telegram.webhook == ""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-telegram-bot-api-secret-token": ""},
+        {"x-telegram-bot-api-secret-token": SECRET[:-1]},
+        {"x-telegram-bot-api-secret-token": SECRET + " "},
+        {"x-telegram-bot-api-secret-token": "é\u2603"},
+        {"authorization": f"Bearer {SECRET}"},
+    ],
+)
+async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[str, str]) -> None:
+    recorder = Recorder()
+    async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
+        for body in (update(), b"{not json"):
+            answer = await door.take(Call(headers=headers, body=body))
+            assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}')
+        assert adapter.health().last_event_at is None
+    assert (recorder.offered, recorder.dropped) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"\xff", 400),
+        (b"[" * 9000, 400),
+        (b"{}", 200),
+        (b'{"update_id": "1"}', 200),
+        (b'{"update_id": 5, "message": 7}', 200),
+        (b'{"update_id": 5, "message": {"chat": 1}}', 200),
+        (b'{"update_id": 5, "message": {"message_id": 1, "date": 1e99, "chat": {"id": {}}}}', 200),
+    ],
+)
+async def test_what_nobody_can_read_harms_no_other(body: bytes, status: int) -> None:
+    recorder = Recorder()
+    async with TelegramServer() as telegram, listening(telegram, recorder) as (_, door):
+        assert (await door.take(Call(headers=GOOD, body=body))).status == status
+        assert (await door.take(Call(headers=GOOD, body=update()))).status == 200
+    assert recorder.texts == ["hello"]
+    assert all(reason is Reason.UNSUPPORTED for _, reason, _ in recorder.dropped)
+
+
+async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
+    recorder = Recorder()
+    recorder.refusals = [IntakeFull(), RuntimeError("a defect")]
+    async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
+        call = Call(headers=GOOD, body=update())
+        assert (await door.take(call)).status == 503
+        assert "not accepted now (IntakeFull)" in adapter.health().detail
+        assert [(await door.take(call)).status for _ in range(2)] == [503, 200]
+        assert (adapter.health().link, adapter.health().detail) == (Link.CONNECTED, "")
+    assert recorder.texts == ["hello"]
+
+
+async def test_a_webhook_that_another_program_took_away_is_set_again() -> None:
+    async with TelegramServer() as telegram, listening(telegram, Recorder()) as (adapter, _):
+        telegram.webhook = ""
+        await telegram.wait_for(lambda: len(telegram.calls("setWebhook")) > 1)
+        await linked(adapter, Link.CONNECTED)
+        assert telegram.webhook == URL
+
+
+async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
+    doors = Doors()
+    async with TelegramServer() as telegram:
+        telegram.pusher.caller.transport = doors.transport
+        adapter = adapter_for(telegram)
+        async with running(adapter, Recorder()):
+            await linked(adapter, Link.CONNECTED)
+            telegram.dm("hello")
+            detail = await linked(adapter, Link.RECONNECTING)
+            assert "1 updates wait" in detail
+            assert "404" in detail
+            assert "has to lead to /webhooks/telegram" in detail
+            doors.mount(adapter)
+            assert await linked(adapter, Link.CONNECTED) == ""
+
+
+async def test_an_address_that_telegram_refuses_shows() -> None:
+    async with TelegramServer() as telegram:
+        adapter = adapter_for(telegram, webhook_url="http://bot.example.com/webhooks/telegram")
+        async with running(adapter, Recorder()):
+            detail = await linked(adapter, Link.FAILED)
+    assert "channels.telegram.webhook_url" in detail
+    assert "https url must be provided" in detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"webhook_url": ""}, "channels.telegram.webhook_url is not set"),
+        ({"webhook_url": "ftp://bot.example.com/"}, "channels.telegram.webhook_url has to begin"),
+        (
+            {
+                "base_url": "https://api.telegram.org/bot",
+                "webhook_url": "http://bot.example.com/webhooks/telegram",
+            },
+            "channels.telegram.webhook_url has to begin with https://",
+        ),
+        ({"webhook_secret": ""}, "channels.telegram.webhook_secret is not set"),
+        ({"webhook_secret": "short"}, "16 to 256 letters"),
+        ({"webhook_secret": "sixteen letters and a space"}, "16 to 256 letters"),
+    ],
+)
+async def test_settings_that_cannot_work_end_the_run(settings: dict[str, str], told: str) -> None:
+    async with TelegramServer() as telegram:
+        adapter = adapter_for(telegram, **settings)
+        async with running(adapter, Recorder()):
+            assert told in await linked(adapter, Link.FAILED)
+        assert adapter.webhook is not None
+        assert (await adapter.webhook.take(Call(headers={}, body=b"{}"))).status == 503
+        assert telegram.requests == []

@@ -1,0 +1,51 @@
+"""How a platform's server calls the bot over HTTP: one POST, bounded, to a real port or into an application."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import anyio
+import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the bot answered; status 0 = nothing in time."""
+
+    status: int
+    body: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Caller:
+    """Posts to one address.
+
+    Attributes:
+        url: Where; "" = nowhere yet.
+        transport: Instead of the network.
+        patience_s: How long an answer may take.
+        away: Whether nothing gets through.
+    """
+
+    def __init__(self, *, patience_s: float) -> None:
+        self.url = ""
+        self.transport: httpx.AsyncBaseTransport | None = None
+        self.patience_s = patience_s
+        self.away = False
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Make one call."""
+        if self.away or not self.url:
+            return Reply(0)
+        with anyio.move_on_after(self.patience_s):
+            try:
+                async with httpx.AsyncClient(
+                    transport=self.transport, trust_env=False, timeout=self.patience_s
+                ) as client:
+                    answer = await client.post(self.url, content=body, headers=dict(headers))
+            except httpx.HTTPError:
+                return Reply(0)
+            return Reply(answer.status_code, answer.content)
+        return Reply(0)

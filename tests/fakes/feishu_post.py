@@ -1,0 +1,96 @@
+"""The fake's HTTP deliveries: encrypted with another library than the service uses, signed, sent until taken."""
+
+import base64
+import hashlib
+import json
+import os
+import time
+
+import anyio
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.padding import PKCS7
+
+from tests.fakes.deliveries import Caller, Reply
+from tests.fakes.feishu_world import Event, World
+
+ENCRYPT_KEY = "feishu-encrypt-key"
+VERIFICATION_TOKEN = "feishu-verification-token"
+
+
+class PostService:
+    """Posts each event, again and again until it is answered with 200.
+
+    Attributes:
+        caller: Where the requests go.
+        encrypt_key: The app's Encrypt Key; "" = none is set in the console.
+        token: The app's Verification Token.
+        verified: Whether the app answered the console's question.
+    """
+
+    def __init__(self, world: World, *, ack_s: float, redeliver_s: float) -> None:
+        self.caller = Caller(patience_s=ack_s)
+        self.encrypt_key = ENCRYPT_KEY
+        self.token = VERIFICATION_TOKEN
+        self.verified = False
+        self._world = world
+        self._redeliver_s = redeliver_s
+
+    def sealed(self, plain: bytes) -> bytes:
+        """Return a body with this inside."""
+        if not self.encrypt_key:
+            return plain
+        padder = PKCS7(128).padder()
+        iv = os.urandom(16)
+        key = hashlib.sha256(self.encrypt_key.encode()).digest()
+        cipher = Cipher(algorithms.AES(key), modes.CBC(iv)).encryptor()
+        data = iv + cipher.update(padder.update(plain) + padder.finalize()) + cipher.finalize()
+        return json.dumps({"encrypt": base64.b64encode(data).decode()}).encode()
+
+    def signed(self, body: bytes, *, at: float | None = None) -> dict[str, str]:
+        """Return the headers that prove a body to be the platform's."""
+        moment, nonce = str(int(time.time() if at is None else at)), os.urandom(8).hex()
+        words = (moment + nonce + self.encrypt_key).encode() + body
+        return {
+            "Content-Type": "application/json",
+            "X-Lark-Request-Timestamp": moment,
+            "X-Lark-Request-Nonce": nonce,
+            "X-Lark-Signature": hashlib.sha256(words).hexdigest(),
+        }
+
+    async def post(self, event: object) -> Reply:
+        """Send an event once, sealed and signed."""
+        body = self.sealed(_json(event))
+        return await self.caller.post(body, self.signed(body))
+
+    async def ask(self, **more: str) -> Reply:
+        """Send the console's question, which is sealed and not signed."""
+        question = {"type": "url_verification", "token": self.token, "challenge": "c-1", **more}
+        return await self.caller.post(
+            self.sealed(_json(question)), {"Content-Type": "application/json"}
+        )
+
+    async def verify(self) -> None:
+        """Ask until the app answers, as somebody does who presses Save in the console; then send something signed."""
+        while not self.verified:
+            asked = await self.ask()
+            known = asked.ok and json.loads(asked.body) == {"challenge": "c-1"}
+            event = {"header": {"event_type": "im.chat.updated_v1", "token": self.token}}
+            self.verified = known and (await self.post(event)).ok
+            await anyio.sleep(0 if self.verified else 0.02)
+        self._world.changed()
+
+    async def deliver(self, event: Event) -> None:
+        """Post an event until it is taken."""
+        while not event.acked:
+            event.pushes += 1
+            body = self.sealed(event.raw or _json(event.payload))
+            reply = await self.caller.post(body, self.signed(body))
+            event.codes.append(reply.status)
+            event.acked = reply.status == 200
+            self._world.changed()
+            if not event.acked:
+                await anyio.sleep(self._redeliver_s)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -1,0 +1,81 @@
+"""The webhook of a `TelegramServer`: updates are posted in order, each until it is answered with 2xx."""
+
+import json
+import re
+import time
+
+import anyio
+
+from tests.fakes.deliveries import Caller
+from tests.fakes.telegram_chats import ApiError, Json
+from tests.fakes.telegram_world import World
+
+_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+
+
+class Pusher:
+    """Delivers while a webhook is set.
+
+    Attributes:
+        caller: Where the updates go; its address is the webhook's.
+        secret: What setWebhook named.
+        retry_s: The pause after a failed delivery.
+    """
+
+    def __init__(self, world: World, *, patience_s: float = 1.0, retry_s: float = 0.05) -> None:
+        self.caller = Caller(patience_s=patience_s)
+        self.secret = ""
+        self.retry_s = retry_s
+        self._world = world
+        self._failed_at = 0
+        self._failure = ""
+
+    def set(self, url: str, *, secret: str) -> None:
+        """Set the webhook, as setWebhook does."""
+        if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+            raise ApiError(
+                400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook"
+            )
+        if secret and not _SECRET.fullmatch(secret):
+            raise ApiError(400, "Bad Request: secret token contains unallowed characters")
+        self._world.webhook, self.caller.url, self.secret = url, url, secret
+        self._failed_at, self._failure = 0, ""
+        self._world.changed()
+
+    def info(self) -> Json:
+        """Return a WebhookInfo."""
+        told: Json = {
+            "url": self._world.webhook,
+            "has_custom_certificate": False,
+            "pending_update_count": self._world.backlog,
+        }
+        failed = {"last_error_date": self._failed_at, "last_error_message": self._failure}
+        return told | (failed if self._failed_at else {})
+
+    async def run(self) -> None:
+        """Deliver for ever."""
+        while True:
+            update = self._world.oldest() if self._world.webhook else None
+            if update is None:
+                await self._world.change()
+                continue
+            if await self._delivered(update):
+                self._world.confirm(update["update_id"] + 1)
+                self._world.changed()
+            else:
+                await anyio.sleep(self.retry_s)
+
+    async def _delivered(self, update: Json) -> bool:
+        body = json.dumps(update, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        headers = {"Content-Type": "application/json"}
+        if self.secret:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = self.secret
+        reply = await self.caller.post(body, headers)
+        if not reply.ok:
+            wrong = f"Wrong response from the webhook: {reply.status} Refused"
+            self._failed_at, self._failure = (
+                int(time.time()),
+                wrong if reply.status else "Connection timed out",
+            )
+            self._world.changed()
+        return reply.ok
