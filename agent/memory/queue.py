@@ -1,5 +1,6 @@
 """What waits to be learnt: one entry for each conversation, learnt from when the conversation rests."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -90,6 +91,7 @@ class UpdateQueue:
         self._busy: list[Work] = []
         self._learnt: OrderedDict[tuple[Key, str], None] = OrderedDict()
         self._changed = anyio.Event()
+        self._asleep_until = math.inf
         self._is_closing = False
 
     @property
@@ -161,12 +163,15 @@ class UpdateQueue:
         exchange = replace(exchange, said=fresh[-MAX_MESSAGES:])
         before = self._waiting.get(key)
         if before is None:
-            self._waiting[key] = Work(exchange=exchange, first=now, last=now, is_hurried=is_hurried)
+            before = Work(exchange=exchange, first=now, last=now, is_hurried=is_hurried)
+            self._waiting[key] = before
         else:
             before.exchange = joined(before.exchange, exchange)
             before.last = now
             before.is_hurried = before.is_hurried or is_hurried
-        self._tell()
+        # Nothing changes for a loop that wakes up earlier anyway, and waking it costs a look at all that waits.
+        if due(before, self._rest_s()) < self._asleep_until:
+            self._tell()
 
     def _next_due(self) -> Work | None:
         if self._is_closing:
@@ -181,9 +186,10 @@ class UpdateQueue:
             await changed.wait()
             return
         rest_s = self._rest_s()
-        soonest = min(due(work, rest_s) for work in self._waiting.values())
-        with anyio.move_on_after(max(0.0, soonest - anyio.current_time())):
+        self._asleep_until = min(due(work, rest_s) for work in self._waiting.values())
+        with anyio.move_on_after(max(0.0, self._asleep_until - anyio.current_time())):
             await changed.wait()
+        self._asleep_until = math.inf
 
     async def _do(self, work: Work) -> None:
         self._begin(work)

@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.memory.pending import PendingFile
-from agent.memory.queue import LONGEST_WAIT, MAX_MESSAGES, UpdateQueue, Work, due, joined
+from agent.memory.queue import LONGEST_WAIT, MAX_MESSAGES, Key, UpdateQueue, Work, due, joined
 from agent.memory.scopes import Spot
 from agent.memory.turns import Exchange, Said
 
@@ -92,6 +93,28 @@ async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
         await learner.until(lambda: len(learner.learnt) == 1)
         assert learner.learnt == [["fast"]]
         assert [exchange.thread_id for exchange in waiting.open] == ["t1"]
+
+
+async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
+    asked: list[float] = []
+
+    def rest_s() -> float:
+        asked.append(anyio.current_time())
+        return NEVER
+
+    learner = Learner()
+    made = UpdateQueue(learner.learn, rest_s=rest_s, gap_s=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.run)
+        for number in range(50):
+            made.add(turn(f"m{number}", thread=f"t{number}"))
+            await anyio.lowlevel.checkpoint()
+        assert len(made.open) == 50
+        # Once by each that came, and by the loop when it went to sleep the first time.
+        assert len(asked) < 60
+        made.hurry(Key(thread_id="t7", spot=Spot()))
+        await learner.until(lambda: learner.learnt == [["m7"]])
+        tasks.cancel_scope.cancel()
 
 
 async def test_what_waits_can_be_hurried() -> None:
