@@ -6,12 +6,13 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.memory.inject import date_block
 from agent.memory.service import MemoryService
+from agent.middleware.system_message import extended
 from agent.options import Caller
 from agent.state import ThreadState
 
@@ -58,22 +59,13 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
     def _with_notes(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # The notes come before the date: they stay the same over midnight, and a cache reads from the front.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
-        return request.override(system_message=_extended(request.system_message, added))
+        return request.override(system_message=extended(request.system_message, added))
 
     def _hand_over(
         self, request: ModelRequest[Any], response: ModelResponse[Any], caller: Caller
     ) -> None:
         if _is_final(response.result):
             self._memory.remember([*request.state["messages"], *response.result], caller)
-
-
-def _extended(system: SystemMessage | None, added: str) -> SystemMessage:
-    if system is None:
-        return SystemMessage(added)
-    if isinstance(system.content, str):
-        return system.model_copy(update={"content": f"{system.content}\n\n{added}"})
-    block = {"type": "text", "text": f"\n\n{added}"}
-    return system.model_copy(update={"content": [*system.content, block]})
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:

@@ -6,11 +6,19 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from typing_extensions import override
 
 from agent.authors import FRAMEWORK_TAGS
 from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.system_message import extended
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
 
@@ -33,6 +41,7 @@ class SanitisingMiddleware(AgentMiddleware[ThreadState, Any]):
 
     To the model: in texts of people and tools, the bracket of a tag of the framework is written as `&lt;`; all other
     text stays as it is, byte for byte. Empty answers of earlier turns are left out: some providers refuse them.
+    System messages that a client put into the thread go to the end of the agent's own: several are refused, too.
 
     Back: calls of an answer that a safety filter cut are dropped, and an answer that it left empty says so. After
     tools, an answer without a word is asked for once more.
@@ -76,7 +85,12 @@ def sanitised(request: Request) -> Request:
     if not changes:
         return request
     messages = [changes.get(at, message) for at, message in enumerate(request.messages)]
-    return request.override(messages=[message for message in messages if message is not None])
+    kept = [message for message in messages if message is not None]
+    given = [message.text for message in request.messages if isinstance(message, SystemMessage)]
+    if not given:
+        return request.override(messages=kept)
+    system = extended(request.system_message, "\n\n".join(given))
+    return request.override(messages=kept, system_message=system)
 
 
 def neutral(text: str) -> str:
@@ -92,9 +106,11 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
     """Yield position and new message of those that change; None = left out."""
     for at, message in enumerate(messages):
         content = message.content
-        if content and isinstance(content, str) and "<" not in content:
+        if isinstance(message, SystemMessage):
+            yield at, None
+        elif content and isinstance(content, str) and "<" not in content:
             continue  # almost every message; a thread may have thousands
-        if isinstance(message, HumanMessage | ToolMessage):
+        elif isinstance(message, HumanMessage | ToolMessage):
             harmless = _neutral_content(content)
             if harmless is not content:
                 yield at, message.model_copy(update={"content": harmless})

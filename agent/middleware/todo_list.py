@@ -11,12 +11,12 @@ from langchain_core.messages import (
     AnyMessage,
     BaseMessage,
     HumanMessage,
-    SystemMessage,
     ToolMessage,
 )
 from typing_extensions import override
 
 from agent.authors import SUMMARY, TODO_REMINDER, is_from_a_person
+from agent.middleware.system_message import extended
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
 
@@ -88,13 +88,7 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _planned(request: Request) -> Request:
     """Return the request with the rules, and with the list where the model no longer sees it."""
-    system = request.system_message
-    told = f"{system.content}\n\n{PROMPT}" if system and isinstance(system.content, str) else PROMPT
-    if system is not None and not isinstance(system.content, str):
-        blocks = [*system.content, {"type": "text", "text": f"\n\n{PROMPT}"}]
-        asked = request.override(system_message=system.model_copy(update={"content": blocks}))
-    else:
-        asked = request.override(system_message=SystemMessage(told))
+    asked = request.override(system_message=extended(request.system_message, PROMPT))
     todos = _steps(request)
     if not todos or _is_in_sight(request.messages):
         return asked

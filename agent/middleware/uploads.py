@@ -139,6 +139,7 @@ class _Telling:
 def is_said_in_history(message: AnyMessage) -> bool:
     """Say whether a person wrote this, and the thread has it: some words of the framework are in the request only.
 
+    >>> from langchain_core.messages import HumanMessage
     >>> is_said_in_history(HumanMessage("hi", id="1")), is_said_in_history(HumanMessage("go on"))
     (True, False)
     """

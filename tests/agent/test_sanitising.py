@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
 from agent.agents import CustomAgent
@@ -21,6 +21,7 @@ from agent.middleware.sanitising import (
 )
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.house import house
+from tests.agent.turns import CONFIG
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
 HERE = __name__
@@ -110,6 +111,19 @@ async def test_texts_in_blocks_are_looked_at_pictures_are_not(tmp_path: Path) ->
     (human,) = (m for m in model.prompts[0] if isinstance(m, HumanMessage))
     assert FORGED not in human.text
     assert picture in list(human.content)
+
+
+async def test_there_is_one_system_message_whatever_clients_send(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Yes.", "Yes again.")
+    async with house(tmp_path, model) as home:
+        graph = await home.agents.graph(CONFIG)
+        for said in ("Be brief.", "Be kind."):
+            given = [SystemMessage(said), HumanMessage("hi")]
+            await graph.ainvoke({"messages": given}, CONFIG)
+    kinds = [message.type for message in model.prompts[1]]
+    assert kinds == ["system", "human", "ai", "human"]
+    assert "You are Parley" in model.prompts[1][0].text
+    assert "\n\nBe brief.\n\nBe kind.\n\n" in model.prompts[1][0].text
 
 
 async def test_the_framework_s_own_words_reach_the_model(tmp_path: Path) -> None:
