@@ -51,11 +51,13 @@ class Look:
     """How to look.
 
     Attributes:
-        alone: No service of ours uses this bot now, so that what would disturb one may be tried.
+        alone: What would disturb another process with this bot may be tried.
+        served: A service of ours runs now.
         commands: What the platform shall list.
     """
 
     alone: bool
+    served: bool = False
     commands: Sequence[CommandInfo] = ()
 
 

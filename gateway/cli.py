@@ -10,6 +10,7 @@ from gateway.edition import edition
 
 COMMANDS = {
     "serve": "gateway.commands.serve",
+    "init": "gateway.commands.init",
     "check": "gateway.commands.check",
     "doctor": "gateway.commands.doctor",
     "chat": "gateway.commands.chat",
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--host", metavar="HOST", help="listen here instead of on gateway.host")
     serve.add_argument("--port", metavar="PORT", help="listen here instead of on gateway.port")
+    _add_init(command("init", "Set up platforms and a model: ask, try, write the configuration."))
     command("check", "Say what is configured and what is missing.")
     doctor = command("doctor", "Try what is configured; say what to do about what does not work.")
     doctor.add_argument("--no-model", action="store_true", help="do not ask the models")
@@ -109,6 +111,26 @@ def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentPars
     revoke = action("revoke", "Shut a person out again.")
     revoke.add_argument("channel", metavar="CHANNEL", help="slack, telegram, feishu")
     revoke.add_argument("user_id", metavar="USER_ID", help="the platform's id of the person")
+
+
+def _add_init(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "--non-interactive", action="store_true", help="take everything from environment variables"
+    )
+    init.add_argument(
+        "--platform",
+        action="append",
+        choices=["slack", "telegram", "feishu"],
+        help="without questions: this platform (default: each whose variables are set)",
+    )
+    init.add_argument(
+        "--model",
+        choices=["openai", "anthropic", "server", "none"],
+        help="without questions: who provides the model (default: whose variables are set)",
+    )
+    init.add_argument(
+        "--force", action="store_true", help="replace what the files say without asking"
+    )
 
 
 def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -221,6 +221,13 @@ def find(path: str | None, environ: Mapping[str, str] | None = None) -> Path | N
     return next((file.resolve() for file in candidates if file.is_file()), None)
 
 
+def variables(
+    folder: Path, environ: Mapping[str, str] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what `$NAME` may name: the process's variables, and those of a folder's `.env` file."""
+    return dict(os.environ if environ is None else environ), _dotenv(folder / ".env")
+
+
 def _extensions(source: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the file named by the environment, or the one beside the configuration; None = in the data folder."""
     if named := environ.get(EXTENSIONS_VARIABLE):

@@ -37,11 +37,8 @@ def upgraded(text: str, example: str, *, version: int) -> str | None:
     x: 1 # new
     <BLANKLINE>
     """
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = WIDTH
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    own, model = _mapping(yaml, text), _mapping(yaml, example)
+    yaml = round_trip()
+    own, model = mapping(yaml, text), mapping(yaml, example)
     found = own.get("config_version", 0)
     if not isinstance(found, int) or found > version:
         raise NotUpgradable("config_version is not a number, or newer than this Parley knows")
@@ -57,7 +54,17 @@ def upgraded(text: str, example: str, *, version: int) -> str | None:
     return out.getvalue()
 
 
-def _mapping(yaml: YAML, text: str) -> CommentedMap:
+def round_trip() -> YAML:
+    """Return a reader and writer that keeps comments, quotes and long lines."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = WIDTH
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
+
+def mapping(yaml: YAML, text: str) -> CommentedMap:
+    """Return a configuration's tree. Raises NotUpgradable."""
     try:
         tree = yaml.load(text)
     except YAMLError as error:

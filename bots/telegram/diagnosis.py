@@ -113,18 +113,18 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> Finding:
 
 async def _poller(bot: PollingBot, waiting: int, look: Look, timing: Timing) -> Finding:
     """Say who fetches messages: a long poll of our own is ended by another process' poll."""
-    if waiting and look.alone:
-        text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
-        return Finding(subject="polling", text=text)
-    if waiting:
+    if waiting and look.served:
         return Finding(
             subject="polling",
             text=f"{waiting} message(s) wait at Telegram though the service runs",
             grade=Grade.WARNING,
             fix="see `detail` of telegram in GET /api/channels, and the log",
         )
+    if waiting:
+        text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
+        return Finding(subject="polling", text=text)
     if not look.alone:
-        return Finding(subject="polling", text="nothing waits: the service keeps up")
+        return Finding(subject="polling", text="no message waits")
     try:
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
             await bot.poll(None, timing.poll_s, patience_s=timing.answer_s)

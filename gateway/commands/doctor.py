@@ -62,7 +62,9 @@ async def examine(config: Config, wishes: Wishes) -> Report:
 
     async def look(name: str) -> None:
         section = getattr(config.bots, name)
-        found[name] = await look_at(name, section, Look(alone=states is None, commands=COMMANDS))
+        runs = states is not None
+        how = Look(alone=not runs, served=runs, commands=COMMANDS)
+        found[name] = await look_at(name, section, how)
 
     async def try_all() -> None:
         found[MODELS] = await try_models(config.agent)

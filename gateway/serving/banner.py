@@ -11,7 +11,7 @@ from gateway.config import Config
 NAME_CHARS = 10
 DEMO_HINT = "the built-in demo answers: set `models` in config.yaml to get a real one"
 NO_CHANNEL_HINT = (
-    "no chat platform is on: set channels.slack.enabled, channels.telegram.enabled or"
+    "no chat platform is on: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
     " channels.feishu.enabled, with their tokens (see config.example.yaml)"
 )
 

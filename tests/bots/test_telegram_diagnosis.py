@@ -12,7 +12,7 @@ from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, adapter_for, confi
 from tests.fakes.telegram import TelegramServer
 
 ALONE = Look(alone=True, commands=COMMANDS)
-BESIDE = Look(alone=False, commands=COMMANDS)
+BESIDE = Look(alone=False, served=True, commands=COMMANDS)
 BRIEF = replace(FAST, poll_s=1)
 
 

@@ -1,0 +1,226 @@
+"""`parley init`: asks what to set up, tries it, and writes config.yaml and `.env`; or nothing at all."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import ValidationError
+
+from agent.config import AgentConfig
+from agent.config.models import ModelConfig
+from bots.checkup import look_at
+from bots.config import BotsConfig
+from bots.diagnosis import Finding, Look
+from gateway import logs
+from gateway.config import ConfigError, find, load, variables
+from gateway.failures import CommandFailed
+from gateway.findings import describe, normal
+from gateway.setup import files
+from gateway.setup.files import (
+    ENV_FILE,
+    Draft,
+    backup_draft,
+    config_draft,
+    env_draft,
+    tree_of,
+    variable_of,
+)
+from gateway.setup.interview import Answers, by_asking, by_environment
+from gateway.setup.offers import MODELS, PLATFORMS, Ask
+from gateway.setup.person import Person
+from gateway.setup.trial import try_model
+from gateway.upgrade import NotUpgradable
+from gateway.values import resolve
+
+NOTHING = (
+    "Nothing was chosen, so nothing was written. `make run` works as it is, with the built-in demo."
+)
+UNTOUCHED = "\nNothing was written.\n"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, try, write."""
+    logs.configure("error", "console", secrets=())
+    try:
+        set_up(arguments, Person())
+    except NotUpgradable as error:
+        raise CommandFailed(f"{_target(arguments)}: {error}; nothing was written") from None
+    except KeyboardInterrupt:
+        sys.stdout.write(UNTOUCHED)
+        raise
+    return 0
+
+
+def set_up(
+    arguments: argparse.Namespace, person: Person, environ: Mapping[str, str] | None = None
+) -> None:
+    """Do it all.
+
+    Args:
+        arguments: Of the command line.
+        person: Who is asked.
+        environ: Instead of the process's variables.
+
+    Raises:
+        CommandFailed: Nothing was written; the text says why.
+    """
+    place = Place(_target(arguments), environ)
+    if arguments.non_interactive:
+        answers = by_environment(
+            place,
+            place.known,
+            platforms=arguments.platform or (),
+            model=arguments.model,
+            has_models=place.has_models,
+        )
+    else:
+        person.tell(
+            f"This sets up {place.config} and {place.env}."
+            " Tokens are not shown while you type. Ctrl-C leaves everything as it is.\n"
+        )
+        answers = by_asking(person, place, place.known, has_models=place.has_models)
+    if not answers.platforms and answers.model is None:
+        person.tell(NOTHING)
+        return
+    secrets, drafts = place.drafts(answers)
+    shadowed = place.check(drafts, secrets)
+    replaced = [f"{name} in {draft.path.name}" for draft in drafts for name in draft.replaced]
+    if replaced and not arguments.force:
+        _allow(person, replaced, may_ask=not arguments.non_interactive)
+    try:
+        files.write(drafts)
+    except OSError as error:
+        raise CommandFailed(
+            f"{place.config.parent}: cannot be written ({error.strerror})"
+        ) from None
+    person.tell(_goodbye(drafts, answers, shadowed))
+
+
+def _allow(person: Person, replaced: Sequence[str], *, may_ask: bool) -> None:
+    """Go on only if what stands there now may be replaced."""
+    what = ", ".join(replaced)
+    if not may_ask:
+        raise CommandFailed(f"this would replace {what}: use --force; nothing was written")
+    if not person.agrees(f"\nThis replaces {what}. Go on?"):
+        raise CommandFailed("nothing was written")
+
+
+def _goodbye(drafts: Sequence[Draft], answers: Answers, shadowed: Sequence[str]) -> str:
+    lines = [""]
+    for draft in drafts:
+        if draft.changed:
+            who = " (readable by you only)" if draft.path.name == ENV_FILE else ""
+            lines.append(f"Written: {draft.path}{who}")
+    if not any(draft.changed for draft in drafts):
+        lines.append("The files say all that already.")
+    lines += [
+        f"Note: {name} is set in the environment to another value, which wins over .env: unset it there."
+        for name in shadowed
+    ]
+    lines.append(
+        "Start it with `make run` (or `parley serve`); `parley doctor` says how everything is."
+    )
+    lines += [PLATFORMS[name].then for name in answers.platforms]
+    return "\n".join(lines)
+
+
+def _target(arguments: argparse.Namespace) -> Path:
+    """Return the file to write: the one named, the one that holds now, else ./config.yaml."""
+    if arguments.config:
+        return Path(arguments.config).absolute()
+    return find(None) or Path("config.yaml").absolute()
+
+
+class Place:
+    """The folder with the two files: what they say now, and what they would say."""
+
+    def __init__(self, config: Path, environ: Mapping[str, str] | None) -> None:
+        self.config = config
+        self.env = config.with_name(ENV_FILE)
+        self._tree: Mapping[str, Any] = tree_of(files.read(config))
+        if not isinstance(self._tree.get("channels") or {}, dict):
+            raise NotUpgradable("channels is not a section of `key: value` lines")
+        self._environ, self._dotenv = variables(config.parent, environ)
+        self._known = {**self._dotenv, **self._environ}
+
+    @property
+    def has_models(self) -> bool:
+        """Whether `models` are configured."""
+        return bool(self._tree.get("models"))
+
+    def known(self, name: str, ask: Ask) -> str | None:
+        """Return the value that a key of a platform or provider has already."""
+        written = self._section(name).get(ask.key) if name in PLATFORMS else None
+        if not ask.secret:
+            return str(written) if written else self._known.get(ask.variable) or None
+        return self._known.get(variable_of(written, ask.variable)) or None
+
+    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+        """Try a platform: without disturbing another process that may use the bot."""
+        tree = {"channels": {name: {**self._section(name), **values, "enabled": True}}}
+        resolved = resolve(tree, self._known).tree["channels"]
+        try:
+            section = getattr(BotsConfig.model_validate(normal(BotsConfig, resolved)), name)
+        except ValidationError as error:
+            raise CommandFailed(f"{self.config}: {describe(error, 'channels')[0]}") from None
+        return anyio.run(look_at, name, section, Look(alone=False))
+
+    def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+        """Ask a provider's model something."""
+        entry = ModelConfig.model_validate({**(MODELS[name].entry or {}), **values})
+        return [anyio.run(try_model, AgentConfig(models=[entry]), entry)]
+
+    def drafts(self, answers: Answers) -> tuple[Mapping[str, str], list[Draft]]:
+        """Return the secrets by variable, and the files as they are to be, in the order of being put in place."""
+        keys: dict[tuple[str, ...], Any] = {}
+        secrets: dict[str, str] = {}
+        for name, values in answers.platforms.items():
+            keys["channels", name, "enabled"] = True
+            for ask in PLATFORMS[name].asks:
+                written = self._section(name).get(ask.key)
+                keys["channels", name, ask.key] = self._put(ask, written, values[ask.key], secrets)
+        model: dict[str, Any] | None = None
+        if answers.model is not None:
+            offer = MODELS[answers.model]
+            told = {
+                a.key: self._put(a, None, answers.model_values[a.key], secrets) for a in offer.asks
+            }
+            model = {**(offer.entry or {}), **told}
+        config = config_draft(self.config, keys, model)
+        drafts = [env_draft(self.env, secrets), config]
+        if config.before is not None and config.changed:
+            drafts.insert(1, backup_draft(config))
+        return secrets, drafts
+
+    def check(self, drafts: Sequence[Draft], secrets: Mapping[str, str]) -> list[str]:
+        """Read the drafts as the service will; return variables whose value in the environment wins over ours.
+
+        Raises:
+            CommandFailed: They cannot be used together with what the files said before.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for draft in drafts:
+                (Path(folder) / draft.path.name).write_text(draft.after, "utf-8")
+            trial = Path(folder) / self.config.name
+            try:
+                load(str(trial), dict(self._environ))
+            except ConfigError as error:
+                first = error.problems[0].replace(str(trial), str(self.config))
+                raise CommandFailed(f"{first}; nothing was written") from None
+        return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
+
+    def _put(self, ask: Ask, written: object, value: str, secrets: dict[str, str]) -> str:
+        """Return what the configuration says of a value; a secret goes to `.env`."""
+        if not ask.secret or value == ask.default:
+            return value
+        name = variable_of(written, ask.variable)
+        secrets[name] = value
+        return f"${name}"
+
+    def _section(self, name: str) -> Mapping[str, Any]:
+        section = (self._tree.get("channels") or {}).get(name)
+        return section if isinstance(section, dict) else {}

@@ -1,0 +1,471 @@
+"""`parley init`: a few questions, a trial, two files; or nothing at all."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+from dotenv import dotenv_values
+from typing_extensions import override
+
+from bots.diagnosis import Finding
+from gateway.cli import main, parser
+from gateway.commands.init import set_up
+from gateway.config import Config, load
+from gateway.failures import CommandFailed
+from gateway.setup.files import HEAD, config_draft, env_draft, write
+from gateway.setup.interview import Answers, Trials, by_asking, missing_package
+from gateway.setup.offers import Offer
+from gateway.setup.person import Person
+from gateway.upgrade import NotUpgradable
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.slack import FakeSlack
+from tests.fakes.telegram import TelegramServer
+from tests.gateway.test_cli import one_line, parley
+from tests.journeys.test_terminal import CTRL_C, at_a_terminal
+
+KEY = "sk-0123456789"
+DEMO = "4"
+
+
+class Scripted(Person):
+    """Says what was written down, in order; remembers what was asked and told."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        self.hidden: list[str] = []
+        self.told = ""
+
+    @override
+    def tell(self, text: str) -> None:
+        self.told += f"{text}\n"
+
+    @override
+    def _line(self, prompt: str, *, hidden: bool) -> str:
+        self.asked.append(prompt)
+        if hidden:
+            self.hidden.append(prompt)
+        if not self.answers:
+            raise CommandFailed("the input ended")
+        return self.answers.pop(0)
+
+
+class Desk:
+    """A folder to set up in."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any] | str = "") -> None:
+        self.config = folder / "config.yaml"
+        self.env = folder / ".env"
+        if config:
+            self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+
+    async def ask(self, *answers: str, arguments: Sequence[str] = (), **environ: str) -> Scripted:
+        """Run the command with these answers; all of them are asked for."""
+        person = Scripted(*answers)
+        await self._run(person, arguments, environ)
+        assert person.answers == []
+        return person
+
+    async def take(self, *arguments: str, **environ: str) -> Scripted:
+        """Run the command without questions."""
+        person = Scripted()
+        await self._run(person, ["--non-interactive", *arguments], environ)
+        assert person.asked == []
+        return person
+
+    async def _run(
+        self, person: Person, arguments: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        given = parser().parse_args(["init", *arguments, "--config", str(self.config)])
+        await anyio.to_thread.run_sync(set_up, given, person, environ)
+
+    def loaded(self, **environ: str) -> Config:
+        return load(str(self.config), dict(environ))
+
+    @property
+    def values(self) -> dict[str, str | None]:
+        return dotenv_values(self.env)
+
+    @property
+    def untouched(self) -> bool:
+        return not self.env.exists() and not list(self.config.parent.glob(".*"))
+
+
+def slack_at(slack: FakeSlack) -> dict[str, Any]:
+    return {"channels": {"slack": {"base_url": slack.base_url}}}
+
+
+def telegram_at(telegram: TelegramServer) -> dict[str, Any]:
+    urls = {"base_url": telegram.base_url, "base_file_url": telegram.base_file_url}
+    return {"channels": {"telegram": urls}}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def mode(file: Path) -> int:
+    return file.stat().st_mode & 0o777
+
+
+async def test_slack_is_asked_two_things_and_tried(tmp_path: Path) -> None:
+    async with FakeSlack() as slack:
+        desk = Desk(tmp_path, slack_at(slack))
+        person = await desk.ask("slack", slack.bot_token, slack.app_token, DEMO)
+        assert len(person.hidden) == 2
+        assert "https://api.slack.com/apps?new_app=1&manifest_json=" in person.told
+        assert "@parley in Team" in person.told
+        assert slack.sockets.connects == 0  # what may run already is not disturbed
+        assert slack.violations == []
+        assert slack.bot_token not in person.told
+        config = desk.loaded()
+        assert config.bots.slack.enabled
+        assert config.bots.slack.bot_token == slack.bot_token
+        assert config.bots.slack.app_token == slack.app_token
+        assert slack.bot_token not in desk.config.read_text()
+        assert mode(desk.env) == 0o600
+
+
+async def test_telegram_needs_its_token_only(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        telegram.dm("hello")
+        desk = Desk(tmp_path, telegram_at(telegram))
+        person = await desk.ask("telegram", telegram.token, DEMO)
+        assert "@parley_bot" in person.told
+        assert "pairing approve" in person.told
+        assert telegram.calls("getUpdates") == []
+        assert telegram.backlog == 1
+        assert desk.loaded().bots.telegram.bot_token == telegram.token
+
+
+async def test_feishu_or_lark(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu:
+        desk = Desk(tmp_path, {"channels": {"feishu": {"domain": feishu.url}}})
+        person = await desk.ask("lark", "", feishu.app_id, feishu.app_secret, DEMO)
+        assert len([q for q in person.asked if "latform" not in q and "Model" not in q]) == 3
+        assert "Parley is switched on" in person.told
+        assert desk.loaded().bots.feishu.app_secret == feishu.app_secret
+
+
+class Noted(Trials):
+    """Finds everything good and remembers it: for what must not be tried on the real servers."""
+
+    def __init__(self) -> None:
+        self.tried: list[tuple[str, Mapping[str, str]]] = []
+
+    @override
+    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+        self.tried.append((name, values))
+        return []
+
+    @override
+    def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+        self.tried.append((name, values))
+        return []
+
+
+def asked(*answers: str) -> tuple[Answers, Scripted]:
+    person, trials = Scripted(*answers), Noted()
+    found = by_asking(person, trials, lambda _name, _ask: None, has_models=False)
+    assert person.answers == []
+    chosen = [
+        *found.platforms.items(),
+        *([(found.model, found.model_values)] if found.model else []),
+    ]
+    assert trials.tried == chosen
+    return found, person
+
+
+@pytest.mark.parametrize(
+    ("said", "domain"),
+    [
+        ("", "https://open.feishu.cn"),
+        ("Lark", "https://open.larksuite.com"),
+        ("https://feishu.example.org", "https://feishu.example.org"),
+    ],
+)
+def test_feishu_lark_or_an_address_of_its_own(said: str, domain: str) -> None:
+    found, _ = asked("feishu", said, "cli_a", "b", DEMO)
+    assert found.platforms == {"feishu": {"domain": domain, "app_id": "cli_a", "app_secret": "b"}}
+    assert found.model is None
+
+
+def test_providers_have_a_model_of_their_own_and_can_be_named() -> None:
+    found, person = asked("", "9", "1", "", KEY)
+    assert (found.model, found.model_values) == ("openai", {"model": "gpt-5", "api_key": KEY})
+    assert "Say a number from 1 to 4" in person.told
+    found, _ = asked("", "anthropic", "claude-x", KEY)
+    assert found.model_values == {"model": "claude-x", "api_key": KEY}
+
+
+async def test_several_platforms_and_a_model(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, TelegramServer() as telegram, FakeModelServer() as model:
+        channels = {**slack_at(slack)["channels"], **telegram_at(telegram)["channels"]}
+        desk = Desk(tmp_path, {"channels": channels})
+        person = await desk.ask(
+            "telegram, Slack", slack.bot_token, slack.app_token, telegram.token,
+            "3", model.base_url, "fake", KEY,
+        )  # fmt: skip
+        assert "fake answered in" in person.told
+        config = desk.loaded()
+        assert (config.bots.slack.enabled, config.bots.telegram.enabled) == (True, True)
+        (entry,) = config.agent.models
+        assert (entry.name, entry.model) == ("server", "fake")
+        assert entry.extra_keys()["api_key"] == KEY
+        assert desk.values["MODEL_API_KEY"] == KEY
+        assert KEY not in desk.config.read_text() + person.told
+
+
+async def test_a_new_configuration_is_private_and_says_where_the_keys_stand(
+    tmp_path: Path,
+) -> None:
+    async with FakeModelServer() as model:
+        desk = Desk(tmp_path)
+        await desk.ask("", "server", model.base_url, "fake", "")
+        assert desk.config.read_text().startswith(HEAD)
+        assert mode(desk.config) == 0o600
+        assert desk.loaded().agent.models[0].extra_keys()["api_key"] == "none-needed"
+        assert names(tmp_path) == [".env", "config.yaml"]
+
+
+async def test_nothing_chosen_writes_nothing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    person = await desk.ask("", DEMO)
+    assert "nothing was written" in person.told
+    assert not desk.config.exists()
+    assert desk.untouched
+
+
+async def test_a_wrong_token_is_asked_for_again(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        person = await desk.ask("telegram", "1:wrong", "", telegram.token, DEMO)
+        assert "@BotFather" in person.told
+        assert "[a]gain" in person.asked[2]
+        assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
+
+
+async def test_a_platform_can_be_left_out_and_a_slip_of_the_pen_is_told(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        person = await desk.ask("telegramm", "telegram", "1:wrong", "l", "7", DEMO)
+        assert "did you mean telegram?" in person.told
+        assert desk.untouched
+        assert not desk.loaded().bots.telegram.enabled
+
+
+async def test_a_model_that_refuses_the_key(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        model.reply(Reply(status=401))
+        desk = Desk(tmp_path)
+        person = await desk.ask("-", "3", model.base_url, "fake", KEY, "l")
+        assert "auth (HTTP 401" in person.told
+        assert not desk.config.exists()
+
+
+async def test_a_provider_without_its_variables_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="OpenAI: set OPENAI_API_KEY"):
+        await Desk(tmp_path).take("--model", "openai")
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    offer = Offer(title="X", asks=(), package="no_such_package")
+    (finding,) = missing_package(offer)
+    assert "pip install no-such-package" in finding.fix
+
+
+async def test_tokens_of_the_environment_can_be_kept_by_enter(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        person = await desk.ask("telegram", "", DEMO, TELEGRAM_BOT_TOKEN=telegram.token)
+        assert "[Enter = the one in TELEGRAM_BOT_TOKEN]" in person.asked[1]
+        assert telegram.token not in "".join(person.asked)
+        assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
+
+
+async def test_a_variable_that_hides_the_new_value_is_told(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        person = await desk.ask("telegram", telegram.token, DEMO, TELEGRAM_BOT_TOKEN="1:old")
+        assert "Note: TELEGRAM_BOT_TOKEN is set in the environment" in person.told
+
+
+EXISTING = """\
+# mine
+log_level: debug   # loud
+channels:
+  # the bot
+  telegram:
+    enabled: false
+    bot_token: $MY_BOT
+    allowed_users: ["42"]
+    base_url: {base_url}
+    base_file_url: {base_file_url}
+"""
+
+
+async def test_what_the_files_say_stays_with_its_comments(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        urls = {"base_url": telegram.base_url, "base_file_url": telegram.base_file_url}
+        desk = Desk(tmp_path, EXISTING.format(**urls))
+        desk.config.chmod(0o640)
+        desk.env.write_text("OTHER=1\n# note\n")
+        await desk.ask("telegram", telegram.token, DEMO)
+        text = desk.config.read_text()
+        assert text == EXISTING.format(**urls).replace("enabled: false", "enabled: true")
+        assert mode(desk.config) == 0o640
+        assert desk.env.read_text() == f"OTHER=1\n# note\nMY_BOT={telegram.token}\n"
+        assert (tmp_path / "config.yaml.bak").read_text() == EXISTING.format(**urls)
+
+
+async def test_nothing_is_replaced_silently(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        desk.env.write_text("TELEGRAM_BOT_TOKEN=1:old\n")
+        person = Scripted("telegram", telegram.token, DEMO, "n")
+        with pytest.raises(CommandFailed, match="nothing was written"):
+            await desk._run(person, [], {})
+        assert "TELEGRAM_BOT_TOKEN in .env" in person.asked[-1]
+        assert desk.values["TELEGRAM_BOT_TOKEN"] == "1:old"
+        with pytest.raises(CommandFailed, match="--force"):
+            await desk.take(TELEGRAM_BOT_TOKEN=telegram.token)
+        await desk.take("--force", TELEGRAM_BOT_TOKEN=telegram.token)
+        assert desk.values["TELEGRAM_BOT_TOKEN"] == telegram.token
+        again = await desk.take(TELEGRAM_BOT_TOKEN=telegram.token)
+        assert "say all that already" in again.told
+
+
+async def test_without_questions_each_platform_whose_variables_are_set(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FakeModelServer() as model:
+        desk = Desk(tmp_path, slack_at(slack))
+        await desk.take(
+            SLACK_BOT_TOKEN=slack.bot_token,
+            SLACK_APP_TOKEN=slack.app_token,
+            MODEL_BASE_URL=model.base_url,
+            MODEL_NAME="fake",
+        )
+        config = desk.loaded()
+        assert (config.bots.slack.enabled, config.bots.telegram.enabled) == (True, False)
+        assert [entry.name for entry in config.agent.models] == ["server"]
+
+
+async def test_without_questions_what_is_missing_or_wrong_ends_it(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        with pytest.raises(CommandFailed, match="TELEGRAM_BOT_TOKEN"):
+            await desk.take("--platform", "telegram")
+        with pytest.raises(CommandFailed, match="@BotFather"):
+            await desk.take("--platform", "telegram", TELEGRAM_BOT_TOKEN="1:wrong")
+        with pytest.raises(CommandFailed, match="SLACK_BOT_TOKEN and SLACK_APP_TOKEN"):
+            await desk.take("--platform", "slack", "--model", "none")
+        assert desk.untouched
+
+
+async def test_a_configuration_that_does_not_fit_is_told_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    async with TelegramServer() as telegram:
+        tree = {**telegram_at(telegram), "gateway": {"port": "x"}}
+        desk = Desk(tmp_path, tree)
+        with pytest.raises(CommandFailed, match=r"config\.yaml: gateway\.port"):
+            await desk.ask("telegram", telegram.token, DEMO)
+        assert desk.untouched
+        desk = Desk(tmp_path, "channels: [a]")
+        with pytest.raises(NotUpgradable):
+            await desk.ask()
+        assert desk.untouched
+
+
+@pytest.mark.parametrize("value", ["plain-1:2", "a b", "it's", 'say "x" #1', "a\\b", "$HOME", "ü"])
+def test_any_value_comes_back_from_the_env_file(tmp_path: Path, value: str) -> None:
+    file = tmp_path / ".env"
+    write([env_draft(file, {"A": value, "B": "2"})])
+    assert dotenv_values(file) == {"A": value, "B": "2"}
+    assert env_draft(file, {"A": value}).changed is False
+
+
+def test_an_exported_or_repeated_variable_is_set_where_it_counts(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("export A=1\nAA=2\nA=3")
+    draft = env_draft(file, {"A": "4"})
+    assert draft.replaced == ["A"]
+    write([draft])
+    assert dotenv_values(file) == {"A": "4", "AA": "2"}
+
+
+def test_a_model_of_the_same_name_is_replaced_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "models:\n  - {name: gpt, model: old, use: 'a:b'}\n  - {name: c, model: m, use: 'a:b'}\n"
+    )
+    draft = config_draft(file, {}, {"name": "gpt", "model": "new", "use": "a:b"})
+    assert draft.replaced == ["models[0] (gpt)"]
+    assert [m["name"] for m in yaml.safe_load(draft.after)["models"]] == ["gpt", "c"]
+    draft = config_draft(file, {}, {"name": "d", "model": "new", "use": "a:b"})
+    assert [m["name"] for m in yaml.safe_load(draft.after)["models"]] == ["d", "gpt", "c"]
+
+
+def test_a_folder_that_refuses_leaves_both_files_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "gone" / "config.yaml"
+    with pytest.raises(OSError, match="gone"):
+        write([env_draft(tmp_path / ".env", {"A": "1"}), config_draft(file, {("a",): 1}, None)])
+    assert names(tmp_path) == []
+
+
+def test_a_broken_file_ends_it_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("a: [")
+    assert main(["init", "--non-interactive", "--config", str(file)]) == 1
+    line = one_line(capsys.readouterr().err)
+    assert str(file) in line
+    assert "nothing was written" in line
+
+
+async def test_through_a_pipe_each_line_is_an_answer(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        said = f"telegram\n{telegram.token}\n{DEMO}\n"
+        code, out, err = await anyio.to_thread.run_sync(
+            lambda: parley(tmp_path, "init", stdin=said)
+        )
+        assert (code, err) == (0, "")
+        assert f"Written: {desk.env} (readable by you only)" in out
+        assert telegram.token not in out
+        assert desk.loaded().bots.telegram.enabled
+
+
+def test_an_input_that_ends_early_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdin", nothing)
+        assert main(["init", "--config", str(tmp_path / "config.yaml")]) == 1
+    assert "the input ended" in one_line(capsys.readouterr().err)
+    assert names(tmp_path) == []
+
+
+async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_it_is(
+    tmp_path: Path,
+) -> None:
+    async with TelegramServer() as telegram:
+        desk = Desk(tmp_path, telegram_at(telegram))
+        before = desk.config.read_text()
+        async with at_a_terminal(desk.config, tmp_path / "home", "init") as terminal:
+            await terminal.sees("Which platforms?")
+            terminal.type("telegram\n")
+            await terminal.sees("Bot token (123456:ABC...): ")
+            terminal.type(f"{telegram.token}\n")
+            shown = await terminal.sees("@parley_bot", "Model [4]: ")
+            assert telegram.token not in shown
+            terminal.type(CTRL_C)
+            await terminal.sees("Nothing was written.")
+            assert await terminal.leaves() == 130
+        assert desk.config.read_text() == before
+        assert desk.untouched
