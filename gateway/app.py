@@ -7,6 +7,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bots.webhooks import path_of
 from gateway import errors
 from gateway.auth import OPEN_PATHS, Guard
 from gateway.config import GatewayConfig
@@ -25,6 +26,7 @@ from gateway.routes import (
     terminal,
     threads,
     uploads,
+    webhooks,
 )
 from gateway.services import Services
 
@@ -80,6 +82,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
+    app.include_router(webhooks.router)
     app.include_router(metrics.router)
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
@@ -98,18 +101,23 @@ def _metrics(config: GatewayConfig) -> frozenset[str]:
 def served(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
     """Return the running application for the network: guarded, counted, and with its changes written down."""
     services: Services = app.state.services
-    network = guarded(app, config, token=token)
+    network = guarded(app, config, token=token, doors=map(path_of, services.webhooks))
     return Entrance(network, traffic=services.traffic, audit=services.audit)
 
 
-def guarded(app: ASGIApp, config: GatewayConfig, *, token: str | None) -> ASGIApp:
-    """Return an application behind the guard, with CORS where pages are allowed."""
+def guarded(
+    app: ASGIApp, config: GatewayConfig, *, token: str | None, doors: Iterable[str] = ()
+) -> ASGIApp:
+    """Return an application behind the guard, with CORS where pages are allowed.
+
+    `doors` are the paths where platforms deliver; nobody is asked for the token there.
+    """
     inner: ASGIApp = Guard(
         app,
         token=token,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
-        open_paths=OPEN_PATHS | _metrics(config),
+        open_paths=OPEN_PATHS | _metrics(config) | {*doors},
         rates=config.rate_limit,
     )
     if not config.cors_origins:

@@ -1,12 +1,14 @@
 """The running parts, in one frozen record on `app.state.services`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agent.folders import Folders
 from agent.lead import LeadAgents
 from agent.runtime.runs import RunManager
 from agent.systems import Systems
 from bots.loopback import Loopback
+from bots.webhooks import Webhook
 from bus.service import Bus
 from gateway.audit import Audit
 from gateway.config import Config
@@ -28,6 +30,7 @@ class Services:
         audit: Where admins' actions are written down.
         watchdog: How the event loop fares.
         channel_faults: Channels that are enabled and cannot be built: name -> what to do.
+        webhooks: The doors of channels that deliver by HTTP; they answer 503 while their channel does not run.
     """
 
     config: Config
@@ -40,6 +43,7 @@ class Services:
     terminal: Loopback | None = None
     bus: Bus | None = None
     channel_faults: tuple[tuple[str, str], ...] = ()
+    webhooks: Mapping[str, Webhook] = field(default_factory=dict)
 
     @property
     def systems(self) -> Systems:

@@ -8,7 +8,9 @@ from typing import Any
 from bots.config import BotsConfig
 
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-_SECRET_KEY = re.compile(r"(token|secret|password|api_key|credential|authorization)s?$", re.I)
+_SECRET_KEY = re.compile(
+    r"(token|secret|password|api_key|encrypt_key|credential|authorization)s?$", re.I
+)
 
 MIN_SECRET_CHARS = 6
 """Shorter values are not treated as secrets: hiding every "on" in a log would hide the log."""

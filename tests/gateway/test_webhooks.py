@@ -1,0 +1,185 @@
+"""The doors for chat platforms at the gateway: who gets through the guard, and how far."""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from gateway.config import load
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.slack import FakeSlack
+from tests.fakes.slack_events import SIGNING_SECRET
+from tests.gateway.composed import Composed, composed
+
+SLACK = "/webhooks/slack"
+QUESTION = b'{"type": "url_verification", "token": "t", "challenge": "c-1"}'
+
+
+def settings(slack: FakeSlack, **more: object) -> str:
+    section = {
+        "enabled": True,
+        "mode": "http",
+        "bot_token": slack.bot_token,
+        "signing_secret": SIGNING_SECRET,
+        "base_url": slack.base_url,
+    }
+    return yaml.safe_dump({"channels": {"slack": section}, **more})
+
+
+def signed(body: bytes) -> dict[str, str]:
+    moment = str(int(time.time()))
+    words = f"v0:{moment}:".encode() + body
+    proof = hmac.new(SIGNING_SECRET.encode(), words, hashlib.sha256).hexdigest()
+    return {
+        "Content-Type": "application/json",
+        "X-Slack-Request-Timestamp": moment,
+        "X-Slack-Signature": f"v0={proof}",
+    }
+
+
+async def state(service: Composed) -> dict[str, object]:
+    answer = await service.client.get("/api/channels")
+    found: dict[str, object] = answer.json()["channels"]["slack"]
+    return found
+
+
+async def verified(service: Composed) -> httpx.Response:
+    """Ask as Slack does, until the channel is signed in."""
+    while True:
+        answer = await service.stranger.post(SLACK, content=QUESTION, headers=signed(QUESTION))
+        if answer.status_code != 503:
+            return answer
+
+
+async def test_a_platform_needs_its_signature_and_no_token(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        before = await state(service)
+        assert before["running"] is False
+        answer = await verified(service)
+        assert (answer.status_code, answer.json()) == (200, {"challenge": "c-1"})
+        assert (await state(service))["running"] is True
+        for client in (service.stranger, service.client):
+            refused = await client.post(SLACK, content=QUESTION)
+            assert (refused.status_code, refused.json()) == (401, {"detail": "Refused."})
+
+
+async def test_a_message_is_in_the_journal_when_the_platform_is_answered(tmp_path: Path) -> None:
+    event = {
+        "type": "message", "channel": "DU1ANN", "channel_type": "im", "user": "U1ANN", "text": "hello",
+        "ts": "1700000000.000100",
+    }  # fmt: skip
+    body = json.dumps(
+        {"type": "event_callback", "team_id": "T1TEAM", "event_id": "Ev1", "event": event}
+    ).encode()
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        await verified(service)
+        for _ in range(2):
+            answer = await service.stranger.post(SLACK, content=body, headers=signed(body))
+            assert answer.status_code == 200
+        rows = (await service.client.get("/api/channels/inbox")).json()["rows"]
+        assert len(rows) == 1
+
+
+async def test_the_host_counts_here_too(tmp_path: Path) -> None:
+    async with FakeSlack() as slack:
+        gateway = {"allowed_hosts": ["bot.example.com"]}
+        async with composed(tmp_path, settings(slack, gateway=gateway)) as service:
+            await verified(service)
+            for host, status in (("bot.example.com", 200), ("evil.example.com", 421)):
+                headers = {**signed(QUESTION), "Host": host}
+                answer = await service.stranger.post(SLACK, content=QUESTION, headers=headers)
+                assert answer.status_code == status, host
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/webhooks/telegram", "/webhooks/feishu", "/webhooks/terminal", "/webhooks/", "/webhooks",
+        "/webhooks/slack/", "/webhooks/slack/x", "/webhooks/%2e%2e/api/models", "/webhooks/slack/../../api/models",
+        "/api/channels",
+    ],
+)  # fmt: skip
+async def test_no_other_path_is_open(tmp_path: Path, path: str) -> None:
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        answer = await service.stranger.post(path, content=QUESTION, headers=signed(QUESTION))
+        assert answer.status_code == 401
+        known = await service.client.post(path, content=QUESTION, headers=signed(QUESTION))
+        assert known.status_code in {404, 405}
+
+
+async def test_a_channel_that_connects_by_itself_has_no_door(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        assert (await service.stranger.post(SLACK, content=QUESTION)).status_code == 401
+        answer = await service.client.post(SLACK, content=QUESTION)
+        assert answer.status_code == 404
+        assert answer.json() == {"detail": "This channel does not deliver by HTTP."}
+
+
+async def test_a_body_is_bounded_whatever_it_announces(tmp_path: Path) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 100_000
+
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        answer = await service.stranger.post(SLACK, content=endless())
+        assert answer.status_code == 413
+        assert "1,000,000 bytes" in answer.json()["detail"]
+        assert (await service.stranger.get(SLACK)).status_code == 405
+
+
+async def test_while_the_channel_does_not_run_the_platform_is_asked_to_come_again(
+    tmp_path: Path,
+) -> None:
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        app = service.app
+        transport = httpx.ASGITransport(app)
+        await verified(service)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as late:
+        answer = await late.post(SLACK, content=QUESTION, headers=signed(QUESTION))
+    assert answer.status_code == 503
+
+
+async def test_deliveries_are_no_admin_actions(tmp_path: Path) -> None:
+    async with (
+        FakeSlack() as slack,
+        composed(tmp_path, settings(slack)) as service,
+    ):
+        await verified(service)
+        await service.client.post("/api/channels/slack/restart")
+        log = (tmp_path / "home" / "audit.log").read_text()
+        assert "restart" in log
+        assert "webhooks" not in log
+
+
+@pytest.mark.parametrize("key", ["encrypt_key", "verification_token"])
+async def test_feishu_does_not_start_without_its_secrets(tmp_path: Path, key: str) -> None:
+    async with FakeFeishu() as feishu:
+        given = {"encrypt_key": "key-of-feishu", "verification_token": "token-of-feishu", key: ""}
+        section = {**feishu.settings, "mode": "webhook", **given}
+        text = yaml.safe_dump({"channels": {"feishu": section}})
+        async with composed(tmp_path, text) as service:
+            answer = await service.client.get("/api/channels")
+            told = answer.json()["channels"]["feishu"]
+            assert (told["state"], told["running"]) == ("failed", False)
+            assert told["detail"] == f"channels.feishu.{key} is not set"
+            asked = json.dumps({"type": "url_verification", "token": "", "challenge": "c"})
+            assert (await service.client.post("/webhooks/feishu", content=asked)).status_code == 404
+
+
+def test_the_secrets_of_deliveries_are_kept_out_of_logs(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    sections = {
+        "slack": {"signing_secret": "signing-secret-1"},
+        "telegram": {"webhook_secret": "webhook-secret-1"},
+        "feishu": {"encrypt_key": "encrypt-key-1", "verification_token": "verification-token-1"},
+    }
+    enabled = {name: {"enabled": True, **keys} for name, keys in sections.items()}
+    file.write_text(yaml.safe_dump({"channels": enabled}))
+    secrets = load(str(file), {}).secrets
+    assert {value for section in sections.values() for value in section.values()} <= secrets
