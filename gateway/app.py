@@ -11,6 +11,8 @@ from bots.webhooks import path_of
 from gateway import errors
 from gateway.auth import OPEN_PATHS, Guard
 from gateway.config import GatewayConfig
+from gateway.description import EVERYWHERE, describe, problems
+from gateway.edition import edition
 from gateway.entrance import Entrance
 from gateway.routes import (
     agents,
@@ -76,20 +78,28 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
         services: The running parts; the composition root may replace `app.state.services` later.
         langgraph: The routers of the LangGraph-compatible API, served below /api and /api/langgraph.
     """
-    app = FastAPI(title="Parley", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    app = FastAPI(
+        title="Parley",
+        version=edition(),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        responses=EVERYWHERE,
+    )
+    describe(app)
     app.router.redirect_slashes = False
     app.state.services = services
     app.add_middleware(Boundary)
     errors.install(app)
     app.include_router(health.router)
-    app.include_router(webhooks.router)
     app.include_router(metrics.router)
+    app.include_router(webhooks.router)
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):
-        app.include_router(router, prefix="/api")
+        app.include_router(router, prefix="/api", responses=problems(400, 404, 409, 501))
         app.include_router(router, prefix="/api/langgraph", include_in_schema=False)
     return app
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -94,6 +95,13 @@ async def unexpected(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
+async def malformed(_request: Request, error: Exception) -> JSONResponse:
+    """Name the fields of a request that are wrong, without repeating what they hold."""
+    found = error.errors() if isinstance(error, RequestValidationError) else ()
+    fields = [{name: one[name] for name in ("loc", "msg", "type")} for one in found]
+    return JSONResponse({"detail": fields}, status_code=422)
+
+
 def install(app: FastAPI) -> None:
     """Give an application the table."""
 
@@ -102,3 +110,4 @@ def install(app: FastAPI) -> None:
 
     for kind in TABLE:
         app.add_exception_handler(kind, handler)
+    app.add_exception_handler(RequestValidationError, malformed)

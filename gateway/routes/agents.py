@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from agent.agents import MAX_SOUL_CHARS, CustomAgent, agent_name
 from agent.config import AgentConfig
 from gateway.deps import Parts
+from gateway.description import problems
 
 
 def _switched_on(parts: Parts) -> None:
@@ -15,7 +16,7 @@ def _switched_on(parts: Parts) -> None:
         raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
 
 
-router = APIRouter(dependencies=[Depends(_switched_on)])
+router = APIRouter(dependencies=[Depends(_switched_on)], responses=problems(403, 404, 409, 500))
 
 
 class AgentFields(BaseModel):

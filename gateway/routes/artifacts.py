@@ -10,8 +10,9 @@ from agent.errors import MemberTooLarge, PathRefused, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.artifacts import ACTIVE, OpenFileResponse
 from gateway.deps import Parts
+from gateway.description import problems
 
-router = APIRouter()
+router = APIRouter(responses=problems(400, 403, 404, 413))
 
 
 @router.get("/threads/{thread_id}/artifacts/{path:path}", response_class=Response)

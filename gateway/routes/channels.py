@@ -2,25 +2,150 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Response
+from pydantic import BaseModel
 
 from bots.config import BotsConfig
 from bus.config import ChannelPolicy
 from bus.messages import FileDelivery, decode_delivery, decode_inbound
 from bus.ports import Health, Link
 from gateway.deps import Parts, RunningBus
+from gateway.description import problems
 from gateway.services import Services
 from gateway.table import iso
 from store.conversations import Conversation, ConversationKey
-from store.inbox import InboxRow
-from store.outbox import DeliveryRow, DeliveryState
+from store.inbox import InboxKind, InboxRow, InboxState
+from store.outbox import NEWEST, DeliveryRow, DeliveryState
 from store.pairings import Pairing
 
-router = APIRouter(prefix="/channels")
+router = APIRouter(prefix="/channels", responses=problems(404, 409))
 
 PREVIEW_CHARS = 200
+MAX_OFFSET = 1_000_000_000
+RowId = Annotated[int, Path(ge=1, le=NEWEST)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Offset = Annotated[int, Query(ge=0)]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET)]
+Before = Annotated[int, Query(ge=1, le=NEWEST, description="only rows with an id below this one")]
+
+
+class ChannelState(BaseModel):
+    """A platform, enabled or not.
+
+    Attributes:
+        running: The true state of the connection.
+        detail: What is wrong and what to do; "" when all is well.
+        events: How many messages had which fate since the start.
+    """
+
+    enabled: bool
+    running: bool
+    state: str
+    detail: str
+    since: str | None
+    last_event_at: str | None
+    events: dict[str, int]
+
+
+class ChannelStates(BaseModel):
+    """Whether the channels run, and each of them by name."""
+
+    service_running: bool
+    channels: dict[str, ChannelState]
+
+
+class Done(BaseModel):
+    """Whether it was done, in a sentence."""
+
+    success: bool
+    message: str
+
+
+class Where(BaseModel):
+    """A conversation's place."""
+
+    channel: str
+    workspace: str
+    chat: str
+    topic: str
+
+
+class DeliveryView(Where):
+    """A row of the outbox; `preview` are the first 200 characters."""
+
+    id: int
+    key: str
+    kind: str
+    preview: str
+    state: DeliveryState
+    attempts: int
+    not_before: str | None
+    platform_id: str | None
+    error: str | None
+    created_at: str
+    updated_at: str
+
+
+class AcceptedView(Where):
+    """A row of the inbox; `preview` are the first 200 characters."""
+
+    id: int
+    seq: int
+    event_id: str
+    kind: InboxKind
+    user_id: str
+    preview: str
+    state: InboxState
+    attempts: int
+    thread_id: str | None
+    run_id: str | None
+    received_at: str
+
+
+class ConversationView(Where):
+    """A conversation with its thread."""
+
+    id: int
+    thread_id: str | None
+    last_seq: int
+    pending: int
+    created_at: str
+    updated_at: str
+
+
+class PairingView(BaseModel):
+    """A stranger's request, or a person who was let in."""
+
+    code: str
+    channel: str
+    workspace: str
+    user_id: str
+    user_name: str
+    created_at: str
+    approved_at: str | None
+
+
+class Deliveries(BaseModel):
+    """Deliveries, newest first."""
+
+    rows: list[DeliveryView]
+
+
+class AcceptedMessages(BaseModel):
+    """Accepted messages, newest first."""
+
+    rows: list[AcceptedView]
+
+
+class Conversations(BaseModel):
+    """Conversations, most recently used first."""
+
+    rows: list[ConversationView]
+
+
+class Pairings(BaseModel):
+    """Requests and people let in, newest first."""
+
+    rows: list[PairingView]
 
 
 def channel_states(services: Services) -> dict[str, dict[str, Any]]:
@@ -56,14 +181,14 @@ def _state(policy: ChannelPolicy, health: Health | None, fault: str | None) -> d
     }
 
 
-@router.get("")
+@router.get("", response_model=ChannelStates)
 @router.get("/", include_in_schema=False)
 async def channels(parts: Parts) -> dict[str, Any]:
     """Tell whether the channels run, and the state of each."""
     return {"service_running": parts.bus is not None, "channels": channel_states(parts)}
 
 
-@router.post("/{name}/restart")
+@router.post("/{name}/restart", response_model=Done)
 async def restart(name: str, parts: Parts, bus: RunningBus) -> dict[str, Any]:
     """Connect a platform anew."""
     policy: ChannelPolicy | None = (
@@ -83,51 +208,53 @@ async def restart(name: str, parts: Parts, bus: RunningBus) -> dict[str, Any]:
     return {"success": True, "message": f"Channel {name} is being restarted."}
 
 
-@router.get("/outbox")
+@router.get("/outbox", response_model=Deliveries)
 async def outbox(
     bus: RunningBus,
     state: Annotated[list[DeliveryState] | None, Query()] = None,
     limit: Limit = 100,
+    before: Before = NEWEST,
 ) -> dict[str, Any]:
     """List deliveries, newest first; `state` may be given several times."""
-    rows = await bus.outbox.listing(states=state or (), limit=limit)
+    rows = await bus.outbox.listing(states=state or (), limit=limit, before=before)
     return {"rows": [_delivery(row) for row in rows]}
 
 
-@router.post("/outbox/{delivery_id}/resend")
-async def resend(delivery_id: int, bus: RunningBus) -> dict[str, Any]:
+@router.post("/outbox/{delivery_id}/resend", response_model=Done)
+async def resend(delivery_id: RowId, bus: RunningBus) -> dict[str, Any]:
     """Send a failed or uncertain delivery again."""
     await bus.resend(delivery_id)
     return {"success": True, "message": "The delivery will be sent again."}
 
 
 @router.delete("/outbox/{delivery_id}", status_code=204)
-async def discard(delivery_id: int, bus: RunningBus) -> Response:
+async def discard(delivery_id: RowId, bus: RunningBus) -> Response:
     """Forget a delivery."""
     await bus.discard(delivery_id)
     return Response(status_code=204)
 
 
-@router.get("/inbox")
-async def inbox(bus: RunningBus, limit: Limit = 100) -> dict[str, Any]:
+@router.get("/inbox", response_model=AcceptedMessages)
+async def inbox(bus: RunningBus, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
-    return {"rows": [_accepted(row) for row in await bus.inbox.recent(limit=limit)]}
+    rows = await bus.inbox.recent(limit=limit, before=before)
+    return {"rows": [_accepted(row) for row in rows]}
 
 
-@router.get("/conversations")
+@router.get("/conversations", response_model=Conversations)
 async def conversations(bus: RunningBus, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """List conversations with their threads, most recently used first."""
     rows = await bus.conversations.listing(limit=limit, offset=offset)
     return {"rows": [_conversation(row) for row in rows]}
 
 
-@router.get("/pairings")
+@router.get("/pairings", response_model=Pairings)
 async def pairings(bus: RunningBus) -> dict[str, Any]:
     """List open requests and the people let in, newest first."""
     return {"rows": [_pairing(row) for row in await bus.pairings.listing()]}
 
 
-@router.post("/pairings/{code}/approve")
+@router.post("/pairings/{code}/approve", response_model=PairingView)
 async def approve(code: str, bus: RunningBus) -> dict[str, Any]:
     """Let the person with this code in."""
     return _pairing(await bus.approve(code.strip().upper()))

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from gateway.deps import Parts
+from gateway.description import problems
 
-router = APIRouter()
+router = APIRouter(responses=problems(400, 404, 500))
 
 
 class OAuthSettings(BaseModel):

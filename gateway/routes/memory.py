@@ -10,8 +10,9 @@ from agent.memory.schema import DEFAULT_CATEGORY, DEFAULT_CONFIDENCE, Document, 
 from agent.memory.scopes import DEFAULT, Spot, spot
 from agent.memory.service import MemoryService
 from gateway.deps import Parts
+from gateway.description import problems
 
-router = APIRouter()
+router = APIRouter(responses=problems(400, 404, 500))
 
 
 class MemorySection(BaseModel):

@@ -3,11 +3,38 @@
 from typing import Any
 
 from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel
 
 from agent.config import ModelConfig
 from gateway.deps import Parts
+from gateway.description import problems
 
-router = APIRouter()
+router = APIRouter(responses=problems(404))
+
+
+class ModelView(BaseModel):
+    """A configured model."""
+
+    name: str
+    model: str
+    display_name: str | None
+    description: str | None
+    supports_thinking: bool
+    supports_vision: bool
+    supports_reasoning_effort: bool
+
+
+class TokenUsage(BaseModel):
+    """Whether used tokens are counted."""
+
+    enabled: bool
+
+
+class ModelList(BaseModel):
+    """All models, the default first."""
+
+    models: list[ModelView]
+    token_usage: TokenUsage
 
 
 def public(model: ModelConfig) -> dict[str, Any]:
@@ -23,14 +50,14 @@ def public(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-@router.get("/models")
+@router.get("/models", response_model=ModelList)
 async def models(parts: Parts) -> dict[str, Any]:
     """List the models, the default first."""
     listed = [public(model) for model in parts.systems.settings.now().chat_models]
     return {"models": listed, "token_usage": {"enabled": False}}
 
 
-@router.get("/models/{name}")
+@router.get("/models/{name}", response_model=ModelView)
 async def model(name: str, parts: Parts) -> dict[str, Any]:
     """Return one model."""
     found = parts.systems.settings.now().model_named(name)

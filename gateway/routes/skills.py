@@ -15,8 +15,9 @@ from agent.errors import PathRefused, ThreadIdInvalid
 from agent.paths import USER_DATA, below, normalise
 from agent.skills.catalog import Skill
 from gateway.deps import Parts
+from gateway.description import problems
 
-router = APIRouter()
+router = APIRouter(responses=problems(400, 403, 404, 409, 500))
 
 
 class SkillView(BaseModel):

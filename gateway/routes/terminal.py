@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from bots.loopback import Loopback
+from bus.ports import Reason
 from bus.service import Bus
 from gateway.deps import RunningBus, Terminal
 from gateway.terminal.attached import is_settled
@@ -26,13 +27,23 @@ class Line(BaseModel):
     id: str = Field(default="", max_length=100)
 
 
+class Taken(BaseModel):
+    """What became of a line, see the fates of an event."""
+
+    result: Reason
+
+
 @router.post("/{session}/messages", status_code=202)
-async def say(session: SessionName, line: Line, terminal: Terminal) -> dict[str, Any]:
+async def say(session: SessionName, line: Line, terminal: Terminal) -> Taken:
     """Hand a line to the bot; the answer comes through the events."""
-    return {"result": (await terminal.say(session, line.text, event_id=line.id)).value}
+    return Taken(result=await terminal.say(session, line.text, event_id=line.id))
 
 
-@router.get("/{session}/events")
+@router.get(
+    "/{session}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Events, without end"}},
+)
 async def events(session: SessionName, terminal: Terminal, bus: RunningBus) -> StreamingResponse:
     """Stream what is shown in a session (text/event-stream), from now on."""
     return StreamingResponse(

@@ -18,9 +18,10 @@ from agent.paths import UPLOADS
 from agent.uploads.names import suffix_of
 from agent.uploads.service import Accepted, StoredFile
 from gateway.deps import Parts
+from gateway.description import problems
 from gateway.uploads import FIELD, NO_FORM, Form
 
-router = APIRouter()
+router = APIRouter(responses=problems(400, 404, 500))
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ThreadIdInvalid, 400),

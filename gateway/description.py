@@ -1,0 +1,91 @@
+"""What the OpenAPI document says of every route alike: the token, the guard's answers, what a problem looks like."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from gateway.auth import OPEN_PATHS
+
+Answers = dict[int | str, dict[str, Any]]
+
+BAD_REQUEST = 400
+
+MEANINGS = {
+    400: "The request cannot be served as it is",
+    401: "No token, or a wrong one",
+    403: "This may not be done",
+    404: "There is no such thing",
+    409: "It stands in the way of something that is there",
+    413: "The body is too large",
+    421: "The gateway is not addressed by that name",
+    422: "The request is malformed; the fields are named",
+    429: "Too many requests; see Retry-After",
+    500: "It could not be done; see the log",
+    501: "This server has no such thing",
+    502: "A server behind this one failed",
+    503: "Not now; see Retry-After",
+}
+
+
+class FieldProblem(BaseModel):
+    """What is wrong with one field; `loc` is the way to it."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class Problem(BaseModel):
+    """Why a request was not served: a sentence, or the fields that are wrong."""
+
+    detail: str | list[FieldProblem]
+
+
+def problems(*statuses: int) -> Answers:
+    """Return the description of answers that are problems."""
+    return {status: {"model": Problem, "description": MEANINGS[status]} for status in statuses}
+
+
+EVERYWHERE = problems(401, 413, 421, 422, 429, 503)
+"""The guard's answers, and those of a store that cannot be used."""
+
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Let an application describe itself, when it is first asked to."""
+
+    def description() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = description  # type: ignore[method-assign]
+
+
+def _as_json(answers: dict[str, dict[str, Any]]) -> None:
+    """Problems are JSON, also where the answer itself is something else."""
+    for status, described in answers.items():
+        if int(status) >= BAD_REQUEST and "content" in described:
+            described["content"] = {"application/json": next(iter(described["content"].values()))}
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    document.setdefault("components", {})["securitySchemes"] = SCHEMES
+    document["security"] = [{name: []} for name in SCHEMES]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _as_json(operation["responses"])
+            if path in OPEN_PATHS:
+                operation["security"] = []
+                del operation["responses"]["401"]
+            elif not operation.get("parameters") and "requestBody" not in operation:
+                # What is asked for without a name is there.
+                operation["responses"].pop("404", None)
+    return document

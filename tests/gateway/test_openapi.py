@@ -1,0 +1,136 @@
+"""The description of the API is true: whatever may be sent by it, the answer is one that it foresees."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import requests  # type: ignore[import-untyped, unused-ignore]
+import schemathesis
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import APIOperation, Case
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.auth import OPEN_PATHS
+from tests.gateway.composed import Composed, composed
+
+ENDLESS = {
+    ("GET", "/api/channels/terminal/{session}/events"),
+    ("GET", "/api/threads/{thread_id}/stream"),
+}
+"""Streams that last as long as the client; tests of their own read them."""
+
+EXAMPLES = 5
+ANSWER_S = 30.0
+PARTS = {"method", "url", "params", "headers", "cookies", "json", "data", "files"}
+TRUTHS = [
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+MAY_BE_5XX = {501, 503}
+"""What is not there on purpose, and what is not there now; where documented."""
+
+CONFIG = "agents_api: {enabled: true}"
+
+
+class Network:
+    """The running service, as a client that knows the token reaches it."""
+
+    def __init__(self, portal: BlockingPortal, service: Composed) -> None:
+        self._portal = portal
+        self._client = service.client
+        self.described = service.app.openapi()
+
+    def send(self, case: Case[Any]) -> httpx.Response:
+        asked: dict[str, Any] = case.as_transport_kwargs("http://127.0.0.1:8001")
+        answer: httpx.Response = self._portal.call(self._send, asked)
+        return answer
+
+    async def _send(self, asked: dict[str, Any]) -> httpx.Response:
+        # The case is meant for `requests`, which knows how its parts become bytes.
+        known = {key: value for key, value in asked.items() if key in PARTS}
+        wire: Any = requests.Request(**known).prepare()
+        request = self._client.build_request(
+            wire.method, wire.url, headers=dict(wire.headers), content=wire.body
+        )
+        request.headers.update(self._client.headers)
+        request.headers.pop("authorization", None)
+        with anyio.fail_after(ANSWER_S):
+            return await self._client.send(request)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    folder = tmp_path_factory.mktemp("openapi")
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(composed(folder, CONFIG)) as service,
+    ):
+        yield Network(portal, service)
+
+
+# The service draws random numbers on its own thread meanwhile; Hypothesis takes them for the strategy's.
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_every_answer_is_one_that_is_described(network: Network) -> None:
+    schema = schemathesis.openapi.from_dict(network.described)
+    tried = 0
+    for found in schema.get_all_operations():
+        operation: Any = found.ok()  # type: ignore[union-attr]
+        if (operation.method.upper(), operation.path) not in ENDLESS:
+            try_out(network, operation)
+            tried += 1
+    assert tried > 100
+
+
+def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> None:
+    """Send some requests that the description allows, always the same ones."""
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def one(case: Case[Any]) -> None:
+        answer = network.send(case)
+        asked = f"{case.method} {case.formatted_path} {case.body!r:.500}: {answer.text:.500}"
+        assert answer.status_code < 500 or answer.status_code in MAY_BE_5XX, asked
+        case.validate_response(answer, checks=TRUTHS)
+
+    one()
+
+
+def test_the_token_and_the_guards_answers_are_described_everywhere(network: Network) -> None:
+    assert network.described["security"] == [{"bearer": []}, {"key": []}]
+    for path, operations in network.described["paths"].items():
+        for method, operation in operations.items():
+            answers = set(operation["responses"])
+            assert {"413", "421", "429", "503"} <= answers, f"{method} {path}"
+            assert ("401" in answers) == (operation.get("security") != []), f"{method} {path}"
+            assert (operation.get("security") == []) == (path in OPEN_PATHS), f"{method} {path}"
+            assert operation.get("summary"), f"{method} {path}"
+
+
+def test_a_malformed_request_is_told_its_fields_and_not_its_values(network: Network) -> None:
+    async def put() -> httpx.Response:
+        body = {"mcp_servers": {"x": {"env": {"KEY": ["hush-hush"]}}}}
+        return await network._client.put("/api/mcp/config", json=body)
+
+    answer = network._portal.call(put)
+    assert answer.status_code == 422
+    (field,) = answer.json()["detail"]
+    assert field["loc"] == ["body", "mcp_servers", "x", "env", "KEY"]
+    assert set(field) == {"loc", "msg", "type"}
+    assert "hush-hush" not in answer.text
