@@ -28,6 +28,7 @@ from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
@@ -146,6 +147,7 @@ class Assembly:
             ToolErrorMiddleware(),
             TitleMiddleware(title, model=title_model) if title.enabled else None,
             MemoryMiddleware(systems.memory),
+            TurnLimitMiddleware(),
             ClarificationMiddleware(),
         ]
 

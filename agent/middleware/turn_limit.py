@@ -1,14 +1,17 @@
-"""Bounds how often a subagent's model is called, and lets it answer with what it has when the bound is reached."""
+"""Bounds how often a model is called for one request, and lets it answer with what it has when the bound is reached."""
 
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.middleware.call_removal import without_calls
+from agent.authors import is_from_a_person
+from agent.middleware.call_removal import with_note, without_calls
 from agent.state import ThreadState
 from agent.subagents.execution import TURN_CAPPED
 
@@ -18,16 +21,24 @@ LAST_TURN = (
 )
 
 
+UNFINISHED = "(I used up all my steps before I was finished. Please ask again in smaller steps.)"
+"""What is said where the last answer says nothing."""
+
+STEPS_A_TURN = 2
+"""A model call and its tools: two steps of a graph whose middleware adds none."""
+
+
 class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Counts model calls, not steps of the graph; calls that are repeated after an error count once.
+    """Counts the model calls since a person spoke, not steps of the graph; calls repeated after an error count once.
 
     The last call is told that it is the last. What it still calls is dropped, so that the graph ends there.
 
     Args:
-        max_turns: Model calls of one subagent, at least 1.
+        max_turns: Model calls for one request, at least 1; None = as many as the run's `recursion_limit` allows,
+            which would end the run with an error and without an answer.
     """
 
-    def __init__(self, max_turns: int) -> None:
+    def __init__(self, max_turns: int | None = None) -> None:
         super().__init__()
         self._max_turns = max_turns
 
@@ -52,8 +63,12 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         return _final(await handler(_told(request)))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
-        said = sum(isinstance(message, AIMessage) for message in request.state["messages"])
-        return said + 1 >= self._max_turns
+        most = self._max_turns or get_config()["recursion_limit"] // STEPS_A_TURN
+        turn = takewhile(
+            lambda message: not is_from_a_person(message), reversed(request.state["messages"])
+        )
+        said = sum(isinstance(message, AIMessage) for message in turn)
+        return said + 1 >= most
 
 
 def _told(request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -70,4 +85,5 @@ def _capped(message: BaseMessage) -> BaseMessage:
         return message
     capped = without_calls(message, lambda _: True)
     marks = {**capped.additional_kwargs, TURN_CAPPED: True}
-    return capped.model_copy(update={"additional_kwargs": marks})
+    marked = capped.model_copy(update={"additional_kwargs": marks})
+    return marked if marked.text.strip() else with_note(marked, UNFINISHED)

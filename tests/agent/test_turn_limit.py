@@ -1,0 +1,46 @@
+"""Turns that use up their steps: the last call is told, and answers, before the graph would end with an error."""
+
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+
+from agent.middleware.turn_limit import LAST_TURN, UNFINISHED
+from agent.paths import WORKSPACE
+from tests.agent.house import House, house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+
+def looking(number: int) -> Turn:
+    args = {"path": f"{WORKSPACE}/{number}"}
+    return Turn(calls=(Call(name="ls", args=args, id=f"c{number}"),))
+
+
+async def say(home: House, said: str, steps: int) -> list[Any]:
+    config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": steps}
+    graph = await home.agents.graph(config)
+    return list((await graph.ainvoke({"messages": [HumanMessage(said)]}, config))["messages"])
+
+
+def told(model: ScriptedChatModel) -> list[bool]:
+    return [prompt[-1].text == LAST_TURN for prompt in model.prompts]
+
+
+async def test_the_last_step_answers_with_what_there_is(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*map(looking, range(3)), "So far: nothing.")
+    async with house(tmp_path, model) as home:
+        assert (await say(home, "look everywhere", steps=8))[-1].text == "So far: nothing."
+        assert told(model) == [False, False, False, True]
+        assert LAST_TURN not in str((await home.state())["messages"])
+
+
+async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_own_steps(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")
+    async with house(tmp_path, model) as home:
+        assert (await say(home, "look", steps=6))[-1].text == UNFINISHED
+        assert (await say(home, "and?", steps=6))[-1].text == "Ready."
+    assert told(model) == [False, False, True, False, False]
