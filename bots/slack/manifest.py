@@ -14,9 +14,6 @@ NAME_CHARS = 35
 """Longest name of an app (display_information.name)."""
 
 COMMAND = "/parley"
-EVENTS_PATH = "/webhooks/slack"
-"""Where the gateway takes what Slack posts."""
-
 _HINT = "help | new | status | models | memory | stop"
 _CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bots.slack.manifest import EVENTS_PATH, NAME_CHARS, creation_link, manifest
+from bots.slack.manifest import NAME_CHARS, creation_link, manifest
+from bots.webhooks import path_of
 from gateway.failures import CommandFailed
 
 
@@ -39,4 +40,4 @@ def _request_url(base: str | None) -> str | None:
         raise CommandFailed(
             f"--http {base}: name the gateway's public address, like https://bot.example.org"
         )
-    return f"{base.rstrip('/')}{EVENTS_PATH}"
+    return f"{base.rstrip('/')}{path_of('slack')}"

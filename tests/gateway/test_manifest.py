@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
-from bots.slack.manifest import EVENTS_PATH, manifest
+from bots.slack.manifest import manifest
+from bots.webhooks import path_of
 from gateway.cli import main
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_checks import load_methods
@@ -45,7 +46,7 @@ def test_the_manifest_is_for_socket_mode_unless_told(capsys: pytest.CaptureFixtu
 
 def test_over_http_everything_leads_to_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(printed(capsys, "--json", "--http", "https://bot.example.org/"))
-    address = f"https://bot.example.org{EVENTS_PATH}"
+    address = f"https://bot.example.org{path_of('slack')}"
     settings = found["settings"]
     assert settings["socket_mode_enabled"] is False
     assert settings["event_subscriptions"]["request_url"] == address
