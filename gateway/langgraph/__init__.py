@@ -9,6 +9,7 @@ from gateway.langgraph import (
     following,
     items,
     meta,
+    protocol,
     runs,
     threads,
 )
@@ -19,5 +20,5 @@ __all__ = ["LangGraphServices", "langgraph_routers"]
 
 def langgraph_routers() -> list[APIRouter]:
     """Return the routers; their handlers find a `LangGraphServices` at `app.state.langgraph`."""
-    modules = (meta, assistants, threads, following, batches, crons, runs, items)
+    modules = (meta, assistants, threads, following, protocol, batches, crons, runs, items)
     return [module.router for module in modules]

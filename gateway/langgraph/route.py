@@ -89,6 +89,11 @@ async def read_body(request: Request, model: type[Body]) -> Body:
         given = orjson.loads(raw) if raw else {}
     except orjson.JSONDecodeError:
         raise Refused(422, "Invalid JSON in request body") from None
+    return validated(model, given)
+
+
+def validated(model: type[Body], given: object) -> Body:
+    """Return JSON as `model`. Raises Refused (422)."""
     try:
         return model.model_validate(given)
     except ValidationError as error:

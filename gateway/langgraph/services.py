@@ -1,12 +1,14 @@
 """The parts that the LangGraph-compatible API works with, in one record on `app.state.langgraph`."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
 from agent.agents import CustomAgents
 from agent.runtime.assistants import GraphSource
+from agent.runtime.protocol import ThreadSequences
 from agent.runtime.runs import RunManager
 from agent.runtime.states import ThreadStates
 from store.checkpoints import Checkpoints
@@ -24,6 +26,7 @@ class LangGraphServices:
     Attributes:
         discard: Deletes what belongs to a thread besides its runs and its state: its files.
         agents: The custom agents, which are assistants too; None = there are none.
+        sequences: The events of threads in the form of the newer streaming protocol.
         most_looked_at: Threads whose state is read for one search by values: it lies in the checkpoints, each
             costs about 0.3 ms.
         heartbeat_s: Silence on a stream or a waiting answer before a sign of life, seconds; LangGraph's
@@ -36,6 +39,7 @@ class LangGraphServices:
     graphs: Mapping[str, GraphSource]
     agents: CustomAgents | None = None
     discard: Callable[[str], Awaitable[None]] = _nothing
+    sequences: ThreadSequences = field(default_factory=lambda: ThreadSequences(time.time))
     most_looked_at: int = 5000
     heartbeat_s: float = 5.0
 

@@ -1,0 +1,199 @@
+"""A thread as one numbered sequence of events, in the form of LangChain's newer streaming protocol.
+
+The runs' own events are put into that form once for all who follow the thread, and only while somebody does.
+Values, updates and the like are passed on as the JSON they already are.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from agent.runtime.blocks import MessagePieces
+from agent.runtime.events import RunEvent
+from agent.runtime.live import LiveRun
+from agent.runtime.serialise import dumps
+
+MOST_EVENTS = 10_000
+"""Events of a thread that are kept for those who come later."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Bound of them together."""
+
+MOST_THREADS = 100
+"""Threads whose sequences are kept; one that was dropped begins anew with 1."""
+
+MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
+"""What a run is asked to stream for the protocol."""
+
+_PASSED_ON = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
+_ASKS = b'"__interrupt__"'
+
+Said = tuple[str, Any]
+"""Method and data; data that is bytes is JSON already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolEvent:
+    """One event of a thread.
+
+    Attributes:
+        seq: 1, 2, 3 ... within the thread.
+        method: `values`, `messages`, `lifecycle`, `input.requested` ...
+        name: The `name` of a custom event's data.
+        data: The whole event as JSON.
+    """
+
+    seq: int
+    method: str
+    namespace: tuple[str, ...]
+    name: str | None
+    data: bytes
+
+    @property
+    def channel(self) -> str:
+        """The channel by which it is asked for."""
+        return "input" if self.method == "input.requested" else self.method
+
+
+class ProtocolRun:
+    """Puts the events of one run into the protocol's form."""
+
+    def __init__(self, graph_id: str) -> None:
+        self._graph_id = graph_id
+        self._messages: dict[tuple[str, ...], MessagePieces] = {}
+        self._error: str | None = None
+        self._is_waiting = False
+
+    def feed(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], Said]]:
+        """Yield (namespace, what is said) for one event."""
+        mode, _, rest = event.name.partition("|")
+        namespace = tuple(rest.split("|")) if rest else ()
+        if mode == "messages":
+            pieces = self._messages.setdefault(namespace, MessagePieces())
+            for piece in pieces.feed(orjson.loads(event.data)[0]):
+                yield namespace, ("messages", piece)
+        elif mode in _PASSED_ON:
+            for said in self._pass_on(mode, namespace, event.data):
+                yield namespace, said
+        else:
+            yield from self._control(mode, event.data)
+
+    def _pass_on(self, mode: str, namespace: tuple[str, ...], data: bytes) -> Iterator[Said]:
+        if namespace or mode not in {"values", "updates"} or _ASKS not in data:
+            yield mode, data
+            return
+        whole = orjson.loads(data)
+        asked = whole.pop("__interrupt__", None)
+        self._is_waiting = self._is_waiting or asked is not None
+        for one in asked or () if mode == "values" else ():
+            told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
+            yield "input.requested", told
+        if whole:
+            yield mode, whole
+
+    def _control(self, mode: str, data: bytes) -> Iterator[tuple[tuple[str, ...], Said]]:
+        if mode == "metadata":
+            yield (), ("lifecycle", self._lifecycle("running"))
+        elif mode == "error":
+            self._error = str(orjson.loads(data).get("message"))
+        elif mode == "end":
+            for namespace, pieces in self._messages.items():
+                for piece in pieces.close(self._error):
+                    yield namespace, ("messages", piece)
+            yield (), ("lifecycle", self._lifecycle(self._end(orjson.loads(data)["status"])))
+
+    def _end(self, status: str) -> str:
+        if status == "success":
+            return "interrupted" if self._is_waiting else "completed"
+        return "interrupted" if status == "interrupted" else "failed"
+
+    def _lifecycle(self, event: str) -> dict[str, str]:
+        told = {"event": event, "graph_name": self._graph_id}
+        if event == "failed":
+            told["error"] = self._error or "The run failed."
+        return told
+
+
+class ThreadSequence:
+    """The events of all runs on a thread since somebody began to follow it, numbered."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._events: deque[ProtocolEvent] = deque()
+        self._bytes = 0
+        self._read: OrderedDict[str, tuple[ProtocolRun, int]] = OrderedDict()
+        self.last_seq = 0
+
+    def advance(self, begun: Sequence[LiveRun]) -> None:
+        """Take what the thread's runs have said since the last call, oldest run first."""
+        for live in begun:
+            if live.row.status == "interrupted" and not live.in_graph:
+                continue  # stopped before it began
+            run, after = self._read.get(live.run_id) or (ProtocolRun(live.graph_id), 0)
+            while after < live.log.last_id and (events := live.log.read(after)):
+                for event in events:
+                    self._take(live.run_id, run, event)
+                after = events[-1].id
+            self._read[live.run_id] = run, after
+        known = {live.run_id for live in begun}
+        for run_id in [one for one in self._read if one not in known]:
+            del self._read[run_id]
+
+    def read(self, after: int) -> list[ProtocolEvent]:
+        """Return the kept events after a number; one from another sequence means all."""
+        count = self.last_seq if after > self.last_seq else self.last_seq - after
+        newest_first = list(islice(reversed(self._events), count))
+        return newest_first[::-1]
+
+    def _take(self, run_id: str, run: ProtocolRun, event: RunEvent) -> None:
+        stamp = int(self._now() * 1000)
+        for number, (namespace, (method, data)) in enumerate(run.feed(event)):
+            self.last_seq += 1
+            encoded = data if isinstance(data, bytes) else dumps(data)
+            whole = (
+                b'{"type":"event","event_id":"%b:%d.%d","seq":%d,"method":"%b",'
+                b'"params":{"namespace":%b,"timestamp":%d,"data":%b}}'
+            ) % (
+                run_id.encode(),
+                event.id,
+                number,
+                self.last_seq,
+                method.encode(),
+                dumps(namespace),
+                stamp,
+                encoded,
+            )
+            name = _name_of(encoded) if method == "custom" else None
+            self._keep(ProtocolEvent(self.last_seq, method, namespace, name, whole))
+
+    def _keep(self, event: ProtocolEvent) -> None:
+        self._events.append(event)
+        self._bytes += len(event.data)
+        while len(self._events) > MOST_EVENTS or self._bytes > MOST_BYTES:
+            self._bytes -= len(self._events.popleft().data)
+
+
+class ThreadSequences:
+    """The sequences of the threads that were followed last."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sequences: OrderedDict[str, ThreadSequence] = OrderedDict()
+
+    def of(self, thread_id: str) -> ThreadSequence:
+        """Return a thread's sequence, beginning it where there is none."""
+        found = self._sequences.setdefault(thread_id, ThreadSequence(self._now))
+        self._sequences.move_to_end(thread_id)
+        if len(self._sequences) > MOST_THREADS:
+            self._sequences.popitem(last=False)
+        return found
+
+
+def _name_of(data: bytes) -> str | None:
+    value = orjson.loads(data)
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else None
