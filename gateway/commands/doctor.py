@@ -67,12 +67,14 @@ async def examine(config: Config, wishes: Wishes) -> Report:
         found[name] = await look_at(name, section, how)
 
     async def try_all() -> None:
-        found[MODELS] = await try_models(config.agent)
+        if config.bus.langgraph_url:  # its server has models of its own
+            found[MODELS] = [await machine.runs_server(config.bus.langgraph_url)]
+        elif wishes.ask_models:
+            found[MODELS] = await try_models(config.agent)
 
     enabled = [name for name in PLATFORMS if getattr(config.bots, name).enabled]
     async with anyio.create_task_group() as tasks:
-        if wishes.ask_models:
-            tasks.start_soon(try_all)
+        tasks.start_soon(try_all)
         for name in enabled:
             tasks.start_soon(look, name)
     for area in (MODELS, *enabled):

@@ -1,7 +1,9 @@
-"""What can be said of this machine: room on the disk, what confines commands."""
+"""What can be said of this machine: room on the disk, what confines commands, which servers it reaches."""
 
 import shutil
 from pathlib import Path
+
+import httpx
 
 from agent.config import SandboxConfig
 from agent.errors import AgentError
@@ -12,6 +14,8 @@ from bots.diagnosis import Finding, Grade, problem
 
 LEAST_BYTES = 100_000_000
 """With less free disk the journal may not take the next message."""
+
+_ANSWER_S = 10.0
 
 _GUIDE = "see docs/howto/let-the-agent-run-commands.md"
 
@@ -44,3 +48,17 @@ def sandbox(config: SandboxConfig, home: Path) -> Finding:
     if config.use == "auto" and probe(config.bubblewrap_path):
         return Finding(subject="sandbox", text=label, grade=Grade.NOTE, fix=_GUIDE)
     return Finding(subject="sandbox", text=label)
+
+
+async def runs_server(url: str) -> Finding:
+    """Say whether the LangGraph server that runs turns is there."""
+    fix = "start that server, or correct channels.langgraph_url"
+    try:
+        async with httpx.AsyncClient(timeout=_ANSWER_S) as client:
+            answer = await client.get(f"{url.rstrip('/')}/ok")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return problem("runs", f"no answer at channels.langgraph_url ({type(error).__name__})", fix)
+    if answer.is_server_error:  # servers of other makers need not know /ok
+        text = f"channels.langgraph_url answers HTTP {answer.status_code}"
+        return problem("runs", text, fix)
+    return Finding(subject="runs", text="the server of channels.langgraph_url answers")

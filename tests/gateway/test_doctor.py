@@ -16,6 +16,7 @@ from gateway.config import load
 from gateway.setup import machine
 from gateway.setup.report import Report
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
@@ -131,6 +132,17 @@ async def test_models_that_cannot_be_built_and_the_demo(tmp_path: Path) -> None:
     (finding,) = (await examined(tmp_path, wrong)).areas[MODELS]
     assert finding.grade is Grade.PROBLEM
     assert "no_such_package" in finding.text
+
+
+async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
+        (finding,) = report.areas[MODELS]
+        assert (finding.subject, finding.grade) == ("runs", Grade.OK)
+    report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
+    (finding,) = report.areas[MODELS]
+    assert finding.grade is Grade.PROBLEM
+    assert "langgraph_url" in finding.fix
 
 
 async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
