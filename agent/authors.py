@@ -25,10 +25,10 @@ FRAMEWORK_TAGS = (
 """Tags in which the framework speaks to the model. People, files and web pages may not."""
 
 SUMMARY = "summary"
-TODO_REMINDER = "todo_reminder"
+PLAN_REMINDER = "todo_reminder"
 LOOP_WARNING = "loop_warning"
 
-_NAMES = frozenset({SUMMARY, TODO_REMINDER, LOOP_WARNING})
+_NAMES = frozenset({SUMMARY, PLAN_REMINDER, LOOP_WARNING})
 _ADDED = ("uploaded_files", "current_uploads", "attachments", "system-reminder", "current_date")
 _BLOCKS = re.compile(
     rf"<({'|'.join((*_ADDED, 'memory'))})>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE

@@ -15,7 +15,7 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.authors import SUMMARY, TODO_REMINDER, is_from_a_person
+from agent.authors import PLAN_REMINDER, SUMMARY, is_from_a_person
 from agent.middleware.system_message import extended
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
@@ -96,7 +96,7 @@ def _planned(request: Request) -> Request:
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
         f"Your list of steps, as you wrote it last:\n{_listed(todos)}",
-        name=TODO_REMINDER,
+        name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
     return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
@@ -164,7 +164,7 @@ def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Tod
         f"These steps of your list are still open:\n{_listed(steps)}\n"
         "Go on with them. If they are done or no longer needed, write the list anew. Then give the whole answer "
         "again: only your last message reaches the user.",
-        name=TODO_REMINDER,
+        name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
     messages: Any = [*request.messages, *said, reminder]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from agent.authors import TODO_REMINDER
+from agent.authors import PLAN_REMINDER
 from agent.middleware.todo_list import PARALLEL, PROMPT
 from agent.models.failures import TEXTS
 from agent.paths import WORKSPACE
@@ -23,7 +23,7 @@ def planning(number: int = 0, **steps: str) -> Turn:
 
 
 def reminders(prompt: list[Any]) -> list[str]:
-    return [message.text for message in prompt if message.name == TODO_REMINDER]
+    return [message.text for message in prompt if message.name == PLAN_REMINDER]
 
 
 async def plan(home: House, said: str = "go") -> list[Any]:
@@ -133,6 +133,6 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
             await plan(home, "and?")
             state = await home.state(is_plan_mode=True)
     shown = model.prompts[4]
-    assert [m.name for m in shown[1:3]] == ["summary", TODO_REMINDER]
+    assert [m.name for m in shown[1:3]] == ["summary", PLAN_REMINDER]
     assert "- [completed] first\n- [in_progress] second" in shown[2].text
-    assert not [m for m in state["messages"] if m.name in ("summary", TODO_REMINDER)]
+    assert not [m for m in state["messages"] if m.name in ("summary", PLAN_REMINDER)]
