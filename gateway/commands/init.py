@@ -1,6 +1,7 @@
 """`parley init`: asks what to set up, tries it, and writes config.yaml and `.env`; or nothing at all."""
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ def set_up(
     Raises:
         CommandFailed: Nothing was written; the text says why.
     """
-    place = Place(_target(arguments), environ)
+    place = Place(_target(arguments, environ), environ)
     if arguments.non_interactive:
         answers = by_environment(
             place,
@@ -128,11 +129,17 @@ def _goodbye(drafts: Sequence[Draft], answers: Answers, shadowed: Sequence[str])
     return "\n".join(lines)
 
 
-def _target(arguments: argparse.Namespace) -> Path:
-    """Return the file to write: the one named, the one that holds now, else ./config.yaml."""
-    if arguments.config:
-        return Path(arguments.config).absolute()
-    return find(None) or Path("config.yaml").absolute()
+def _target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the file to write: the one named, which need not exist; the one that holds now; else ./config.yaml.
+
+    Raises:
+        CommandFailed: There is no folder for it, or one that cannot be written.
+    """
+    named = arguments.config or variables(Path(), environ)[0].get("PARLEY_CONFIG")
+    found = Path(named).absolute() if named else find(None, {}) or Path("config.yaml").absolute()
+    if not os.access(found.parent, os.W_OK | os.X_OK):
+        raise CommandFailed(f"{found.parent}: no such folder, or it cannot be written")
+    return found
 
 
 class Place:

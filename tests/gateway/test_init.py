@@ -417,6 +417,26 @@ def test_a_folder_that_refuses_leaves_both_files_as_they_are(tmp_path: Path) -> 
     assert names(tmp_path) == []
 
 
+async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        given = parser().parse_args(["init"])
+        given.config = None
+        file = tmp_path / "of-mine.yaml"
+        environ = {"PARLEY_CONFIG": str(file)}
+        person = Scripted("", "3", model.base_url, "fake", "")
+        await anyio.to_thread.run_sync(set_up, given, person, environ)
+        assert load(None, environ).agent.models[0].name == "server"
+        assert names(tmp_path) == [".env", "of-mine.yaml"]
+
+
+def test_a_folder_that_is_not_there_is_told_before_any_question(tmp_path: Path) -> None:
+    given = parser().parse_args(["init", "--config", str(tmp_path / "gone" / "config.yaml")])
+    person = Scripted()
+    with pytest.raises(CommandFailed, match="gone: no such folder"):
+        set_up(given, person, {})
+    assert person.asked == []
+
+
 def test_a_broken_file_ends_it_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
