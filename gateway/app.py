@@ -14,6 +14,7 @@ from gateway.config import GatewayConfig
 from gateway.description import EVERYWHERE, describe, problems
 from gateway.edition import edition
 from gateway.entrance import Entrance
+from gateway.langgraph.description import complete
 from gateway.routes import (
     agents,
     artifacts,
@@ -86,7 +87,7 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=EVERYWHERE,
     )
-    describe(app)
+    describe(app, complete)
     app.router.redirect_slashes = False
     app.state.services = services
     app.add_middleware(Boundary)

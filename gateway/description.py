@@ -1,5 +1,6 @@
 """What the OpenAPI document says of every route alike: the token, the guard's answers, what a problem looks like."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 from gateway.auth import OPEN_PATHS
 
 Answers = dict[int | str, dict[str, Any]]
+Complement = Callable[[dict[str, Any]], None]
 
 BAD_REQUEST = 400
 
@@ -57,12 +59,12 @@ SCHEMES = {
 }
 
 
-def describe(app: FastAPI) -> None:
-    """Let an application describe itself, when it is first asked to."""
+def describe(app: FastAPI, *further: Complement) -> None:
+    """Let an application describe itself, when it is first asked to; `further` add what their parts know."""
 
     def description() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
+            app.openapi_schema = _document(app, further)
         return app.openapi_schema
 
     app.openapi = description  # type: ignore[method-assign]
@@ -75,9 +77,11 @@ def _as_json(answers: dict[str, dict[str, Any]]) -> None:
             described["content"] = {"application/json": next(iter(described["content"].values()))}
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, further: Sequence[Complement]) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     document.setdefault("components", {})["securitySchemes"] = SCHEMES
+    for complement in further:
+        complement(document)
     document["security"] = [{name: []} for name in SCHEMES]
     for path, operations in document["paths"].items():
         for operation in operations.values():

@@ -45,7 +45,10 @@ async def get(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Delete one item; nothing happens where there is none."""
     body = await read_body(request, ItemKey)
-    await _items(request).adelete(tuple(body.namespace), body.key)
+    try:
+        await _items(request).adelete(tuple(body.namespace), body.key)
+    except InvalidNamespaceError as error:
+        raise Refused(422, str(error)) from None
     return Response(status_code=204)
 
 

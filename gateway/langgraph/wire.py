@@ -11,6 +11,7 @@ Json = dict[str, Any]
 Names = Literal["*"] | list[str]
 RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 MAX_EXTRACTS = 10
+MAX_OFFSET = 1_000_000_000
 MAX_TTL_MINUTES = 10 * 366 * 24 * 60
 
 
@@ -101,7 +102,7 @@ class ThreadSearch(WireModel):
     status: ThreadStatus | None = None
     ids: list[str] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
     sort_by: ThreadOrder | None = None
     sort_order: Literal["asc", "desc"] | None = None
     select: list[str] | None = None
@@ -149,7 +150,7 @@ class AssistantSearch(WireModel):
     graph_id: str | None = None
     name: str | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
     select: list[str] | None = None
     sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
     sort_order: Literal["asc", "desc"] | None = None
@@ -192,7 +193,7 @@ class ItemSearch(WireModel):
     filter: Json | None = None
     query: str | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
     refresh_ttl: bool | None = None
 
 
@@ -203,4 +204,4 @@ class NamespaceSearch(WireModel):
     suffix: list[str] | None = None
     max_depth: Annotated[int, Field(ge=1)] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0

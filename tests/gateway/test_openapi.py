@@ -1,6 +1,7 @@
 """The description of the API is true: whatever may be sent by it, the answer is one that it foresees."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.auth import OPEN_PATHS
+from gateway.langgraph.description import OPERATIONS
 from tests.gateway.composed import Composed, composed
 
 ENDLESS = {
@@ -27,7 +29,7 @@ ENDLESS = {
 }
 """Streams that last as long as the client; tests of their own read them."""
 
-EXAMPLES = 5
+EXAMPLES = 3
 ANSWER_S = 30.0
 PARTS = {"method", "url", "params", "headers", "cookies", "json", "data", "files"}
 TRUTHS = [
@@ -134,3 +136,34 @@ def test_a_malformed_request_is_told_its_fields_and_not_its_values(network: Netw
     assert field["loc"] == ["body", "mcp_servers", "x", "env", "KEY"]
     assert set(field) == {"loc", "msg", "type"}
     assert "hush-hush" not in answer.text
+
+
+def test_numbers_that_no_database_holds_are_refused(network: Network) -> None:
+    paths = [
+        "/api/channels/conversations?offset=9223372036854775808",
+        "/api/channels/inbox?before=9223372036854775808",
+        "/api/channels/outbox?limit=1001",
+    ]
+    for path in paths:
+        answer = network._portal.call(network._client.get, path)
+        assert answer.status_code == 422, path
+    huge = {"offset": 2**63}
+    for path in ("/api/threads/search", "/api/store/items/search", "/api/assistants/search"):
+        answer = network._portal.call(partial(network._client.post, path, json=huge))
+        assert answer.status_code == 422, path
+        assert "offset" in answer.text
+
+
+def test_bodies_and_answers_of_the_langgraph_api_are_described(network: Network) -> None:
+    document = network.described
+    run = document["paths"]["/api/threads/{thread_id}/runs/stream"]["post"]
+    body = run["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/RunCreate"}
+    assert "assistant_id" in document["components"]["schemas"]["RunCreate"]["required"]
+    assert list(run["responses"]["200"]["content"]) == ["text/event-stream"]
+    unknown = set(OPERATIONS) - {
+        f"{method.upper()} {path.removeprefix('/api')}"
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    assert unknown == set()
