@@ -83,10 +83,17 @@ Take = Callable[[Call], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A channel's door: what it takes, and how large that may be."""
+    """A channel's door.
+
+    Attributes:
+        take: Answers a delivery; never raises.
+        max_bytes: How large a body may be.
+        read_s: How long it may take to arrive, seconds. Nobody has proved anything by then.
+    """
 
     take: Take
     max_bytes: int = MAX_BODY_BYTES
+    read_s: float = 10.0
 
 
 @runtime_checkable

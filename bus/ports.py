@@ -63,12 +63,14 @@ class Health:
         detail: One line for the admin: what is wrong and what to do; "" when all is well.
         since: When `link` last changed (Unix seconds).
         last_event_at: When the platform last sent anything (Unix seconds), or None.
+        awaits_call: All is well on this side, and the platform, which calls us, has yet to do so for the first time.
     """
 
     link: Link
     detail: str = ""
     since: float = 0.0
     last_event_at: float | None = None
+    awaits_call: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

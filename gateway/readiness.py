@@ -54,14 +54,17 @@ async def _store(services: Services) -> Check:
 
 
 def _channels(services: Services) -> Check:
-    """Every channel that is switched on must be connected; one that reconnects has a moment for it."""
+    """Every channel that is switched on must be connected; one that reconnects has a moment for it.
+
+    One whose platform has yet to call is ready for it: it may call only those that say so.
+    """
     if services.bus is None:
         return Check(ok=False, state="stopped", detail="The channels do not run.")
     wrong = dict(services.channel_faults)
     wrong |= {
         name: health.detail or f"It is {health.link.value}."
         for name, health in services.bus.health().items()
-        if health.link not in (Link.CONNECTED, Link.RECONNECTING)
+        if health.link not in (Link.CONNECTED, Link.RECONNECTING) and not health.awaits_call
     }
     if not wrong:
         return Check(ok=True)

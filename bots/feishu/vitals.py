@@ -18,6 +18,7 @@ class Vitals:
         self._since = now()
         self._last_event_at: float | None = None
         self._was_connected = False
+        self._awaits_call = False
 
     def connected(self) -> None:
         """Events can arrive."""
@@ -27,6 +28,11 @@ class Vitals:
     def trying(self, detail: str = "") -> None:
         """No events now; the adapter goes on trying by itself."""
         self._set(Link.RECONNECTING if self._was_connected else Link.CONNECTING, detail)
+
+    def waiting(self, detail: str) -> None:
+        """The platform, which calls us, has yet to do so for the first time."""
+        self._set(Link.CONNECTING, detail)
+        self._awaits_call = True
 
     def failed(self, detail: str) -> None:
         """Somebody has to act; `detail` says who on what."""
@@ -47,6 +53,7 @@ class Vitals:
             detail=self._detail,
             since=self._since,
             last_event_at=self._last_event_at,
+            awaits_call=self._awaits_call,
         )
 
     def _set(self, link: Link, detail: str) -> None:
@@ -56,3 +63,4 @@ class Vitals:
             level = logging.WARNING if detail else logging.INFO
             _log.log(level, "feishu is %s%s", link.value, f": {detail}" if detail else "")
         self._link, self._detail = link, detail
+        self._awaits_call = False

@@ -167,7 +167,7 @@ class Deliveries:
             self._vitals.connected()
             return
         why = f" The last one was refused: {refused}." if refused else ""
-        self._vitals.trying(
+        self._vitals.waiting(
             "Waiting for Feishu's first request: set the app's Request URL to"
             f" https://<this gateway>{path_of(CHANNEL)}.{why}"
         )

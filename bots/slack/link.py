@@ -23,6 +23,7 @@ class LinkState:
             detail=known.detail,
             since=known.since,
             last_event_at=self._last_event_at,
+            awaits_call=known.awaits_call,
         )
 
     def heard(self) -> None:
@@ -39,7 +40,7 @@ class LinkState:
 
     def waiting(self, detail: str) -> None:
         """Note that Slack has yet to call for the first time."""
-        self._set(Link.CONNECTING, detail)
+        self._set(Link.CONNECTING, detail, awaits_call=True)
 
     def lost(self, detail: str) -> None:
         """Note that there is no connection now; attempts go on."""
@@ -55,11 +56,11 @@ class LinkState:
         if self._health.link is not Link.FAILED:
             self._set(Link.STOPPED)
 
-    def _set(self, link: Link, detail: str = "") -> None:
+    def _set(self, link: Link, detail: str = "", *, awaits_call: bool = False) -> None:
         known = self._health
         if (link, detail) == (known.link, known.detail):
             return
         since = known.since if link is known.link else self._now()
-        self._health = Health(link=link, detail=detail, since=since)
+        self._health = Health(link=link, detail=detail, since=since, awaits_call=awaits_call)
         level = logging.WARNING if detail else logging.INFO
         logger.log(level, "slack: %s%s", link.value, f": {detail}" if detail else "")

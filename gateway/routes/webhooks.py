@@ -7,13 +7,10 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
-from bots.webhooks import Call
+from bots.webhooks import Call, Webhook
 from gateway.deps import Parts
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
-
-READ_S = 10.0
-"""How long a body may take to arrive, seconds. Nobody has proved anything by then."""
 
 
 class Problem(BaseModel):
@@ -41,20 +38,21 @@ async def deliver(channel: Annotated[str, Path()], request: Request, parts: Part
     webhook = parts.webhooks.get(channel)
     if webhook is None:
         raise HTTPException(404, "This channel does not deliver by HTTP.")
-    body = await _body(request, webhook.max_bytes)
+    body = await _body(request, webhook)
     answer = await webhook.take(Call(headers=dict(request.headers), body=body))
     return Response(answer.body, answer.status, headers=dict(answer.headers))
 
 
-async def _body(request: Request, max_bytes: int) -> bytes:
+async def _body(request: Request, webhook: Webhook) -> bytes:
     """Return the body, read within its bounds."""
     body = bytearray()
-    with anyio.move_on_after(READ_S):
+    with anyio.move_on_after(webhook.read_s):
         try:
             async for piece in request.stream():
                 body += piece
-                if len(body) > max_bytes:
-                    raise HTTPException(413, f"The body is larger than {max_bytes:,} bytes.")
+                if len(body) > webhook.max_bytes:
+                    too_large = f"The body is larger than {webhook.max_bytes:,} bytes."
+                    raise HTTPException(413, too_large)
         except ClientDisconnect:
             raise HTTPException(400, "The body is not complete.") from None
         return bytes(body)

@@ -7,11 +7,14 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 import yaml
 
+from bots.webhooks import DONE, Answer, Call, Webhook
 from gateway.config import load
+from tests.contracts.webhook_rig import Doors
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_events import SIGNING_SECRET
@@ -67,6 +70,18 @@ async def test_a_platform_needs_its_signature_and_no_token(tmp_path: Path) -> No
         for client in (service.stranger, service.client):
             refused = await client.post(SLACK, content=QUESTION)
             assert (refused.status_code, refused.json()) == (401, {"detail": "Refused."})
+
+
+async def test_a_channel_that_waits_for_the_first_call_is_ready_for_it(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
+        with anyio.fail_after(20):
+            while not (  # noqa: ASYNC110 - readiness has no event to wait on
+                await service.client.get("/health/ready")
+            ).is_success:
+                await anyio.sleep(0.02)
+        told = await state(service)
+        assert (told["running"], told["state"]) == (False, "connecting")
+        assert "Waiting for Slack's first request" in str(told["detail"])
 
 
 async def test_a_message_is_in_the_journal_when_the_platform_is_answered(tmp_path: Path) -> None:
@@ -131,6 +146,27 @@ async def test_a_body_is_bounded_whatever_it_announces(tmp_path: Path) -> None:
         assert answer.status_code == 413
         assert "1,000,000 bytes" in answer.json()["detail"]
         assert (await service.stranger.get(SLACK)).status_code == 405
+
+
+async def test_a_body_that_comes_slowly_is_given_up() -> None:
+    asked: list[Call] = []
+
+    async def take(call: Call) -> Answer:
+        asked.append(call)
+        return DONE
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep_forever()
+
+    doors = Doors()
+    doors.webhooks["slack"] = Webhook(take=take, read_s=0.05)
+    async with httpx.AsyncClient(transport=doors.transport, base_url="http://localhost") as client:
+        answer = await client.post(SLACK, content=slow())
+        assert (answer.status_code, answer.json()) == (408, {"detail": "The body came too slowly."})
+        assert (await client.post(SLACK, content=b"{}", headers={"X-A": "b"})).status_code == 200
+    (call,) = asked
+    assert (call.body, call.headers["x-a"]) == (b"{}", "b")
 
 
 async def test_while_the_channel_does_not_run_the_platform_is_asked_to_come_again(
