@@ -53,11 +53,13 @@ class Look:
     Attributes:
         alone: What would disturb another process with this bot may be tried.
         served: A service of ours runs now.
+        early: The bot is being set up: what comes with the app's publication may be missing still.
         commands: What the platform shall list.
     """
 
     alone: bool
     served: bool = False
+    early: bool = False
     commands: Sequence[CommandInfo] = ()
 
 

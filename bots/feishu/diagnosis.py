@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bots.config import FeishuConfig
@@ -70,39 +70,72 @@ async def diagnose(
     section: FeishuConfig, look: Look, *, timings: Timings = TIMINGS
 ) -> Sequence[Finding]:
     """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
-    del look
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     app = App(
         app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
     )
     rest = Rest(app, timings)
     async with rest.pooled():
-        found = await _bot(rest)
-        if found[-1].grade is not Grade.PROBLEM:
-            found.append(await _permissions(rest, section))
-            if section.mode == "websocket":
-                found.append(await _connection(app, rest, timings))
-            else:
-                found.append(_webhook_secrets(section))
-            found.append(_events(section))
+        found = await _looked(rest, section, _Line(app=app, timings=timings))
+    if look.early:
+        found = [_mild(finding) for finding in found]
     return [*found, *await clock(section.domain)]
 
 
-async def _bot(rest: Rest) -> list[Finding]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    app: App
+    timings: Timings
+
+
+async def _looked(rest: Rest, section: FeishuConfig, line: _Line) -> list[Finding]:
+    first = await _credentials(rest)
+    if first.grade is Grade.PROBLEM:
+        return [first]
+    found = [first, await _bot(rest)]
+    if found[-1].grade is not Grade.PROBLEM:
+        found.append(await _permissions(rest, section))
+        if section.mode == "websocket":
+            found.append(await _connection(line.app, rest, line.timings))
+        else:
+            found.append(_webhook_secrets(section))
+        found.append(_events(section))
+    return found
+
+
+def _mild(finding: Finding) -> Finding:
+    """Return a warning in place of what an app that is not published yet cannot have."""
+    is_later = finding.subject in {"app", "permissions", "connection"}
+    return (
+        replace(finding, grade=Grade.WARNING)
+        if is_later and finding.grade is Grade.PROBLEM
+        else finding
+    )
+
+
+async def _credentials(rest: Rest) -> Finding:
+    try:
+        await rest.sign_in()
+    except FeishuError as error:
+        return problem("app secret", error.user_message, _app_fix(error))
+    return Finding(subject="app secret", text="belongs to the app id")
+
+
+async def _bot(rest: Rest) -> Finding:
     try:
         data = await rest.call("GET", "/open-apis/bot/v3/info")
     except FeishuError as error:
-        return [problem("app", error.user_message, _app_fix(error))]
+        return problem("app", error.user_message, _app_fix(error))
     told = data.get("bot")
     bot: Mapping[str, Any] = told if isinstance(told, dict) else {}
     state = bot.get("activate_status")
     if isinstance(state, int) and state in _STATES:
         fix = f"{_PUBLISH} {_CONSOLE}; an admin of the tenant may have to approve it"
-        return [problem("app", f"it is not in use: {_STATES[state]}", fix)]
+        return problem("app", f"it is not in use: {_STATES[state]}", fix)
     if not bot.get("open_id"):
         fix = f"Add Features, Bot {_CONSOLE}, then {_PUBLISH}"
-        return [problem("app", "its bot ability is off", fix)]
-    return [Finding(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")]
+        return problem("app", "its bot ability is off", fix)
+    return Finding(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")
 
 
 def _app_fix(error: FeishuError) -> str:

@@ -145,6 +145,11 @@ class Rest:
             raise delivery_error(answer)
         return answer.data
 
+    async def sign_in(self) -> None:
+        """Get a tenant token, unless there is one: proof that id and secret belong together. Raises FeishuError."""
+        async with self._connections() as client:
+            await self._tenant_token(client)
+
     async def bare(self, path: str, value: Mapping[str, object]) -> Answer:
         """POST without a token and return the answer, whatever its code.
 

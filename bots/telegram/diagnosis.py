@@ -46,7 +46,8 @@ async def _looked(
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
         found.append(await _poller(bot, waiting, look, timing))
-    found.append(_commands(listed, look))
+    if look.commands:
+        found.append(_commands(listed, look))
     return found
 
 

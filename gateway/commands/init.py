@@ -174,7 +174,7 @@ class Place:
             section = getattr(BotsConfig.model_validate(normal(BotsConfig, resolved)), name)
         except ValidationError as error:
             raise CommandFailed(f"{self.config}: {describe(error, 'channels')[0]}") from None
-        return anyio.run(look_at, name, section, Look(alone=False))
+        return anyio.run(look_at, name, section, Look(alone=False, early=True))
 
     def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
         """Ask a provider's model something."""

@@ -23,7 +23,9 @@ async def look(feishu: FakeFeishu, **given: object) -> dict[str, Finding]:
 async def test_an_app_that_is_well() -> None:
     async with FakeFeishu() as feishu:
         found = await look(feishu)
-        assert list(found) == ["app", "permissions", "connection", "events", "clock"]
+        assert list(found) == [
+            "app secret", "app", "permissions", "connection", "events", "clock",
+        ]  # fmt: skip
         assert {name for name, f in found.items() if f.grade is not Grade.OK} == {"events"}
         assert feishu.connections == []
         assert feishu.violations == []
@@ -62,10 +64,10 @@ async def test_permissions_that_cannot_be_asked_for() -> None:
 async def test_wrong_credentials(given: dict[str, str]) -> None:
     async with FakeFeishu() as feishu:
         found = await look(feishu, **given)
-        assert found["app"].grade is Grade.PROBLEM
-        assert "App Secret" in found["app"].fix
-        assert "larksuite" in found["app"].fix
-        assert set(found) == {"app", "clock"}
+        assert found["app secret"].grade is Grade.PROBLEM
+        assert "App Secret" in found["app secret"].fix
+        assert "larksuite" in found["app secret"].fix
+        assert set(found) == {"app secret", "clock"}
 
 
 @pytest.mark.parametrize(("state", "part"), [(1, "switched it off"), (3, "not switched on yet")])
@@ -74,6 +76,20 @@ async def test_an_app_that_is_not_in_use(state: int, part: str) -> None:
         feishu.rest.activate_status = state
         finding = (await look(feishu))["app"]
         assert (finding.grade, part in finding.text) == (Grade.PROBLEM, True)
+
+
+async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes.clear()
+        feishu.rest.activate_status = 0
+        section = FeishuConfig.model_validate(feishu.settings)
+        early = Look(alone=False, early=True)
+        found = await diagnose(section, early, timings=QUICK)
+        assert {f.grade for f in found} <= {Grade.OK, Grade.NOTE, Grade.WARNING}
+        assert any("not installed" in f.text for f in found)
+        wrong = section.model_copy(update={"app_secret": "wrong"})
+        found = await diagnose(wrong, early, timings=QUICK)
+        assert found[0].grade is Grade.PROBLEM
 
 
 async def test_a_bot_ability_that_is_off() -> None:
