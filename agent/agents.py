@@ -24,8 +24,8 @@ MAX_NAME_CHARS: Final = 64
 MAX_SOUL_CHARS: Final = 20_000
 """Longest SOUL.md and USER.md: both stand in every prompt."""
 
-RESERVED: Final = frozenset({"check", "lead-agent"})
-"""Names that mean something else in the API."""
+RESERVED: Final = frozenset({"check", "default", "lead-agent", "none", "off", "reset"})
+"""Names that mean something else: a route, the agent as it is, or in a chat that the choice is taken back."""
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 _SETTINGS = "config.yaml"

@@ -10,6 +10,9 @@ from typing import Any
 from agent.errors import MemoryRefused
 
 VERSION = "1.0"
+PARTS = ("user", "history", "facts")
+"""What a document is made of."""
+
 USER = ("workContext", "personalContext", "topOfMind")
 HISTORY = ("recentMonths", "earlierContext", "longTermBackground")
 CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correction")

@@ -30,6 +30,7 @@ from agent.memory.schema import (
     MANUAL,
     MAX_FACT_CHARS,
     MAX_FACTS,
+    PARTS,
     Document,
     Fact,
     clean,
@@ -194,8 +195,11 @@ class MemoryService:
         """Put another document in the place of one, as an import does.
 
         Raises:
-            MemoryRefused: It is not a memory document.
+            MemoryRefused: It is not a memory document, or it has none of a document's parts: nobody who sends
+                another file by mistake wants to forget everything.
         """
+        if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
+            raise MemoryRefused(f"a memory document has {', '.join(PARTS)}: this has none of them")
         document = replace(document_of(data), last_updated=self._stamp())
         return await self._change(where, lambda _: document)
 

@@ -167,7 +167,7 @@ async def export(memory: Memory, where: Where) -> MemoryDocument:
 @router.post("/memory/import", responses=REFUSED, response_model_exclude_none=True)
 async def import_(document: MemoryDocument, memory: Memory, where: Where) -> MemoryDocument:
     """Put a document in the place of the present one."""
-    return _shown(await memory.replace(where, document.model_dump()))
+    return _shown(await memory.replace(where, document.model_dump(exclude_unset=True)))
 
 
 @router.post("/memory/facts", responses=REFUSED, response_model_exclude_none=True)

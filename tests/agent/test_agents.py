@@ -236,7 +236,22 @@ async def test_agents_are_stored_listed_changed_and_removed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "a_b", "ä", "a/b", "..", ".", "a\n", "a" * 65, "check", "Lead-Agent", "a\0"]
+    "name",
+    [
+        "default",
+        "",
+        "a b",
+        "a_b",
+        "ä",
+        "a/b",
+        "..",
+        ".",
+        "a\n",
+        "a" * 65,
+        "check",
+        "Lead-Agent",
+        "a\0",
+    ],
 )
 async def test_names_that_no_agent_may_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(AgentInvalid):

@@ -90,6 +90,7 @@ BAD_REQUESTS: list[tuple[str, str, str, int]] = [
     ("POST", FACT, '{"content": 5}', 422),
     ("POST", FACT, "[]", 422),
     ("POST", "/api/memory/import", '{"facts": {}}', 422),
+    ("POST", "/api/memory/import", "{}", 400),
     ("POST", "/api/memory/import", '{"facts": [{"content": "x", "confidence": NaN}]}', 200),
     ("PATCH", f"{FACT}/none", '{"content": "x"}', 404),
     ("DELETE", f"{FACT}/none", "", 404),
