@@ -298,7 +298,8 @@ async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
         assert contents(document) == contents(await service.get(ANN)) == ["你好"]
         with pytest.raises(MemoryRefused):
             await service.replace(ANN, {"facts": "none"})
-        for another_file in ({}, {"version": "1.0"}, {"models": []}):
+        others: tuple[dict[str, object], ...] = ({}, {"version": "1.0"}, {"models": []})
+        for another_file in others:
             with pytest.raises(MemoryRefused):
                 await service.replace(ANN, another_file)
         assert contents(await service.reload(ANN)) == ["你好"]
