@@ -42,6 +42,7 @@ EXPOSED_HEADERS = (
     "Content-Location",
     "Location",
     "Retry-After",
+    "X-Pagination-Next",
     "X-Pagination-Total",
     "X-Request-Id",
 )

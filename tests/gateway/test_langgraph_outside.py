@@ -1,0 +1,45 @@
+"""What the running service gives the runtime: keys of webhooks, the files of threads."""
+
+from pathlib import Path
+
+from agent.runtime.expiry import expire
+from gateway.config import load
+from gateway.langgraph.outside import KEY_FILE, files_of, webhook_key, webhooks_of
+from tests.gateway.composed import composed
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / KEY_FILE
+    key = webhook_key(file)
+    assert len(key) > 30
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert webhook_key(file) == key
+
+
+async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> None:
+    written = tmp_path / "config.yaml"
+    written.write_text("gateway: {webhook_hosts: [10.1.0.0/16]}\n")
+    webhooks = webhooks_of(load(str(written), {"PARLEY_HOME": str(tmp_path)}))
+    await webhooks.check("http://10.1.2.3/hook")
+    await webhooks.close()
+
+
+async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        langgraph = service.app.state.langgraph
+        folders = service.app.state.services.folders
+        runs = langgraph.runs
+        threads = ["0b63b403-e0ed-40b2-9589-e740f38a62a3", "4b63b403-e0ed-40b2-9589-e740f38a62a4"]
+        for thread in threads:
+            made = await service.client.post(
+                "/api/threads", json={"thread_id": thread, "ttl": {"ttl": 1}}
+            )
+            assert made.status_code == 200
+            folders.of(thread).make()
+        pruned = await service.client.post("/api/threads/prune", json={"thread_ids": threads[:1]})
+        assert pruned.json() == {"pruned_count": 1}
+        assert folders.delete(threads[0]) is False
+        now = runs.now
+        runs.now = lambda: now() + 61
+        assert await expire(runs, files_of(folders)) == 1
+        assert folders.delete(threads[1]) is False
