@@ -21,6 +21,7 @@ from bots.slack.connection import Timers, explained
 from bots.slack.errors import SlackError
 from bots.slack.inbound import CHANNEL
 from bots.slack.link import LinkState
+from bots.text.characters import clean
 from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Seen, Webhook, fresh, path_of
 from bus.ports import Intake, Now, Reason
 
@@ -31,6 +32,7 @@ _PASSED_ON: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason"
 
 _OK: Final = 200
 _UNKNOWN: Final = 404
+_KIND_CHARS: Final = 80
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
@@ -123,7 +125,8 @@ class HttpEvents:
             return DONE
         if reason := call.headers.get("x-slack-retry-reason"):
             _log.info("slack sends a request again: %.40r", reason)
-        answer = self._meaning(await app.async_dispatch(_request(call)), intake)
+        request = _request(call)
+        answer = _answer(request, await app.async_dispatch(request), intake)
         if answer.status == _OK:
             self._seen.add(signed)
         return answer
@@ -143,16 +146,17 @@ class HttpEvents:
             )
         return given
 
-    def _meaning(self, answer: BoltResponse, intake: Intake) -> Answer:
-        if (
-            answer.status == _UNKNOWN
-        ):  # Events and commands have listeners: this is a press or the like.
-            intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an interaction")
-            return DONE
-        if answer.status != _OK:
-            return AGAIN
-        kind = next(iter(answer.headers.get("content-type", [])), "text/plain")
-        return Answer(body=answer.body.encode(), headers={"content-type": kind})
+
+def _answer(request: AsyncBoltRequest, given: BoltResponse, intake: Intake) -> Answer:
+    """Return what Slack is answered. What has no listener is a press or the like: there is no use in repeating it."""
+    if given.status == _UNKNOWN:
+        kind = clean(str(request.body.get("type") or "request"))
+        intake.ignored(CHANNEL, Reason.UNSUPPORTED, kind[:_KIND_CHARS])
+        return DONE
+    if given.status != _OK:
+        return AGAIN
+    kind = next(iter(given.headers.get("content-type", [])), "text/plain")
+    return Answer(body=given.body.encode(), headers={"content-type": kind})
 
 
 def _request(call: Call) -> AsyncBoltRequest:

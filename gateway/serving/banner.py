@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from agent.config import DEMO_MODEL_CLASS
 from bots.config import BotsConfig
+from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
 
 NAME_CHARS = 10
@@ -47,7 +49,22 @@ def hints(config: Config) -> Iterator[str]:
     """Yield what is missing for more."""
     if not has_platform(config):
         yield NO_CHANNEL_HINT
+    if hint := _host_hint(config):
+        yield hint
     yield from config.warnings
+
+
+def _host_hint(config: Config) -> str | None:
+    """Return what is missing for Telegram's deliveries to get past the check of their `Host`."""
+    telegram = config.bots.telegram
+    host = urlsplit(telegram.webhook_url).hostname
+    known = {name.lower() for name in (*LOOPBACK_NAMES, *config.gateway.allowed_hosts)}
+    if not telegram.enabled or telegram.mode != "webhook" or host is None or host in known:
+        return None
+    return (
+        f"channels.telegram.webhook_url leads to {host}: add it to gateway.allowed_hosts, unless your proxy changes"
+        " the Host header"
+    )
 
 
 def has_platform(config: Config) -> bool:

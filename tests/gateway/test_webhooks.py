@@ -14,6 +14,7 @@ import yaml
 
 from bots.webhooks import DONE, Answer, Call, Webhook
 from gateway.config import load
+from gateway.serving.banner import hints
 from tests.contracts.webhook_rig import Doors
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
@@ -206,6 +207,24 @@ async def test_feishu_does_not_start_without_its_secrets(tmp_path: Path, key: st
             assert told["detail"] == f"channels.feishu.{key} is not set"
             asked = json.dumps({"type": "url_verification", "token": "", "challenge": "c"})
             assert (await service.client.post("/webhooks/feishu", content=asked)).status_code == 404
+
+
+@pytest.mark.parametrize("known", [[], ["BOT.example.com"]])
+def test_a_host_that_would_be_refused_is_told_at_the_start(
+    tmp_path: Path, known: list[str]
+) -> None:
+    telegram = {
+        "enabled": True,
+        "bot_token": "1:a",
+        "mode": "webhook",
+        "webhook_url": "https://bot.example.com/webhooks/telegram",
+        "webhook_secret": "webhook-secret-1",
+    }
+    file = tmp_path / "config.yaml"
+    sections = {"channels": {"telegram": telegram}, "gateway": {"allowed_hosts": known}}
+    file.write_text(yaml.safe_dump(sections))
+    told = [hint for hint in hints(load(str(file), {})) if "gateway.allowed_hosts" in hint]
+    assert len(told) == (0 if known else 1)
 
 
 def test_the_secrets_of_deliveries_are_kept_out_of_logs(tmp_path: Path) -> None:
