@@ -162,7 +162,7 @@ class Assembly:
         steering = Steering(
             models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
         )
-        return steering.links_of_lead(
+        return steering.links(
             plan.edition.config,
             plan.model_name,
             model,

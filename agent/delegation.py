@@ -120,7 +120,7 @@ class Delegation:
             models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
         )
         return [
-            *steering.links_of_lead(config, self._model_name(kind), model, is_plan_mode=False),
+            *steering.links(config, self._model_name(kind), model),
             ThreadDataMiddleware(systems.folders),
             DanglingToolCallMiddleware(),
             guardrail_link(config.guardrails, self._principal.guardrail, is_subagent=True),

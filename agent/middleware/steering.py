@@ -33,16 +33,16 @@ class Steering:
     breakers: Breakers
     sandboxes: Sandboxes
 
-    def links_of_lead(
+    def links(
         self,
         config: AgentConfig,
         model_name: str,
         model: BaseChatModel,
         *,
-        is_plan_mode: bool,
+        is_plan_mode: bool = False,
         before_summarization: Sequence[Hook] = (),
     ) -> list[Middleware | None]:
-        """Return the links of an agent whose thread goes on for long: `links`, summaries, and the plan.
+        """Return the links that every agent has around its calls.
 
         Args:
             config: The configuration.
@@ -54,9 +54,10 @@ class Steering:
         Raises:
             ModelUnusable: Summaries are configured by fractions of a model of unknown size.
         """
-        summaries = config.summarization
+        budget, loops, summaries = config.tool_output, config.loop_detection, config.summarization
         return [
-            *self.links(config, model_name),
+            ToolOutputBudgetMiddleware(budget, self.sandboxes) if budget.enabled else None,
+            SanitisingMiddleware(safety=config.safety_finish_reason.enabled),
             SummarizationMiddleware(
                 summaries,
                 model=model,
@@ -67,19 +68,6 @@ class Steering:
             if summaries.enabled
             else None,
             TodoListMiddleware() if is_plan_mode else None,
-        ]
-
-    def links(self, config: AgentConfig, model_name: str) -> list[Middleware | None]:
-        """Return the links that every agent has around its calls.
-
-        Args:
-            config: The configuration.
-            model_name: The entry of `models` that the agent uses.
-        """
-        budget, loops = config.tool_output, config.loop_detection
-        return [
-            ToolOutputBudgetMiddleware(budget, self.sandboxes) if budget.enabled else None,
-            SanitisingMiddleware(safety=config.safety_finish_reason.enabled),
             LoopDetectionMiddleware(loops) if loops.enabled else None,
             CallRepairMiddleware(),
             LlmRetryMiddleware(
