@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 Data = dict[str, Any]
 _STREAMED = "AIMessageChunk"
 _ROLES = {"ai": "ai", _STREAMED: "ai", "human": "human", "system": "system", "tool": "tool"}
@@ -23,7 +25,7 @@ class _Block:
     def finished(self) -> Data:
         said = "".join(self.text)
         if self.content["type"] == "tool_call_chunk":
-            return {**self.content, "args": said}
+            return _call(self.content, said)
         return {**self.content, self.content["type"]: said}
 
 
@@ -96,6 +98,18 @@ def _end(message: _Message) -> Iterator[Data]:
             "index": block.index,
             "content": block.finished(),
         }
+
+
+def _call(content: Data, said: str) -> Data:
+    """Return a whole tool call; one whose arguments are no JSON object keeps them as text."""
+    try:
+        args = orjson.loads(said or "{}")
+    except orjson.JSONDecodeError:
+        args = None
+    if isinstance(args, dict) and content["name"]:
+        return {**content, "type": "tool_call", "args": args}
+    error = "The arguments are not a JSON object."
+    return {**content, "type": "invalid_tool_call", "args": said, "error": error}
 
 
 def _pieces(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data, Data]]:

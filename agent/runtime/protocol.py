@@ -5,7 +5,7 @@ Values, updates and the like are passed on as the JSON they already are.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -67,6 +67,7 @@ class ProtocolRun:
         self._messages: dict[tuple[str, ...], MessagePieces] = {}
         self._error: str | None = None
         self._is_waiting = False
+        self._asked: list[Any] = []
 
     def feed(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], Said]]:
         """Yield (namespace, what is said) for one event."""
@@ -74,8 +75,13 @@ class ProtocolRun:
         namespace = tuple(rest.split("|")) if rest else ()
         if mode == "messages":
             pieces = self._messages.setdefault(namespace, MessagePieces())
-            for piece in pieces.feed(orjson.loads(event.data)[0]):
+            message = orjson.loads(event.data)[0]
+            for piece in pieces.feed(message):
                 yield namespace, ("messages", piece)
+                if (piece.get("content") or {}).get("type") == "tool_call":
+                    yield namespace, ("tools", _started(piece["content"]))
+            if message.get("type") == "tool":
+                yield namespace, ("tools", _returned(message))
         elif mode in _PASSED_ON:
             for said in self._pass_on(mode, namespace, event.data):
                 yield namespace, said
@@ -89,9 +95,8 @@ class ProtocolRun:
         whole = orjson.loads(data)
         asked = whole.pop("__interrupt__", None)
         self._is_waiting = self._is_waiting or asked is not None
-        for one in asked or () if mode == "values" else ():
-            told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
-            yield "input.requested", told
+        if mode == "values":
+            self._asked = asked or []
         if whole:
             yield mode, whole
 
@@ -104,6 +109,10 @@ class ProtocolRun:
             for namespace, pieces in self._messages.items():
                 for piece in pieces.close(self._error):
                     yield namespace, ("messages", piece)
+            for one in self._asked:
+                # Told no earlier: who answers must find the question on disk.
+                told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
+                yield (), ("input.requested", told)
             yield (), ("lifecycle", self._lifecycle(self._end(orjson.loads(data)["status"])))
 
     def _end(self, status: str) -> str:
@@ -116,6 +125,22 @@ class ProtocolRun:
         if event == "failed":
             told["error"] = self._error or "The run failed."
         return told
+
+
+def _started(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "tool-started",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "input": call["args"],
+    }
+
+
+def _returned(message: Mapping[str, Any]) -> dict[str, Any]:
+    told = {"tool_call_id": message.get("tool_call_id")}
+    if message.get("status") == "error":
+        return {"event": "tool-error", **told, "message": str(message.get("content"))}
+    return {"event": "tool-finished", **told, "output": message.get("content")}
 
 
 class ThreadSequence:

@@ -9,6 +9,9 @@ import anyio
 import orjson
 
 from agent.runtime.blocks import MessagePieces
+from agent.runtime.events import RunEvent
+from agent.runtime.protocol import ProtocolRun
+from agent.runtime.serialise import dumps
 from tests.gateway.langgraph_server import Served, serving
 from tests.gateway.test_langgraph_runs import HELLO
 
@@ -187,6 +190,9 @@ async def test_the_sdks_thread_streams(tmp_path: Path) -> None:
                 assert said == ["tok0 ", "tok1 ", "tok2 "]
                 output = await stream.output
             assert output["messages"][-1]["content"] == "tok0 tok1 tok2 "
+            async with api.sdk.threads.stream(assistant_id="parent") as stream:
+                await stream.run.start(input=HELLO)
+                assert [inner.graph_name async for inner in stream.subgraphs] == ["child"]
             async with api.sdk.threads.stream(assistant_id="hitl") as stream:
                 await stream.run.start(input={"n": 1})
                 async for _snapshot in stream.values:
@@ -215,7 +221,7 @@ def test_reasoning_text_and_tool_calls_are_blocks_of_their_own() -> None:
     assert blocks == [
         {"type": "reasoning", "reasoning": "hm"},
         {"type": "text", "text": "Let me"},
-        {"type": "tool_call_chunk", "id": "c1", "name": "ls", "args": "{}"},
+        {"type": "tool_call", "id": "c1", "name": "ls", "args": {}},
     ]
     assert [p["index"] for p in told if p["event"] == "content-block-start"] == [0, 1, 2]
     assert told[-1] == {"event": "message-finish", "usage": {"total_tokens": 3}}
@@ -229,4 +235,38 @@ def test_whole_messages_are_said_at_once() -> None:
         "content-block-delta",
         "content-block-finish",
         "message-finish",
+    ]
+
+
+def test_arguments_that_are_no_json_stay_text() -> None:
+    call = {"name": "ls", "args": "{oh", "id": "c1", "index": 0}
+    last = {"type": "AIMessageChunk", "content": "", "chunk_position": "last"}
+    told = pieces({**last, "tool_call_chunks": [call]})
+    [block] = [piece["content"] for piece in told if piece["event"] == "content-block-finish"]
+    assert (block["type"], block["args"]) == ("invalid_tool_call", "{oh")
+
+
+def test_tools_are_told_of_their_own() -> None:
+    run = ProtocolRun("agent")
+    call = {"name": "ls", "args": '{"path": "/"}', "id": "c1", "index": 0}
+    chunk = {"type": "AIMessageChunk", "id": "m", "content": "", "chunk_position": "last"}
+    answers = [
+        {"type": "tool", "id": "t1", "tool_call_id": "c1", "content": "a b", "status": "success"},
+        {"type": "tool", "id": "t2", "tool_call_id": "c2", "content": "no", "status": "error"},
+    ]
+    told = [
+        data
+        for number, message in enumerate([{**chunk, "tool_call_chunks": [call]}, *answers])
+        for _, (method, data) in run.feed(RunEvent(number, "messages", dumps([message, {}])))
+        if method == "tools"
+    ]
+    assert told == [
+        {
+            "event": "tool-started",
+            "tool_call_id": "c1",
+            "tool_name": "ls",
+            "input": {"path": "/"},
+        },
+        {"event": "tool-finished", "tool_call_id": "c1", "output": "a b"},
+        {"event": "tool-error", "tool_call_id": "c2", "message": "no"},
     ]
