@@ -8,6 +8,7 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
+from bots.lanes import Lanes
 from bots.slack.api import sdk_logger
 from bots.slack.inbound import CHANNEL, Identity, Ignored, command, event
 from bus.errors import BusError
@@ -51,11 +52,13 @@ def build_app(intake: Intake, *, me: Callable[[], Identity], bot_token: str) -> 
         attaching_conversation_kwargs_enabled=False,
     )
 
+    lanes = Lanes()
+
     async def on_event(body: dict[str, Any]) -> None:
-        await _hand_over(event(body, me()), intake)
+        await _hand_over(event(body, me()), intake, lanes)
 
     async def on_command(body: dict[str, Any], ack: AsyncAck) -> None:
-        await _hand_over(command(body, me()), intake)
+        await _hand_over(command(body, me()), intake, lanes)
         await ack()
 
     app.event(re.compile(".*"))(on_event)
@@ -64,10 +67,11 @@ def build_app(intake: Intake, *, me: Callable[[], Identity], bot_token: str) -> 
     return app
 
 
-async def _hand_over(found: Inbound | Ignored, intake: Intake) -> None:
+async def _hand_over(found: Inbound | Ignored, intake: Intake, lanes: Lanes) -> None:
     if isinstance(found, Ignored):
         intake.ignored(CHANNEL, found.reason, found.detail)
-    else:
+        return
+    async with lanes.lane(found.key.chat):  # Messages of one chat in the order of their arrival.
         await intake.receive(found)
 
 

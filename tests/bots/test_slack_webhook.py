@@ -211,6 +211,23 @@ async def test_a_stop_gives_back_what_is_in_work() -> None:
     assert [answer.status for answer in answers] == [503]
 
 
+async def test_no_message_overtakes_another_of_its_chat() -> None:
+    intake, held = Recorder(), anyio.Event()
+    intake.gate = held
+    async with FakeSlack() as slack, running(slack, intake) as (_, door):
+        first, second = message("first", "Ev1"), message("second", "Ev2")
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(door.take, Call(headers=JSON | signed(slack, first), body=first))
+            await slack.wait_for(lambda: intake.waiting)
+            intake.gate = None
+            callers.start_soon(door.take, Call(headers=JSON | signed(slack, second), body=second))
+            for _ in range(20):
+                await anyio.sleep(0.001)
+            assert intake.taken == []
+            held.set()
+    assert intake.texts() == ["first", "second"]
+
+
 async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> None:
     intake = Recorder()
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
