@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from gateway.langgraph import wire
@@ -17,7 +17,13 @@ REF = "#/components/schemas/{model}"
 Shape = type[BaseModel] | Mapping[str, Any]
 
 
-class AssistantView(BaseModel):
+class Shown(BaseModel):
+    """Something that is shown; nothing is built of it before somebody asks for the document."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class AssistantView(Shown):
     """A graph, or a custom agent. `select` leaves the fields that it names."""
 
     assistant_id: str = ""
@@ -32,7 +38,7 @@ class AssistantView(BaseModel):
     description: str | None = None
 
 
-class ThreadView(BaseModel):
+class ThreadView(Shown):
     """A thread. `select` leaves the fields that it names."""
 
     thread_id: str = ""
@@ -47,7 +53,7 @@ class ThreadView(BaseModel):
     interrupts: Json = {}
 
 
-class RunView(BaseModel):
+class RunView(Shown):
     """A run. `select` leaves the fields that it names."""
 
     run_id: str = ""
@@ -61,7 +67,7 @@ class RunView(BaseModel):
     updated_at: str = ""
 
 
-class StateView(BaseModel):
+class StateView(Shown):
     """A state of a thread. `select` leaves the fields that it names."""
 
     values: Any = None
@@ -76,7 +82,7 @@ class StateView(BaseModel):
     parent_checkpoint_id: str | None = None
 
 
-class ItemView(BaseModel):
+class ItemView(Shown):
     """An item of the key-value store."""
 
     namespace: list[str]
@@ -86,19 +92,19 @@ class ItemView(BaseModel):
     updated_at: str
 
 
-class ItemsView(BaseModel):
+class ItemsView(Shown):
     """Items that were found."""
 
     items: list[ItemView]
 
 
-class NamespacesView(BaseModel):
+class NamespacesView(Shown):
     """Namespaces that were found."""
 
     namespaces: list[list[str]]
 
 
-class PrunedView(BaseModel):
+class PrunedView(Shown):
     """How many threads were pruned."""
 
     pruned_count: int
