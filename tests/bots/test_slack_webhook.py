@@ -55,6 +55,12 @@ async def running(
         tasks.cancel_scope.cancel()
 
 
+async def post(door: Webhook, call: Call, answers: list[Answer] | None = None) -> None:
+    answer = await door.take(call)
+    if answers is not None:
+        answers.append(answer)
+
+
 def test_the_signature_is_the_one_of_slacks_documents() -> None:
     body = (
         b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
@@ -197,16 +203,13 @@ async def test_a_stop_gives_back_what_is_in_work() -> None:
     intake, answers = Recorder(), list[Answer]()
     intake.gate = anyio.Event()
 
-    async def post(door: Webhook, call: Call) -> None:
-        answers.append(await door.take(call))
-
     async with (
         FakeSlack() as slack,
         anyio.create_task_group() as callers,
         running(slack, intake, timers=replace(HTTP, ack_s=60.0)) as (_, door),
     ):
         body = message()
-        callers.start_soon(post, door, Call(headers=JSON | signed(slack, body), body=body))
+        callers.start_soon(post, door, Call(headers=JSON | signed(slack, body), body=body), answers)
         await slack.wait_for(lambda: intake.waiting)
     assert [answer.status for answer in answers] == [503]
 
@@ -217,10 +220,10 @@ async def test_no_message_overtakes_another_of_its_chat() -> None:
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         first, second = message("first", "Ev1"), message("second", "Ev2")
         async with anyio.create_task_group() as callers:
-            callers.start_soon(door.take, Call(headers=JSON | signed(slack, first), body=first))
+            callers.start_soon(post, door, Call(headers=JSON | signed(slack, first), body=first))
             await slack.wait_for(lambda: intake.waiting)
             intake.gate = None
-            callers.start_soon(door.take, Call(headers=JSON | signed(slack, second), body=second))
+            callers.start_soon(post, door, Call(headers=JSON | signed(slack, second), body=second))
             for _ in range(20):
                 await anyio.sleep(0.001)
             assert intake.taken == []
