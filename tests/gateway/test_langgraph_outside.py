@@ -43,3 +43,21 @@ async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> Non
         runs.now = lambda: now() + 61
         assert await expire(runs, files_of(folders)) == 1
         assert folders.delete(threads[1]) is False
+
+
+async def test_the_agent_itself_is_drawn_described_and_followed(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        drawn = (await service.client.get("/api/assistants/lead_agent/graph")).json()
+        assert {"model", "tools"} <= {node["id"] for node in drawn["nodes"]}
+        described = (await service.client.get("/api/assistants/lead_agent/schemas")).json()
+        assert {"messages", "title", "artifacts"} <= described["state_schema"]["properties"].keys()
+        info = (await service.client.get("/api/langgraph/info")).json()
+        assert info["host"] == {"kind": "parley"}
+        body = {
+            "assistant_id": "lead_agent",
+            "input": {"messages": [{"role": "user", "content": "hello"}]},
+            "stream_mode": ["events", "messages-tuple"],
+        }
+        streamed = await service.client.post("/api/runs/stream", json=body)
+        assert "on_chat_model_stream" in streamed.text
+        assert '"status":"success"' in streamed.text
