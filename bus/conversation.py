@@ -7,7 +7,8 @@ finishes what it has, in the old thread, while new messages get a fresh mailbox 
 import logging
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import anyio
@@ -160,6 +161,31 @@ class Mailboxes:
         else:
             self._deliver(box, letter)
 
+    @contextmanager
+    def claim(self, row: InboxRow) -> Iterator[Mailbox | None]:
+        """Let no turn begin in the conversation of a command; None if one runs or waits that came before it."""
+        box = self._present_box(row.key)
+        earlier = any(letter.row.seq < row.seq for letter in box.waiting)
+        if box.current is not None or earlier or not box.settled.is_set():
+            yield None
+            return
+        claimed = box.settled = anyio.Event()
+        was_idle = box not in self._working
+        self._working.add(box)
+        try:
+            yield box
+        finally:
+            claimed.set()
+            if was_idle and box.waiting and not self._closed:
+                self._tasks.start_soon(self._work, box)
+            elif was_idle:
+                self._leave(box)
+
+    def first(self, box: Mailbox, row: InboxRow, inbound: Inbound, text: str) -> None:
+        """Let a command's turn be the next one of a claimed mailbox."""
+        self._held.add(row.id)
+        box.waiting.appendleft(Letter(row=row, inbound=inbound, text=text))
+
     async def close(self) -> None:
         """Start no further turn and wait until those that run are over. The caller bounds it."""
         self._closed = True
@@ -214,7 +240,8 @@ class Mailboxes:
     async def _work(self, box: Mailbox) -> None:
         try:
             while box.waiting and not self._closed:
-                await box.settled.wait()
+                while not box.settled.is_set():
+                    await box.settled.wait()
                 if box.waiting:
                     box.current = box.waiting.popleft()
                     box.control = TurnControl()
@@ -261,6 +288,7 @@ class Mailboxes:
             session=self._sessions.of(letter.inbound),
             bootstrap=letter.bootstrap,
             thread_id=box.thread_id,
+            again=letter.inbound.exchange,
         )
         await self._turns.run(letter.row, letter.inbound, plan, box.control)
 

@@ -6,6 +6,7 @@ BusError
 ├── RunError           the agent's side failed
 │   ├── ThreadBusy     another run holds the thread (HTTP 409)
 │   ├── ThreadGone     the server lost the thread (HTTP 404)
+│   ├── NotTakenBack   the server does not change what was said
 │   └── RunsUnavailable the server cannot be reached or answered 5xx
 └── DeliveryError      a platform refused, or may have refused, a message
 """
@@ -43,6 +44,10 @@ class ThreadBusy(RunError):
 
 class ThreadGone(RunError):
     """The server does not know this thread any more."""
+
+
+class NotTakenBack(RunError):
+    """The agent's server does not take messages back."""
 
 
 class RunsUnavailable(RunError):

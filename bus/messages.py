@@ -1,7 +1,8 @@
 """What travels on the bus: frozen, typed, encoded in one place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 from pydantic import TypeAdapter
 
@@ -11,6 +12,7 @@ __all__ = [
     "Attachment",
     "ConversationKey",
     "Delivery",
+    "Exchange",
     "FileDelivery",
     "Inbound",
     "MessageId",
@@ -65,6 +67,21 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What a person said last in a thread; with all that came after it, it can be taken back.
+
+    Attributes:
+        text: The person's own words.
+        files: The files that came with it, as the thread's uploads name them.
+    """
+
+    thread_id: str
+    message_id: str
+    text: str
+    files: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inbound:
     """One platform message, as the adapters' pure `inbound` modules make it.
 
@@ -79,6 +96,7 @@ class Inbound:
         replies_to: Messages that this one answers, nearest first; a known one decides the topic.
         remember: Whether replies to this message must find this conversation (reply-chain platforms).
         sent_at: When it was sent by the platform's clock (Unix seconds), if told.
+        exchange: What the command takes back, noted before it does: a restart takes back no other.
     """
 
     event_id: str
@@ -93,6 +111,7 @@ class Inbound:
     remember: bool = False
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,9 +91,10 @@ RunPart = RunStarted | MessageChunk | Snapshot | RunFailed | RunEnded
 
 
 class Runs:
-    """Threads and runs of one LangGraph-compatible server."""
+    """Threads and runs of one LangGraph-compatible server. `threads` is the SDK's own client of them."""
 
     def __init__(self, client: LangGraphClient) -> None:
+        self.threads = client.threads
         self._client = client
         self._options = NEWER_OPTIONS
 
@@ -106,16 +107,20 @@ class Runs:
         except ConflictError:
             return
         except httpx.HTTPError as error:
-            raise _wrapped(error) from error
+            raise wrapped(error) from error
 
     async def state(self, thread_id: str) -> Mapping[str, Any]:
         """Return the thread's present values; empty for a new thread. Raises RunError."""
         try:
             state = await self._client.threads.get_state(thread_id)
         except httpx.HTTPError as error:
-            raise _wrapped(error) from error
+            raise wrapped(error) from error
         values = state.get("values") or {}
         return cast(Mapping[str, Any], values) if isinstance(values, dict) else {}
+
+    async def messages(self, thread_id: str) -> list[Message]:
+        """Return what was said in a thread. Raises RunError."""
+        return messages_in(await self.state(thread_id))
 
     async def find_run(
         self, thread_id: str, run_id: str | None, message_id: str
@@ -127,7 +132,7 @@ class Runs:
                 if run["run_id"] == run_id or metadata.get("message_id") == message_id:
                     return run["run_id"], str(run["status"])
         except httpx.HTTPError as error:
-            raise _wrapped(error) from error
+            raise wrapped(error) from error
         return None
 
     async def status(self, thread_id: str, run_id: str) -> str:
@@ -135,7 +140,7 @@ class Runs:
         try:
             return str((await self._client.runs.get(thread_id, run_id))["status"])
         except httpx.HTTPError as error:
-            raise _wrapped(error) from error
+            raise wrapped(error) from error
 
     async def stream(self, request: RunRequest) -> AsyncIterator[RunPart]:
         """Start a run and yield its parts until it is over. Raises RunError.
@@ -168,7 +173,7 @@ class Runs:
         except (NotFoundError, ConflictError):
             return
         except httpx.HTTPError as error:
-            raise _wrapped(error) from error
+            raise wrapped(error) from error
 
     async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
         said: dict[str, Any] = {
@@ -204,7 +209,7 @@ async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
     except UnprocessableEntityError:
         raise
     except httpx.HTTPError as error:
-        raise _wrapped(error) from error
+        raise wrapped(error) from error
 
 
 def read_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
@@ -289,7 +294,13 @@ def text_of(message: Message) -> str:
     )
 
 
-def _wrapped(error: httpx.HTTPError) -> RunError:
+def messages_in(values: Mapping[str, Any]) -> list[Message]:
+    """Return the messages that a state holds."""
+    return [one for one in values.get("messages") or [] if isinstance(one, dict)]
+
+
+def wrapped(error: httpx.HTTPError) -> RunError:
+    """Return what an error of the wire means."""
     if isinstance(error, ConflictError):
         return ThreadBusy()
     if isinstance(error, NotFoundError):

@@ -12,8 +12,9 @@ from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
 from bus.choices import Choices
-from bus.commands import Commands
+from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
+from bus.commands.exchanges import Exchanges
 from bus.commands.lookup import Lookups
 from bus.commands.threads import Levers, ThreadCommands
 from bus.config import BusConfig, ChannelPolicy
@@ -270,9 +271,19 @@ def _commands(
     return Commands(
         inbox=shelves.inbox,
         delivery=delivery,
-        threads=ThreadCommands(shelves.conversations, levers),
-        lookups=lookups,
-        choosing=Choosing(choices=choices, conversations=shelves.conversations, lookups=lookups),
+        desks=Desks(
+            threads=ThreadCommands(shelves.conversations, levers),
+            lookups=lookups,
+            choosing=Choosing(
+                choices=choices, conversations=shelves.conversations, lookups=lookups
+            ),
+            exchanges=Exchanges(
+                inbox=shelves.inbox,
+                conversations=shelves.conversations,
+                runs=Runs(site.langgraph),
+                mailboxes=mailboxes,
+            ),
+        ),
     )
 
 

@@ -12,12 +12,13 @@ from anyio import to_thread
 from bus.answers import card_key, reply_rows
 from bus.config import SessionConfig
 from bus.delivery import Delivery
-from bus.errors import RunError, ThreadBusy, ThreadGone
+from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
 from bus.live import Live, live
 from bus.marks import mark, mark_run
-from bus.messages import Attachment, Inbound
+from bus.messages import Attachment, Exchange, Inbound
 from bus.replies import Fold, Reply, apology, turn_messages
 from bus.retry import Backoff
+from bus.rewind import Rewind
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
 from bus.uploads import Brought, Uploads
 from store.conversations import Conversations
@@ -72,6 +73,7 @@ BUSY_TEXT = (
     "⚠️ Another request is still being worked on in this conversation. Please send your message again "
     "when it is finished, or send /stop first."
 )
+NOT_TAKEN_BACK_TEXT = "⚠️ The agent's server does not take messages back."
 STOPPED_TEXT = "⏹ Stopped."
 POISONED_TEXT = "⚠️ I was interrupted too often while answering this message. Please send it again."
 
@@ -85,12 +87,14 @@ class TurnPlan:
         session: The merged session of this sender, channel and conversation.
         bootstrap: Whether this turn sets the agent up.
         thread_id: The thread to use; None = the conversation's present one.
+        again: What was said before and is said anew, in place of it.
     """
 
     text: str
     session: SessionConfig
     bootstrap: bool = False
     thread_id: str | None = None
+    again: Exchange | None = None
 
 
 class TurnControl:
@@ -133,6 +137,7 @@ class Turns:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
+        self._rewind = Rewind(runs)
         self._uploads = uploads
         self._delivery = delivery
         self._limiter = limiter
@@ -287,6 +292,8 @@ class Turns:
                     return
                 text = None
         attempt.check = True
+        if attempt.plan.again is not None and text is not None:
+            await self._rewind.take_out(attempt.thread_id, attempt.plan.again.message_id)
         request = RunRequest(
             thread_id=attempt.thread_id,
             assistant_id=attempt.plan.session.assistant_id or "lead_agent",
@@ -344,7 +351,7 @@ class _Attempt:
         self.row = row
         self.plan = plan
         self.attachments = attachments
-        self.brought = Brought()
+        self.brought = Brought(files=plan.again.files if plan.again else ())
         self.thread_id = row.thread_id or ""
         self.message_id = f"{row.key.channel}:{row.event_id}"
         self.run_id = row.run_id
@@ -375,4 +382,6 @@ def _holds(values: Mapping[str, Any], message_id: str) -> bool:
 def _sorry(error: RunError) -> str:
     if isinstance(error, ThreadBusy):
         return BUSY_TEXT
+    if isinstance(error, NotTakenBack):
+        return NOT_TAKEN_BACK_TEXT
     return UNREACHABLE_TEXT if error.retryable else FAILED_TEXT

@@ -127,6 +127,9 @@ WHERE id = :id AND state IN ('new', 'running')
 RETURNING id
 """
 _NOTE_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
+_REWRITE = (
+    "UPDATE inbox SET body = :body WHERE id = :id AND state IN ('new', 'running') RETURNING id"
+)
 _PIN = """
 UPDATE inbox SET thread_id = :thread_id
 WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kind = 'chat'
@@ -184,6 +187,11 @@ class Inbox:
         """Note the run that answers the row."""
         params: Params = {"id": inbox_id, "run_id": run_id}
         await self._database.transaction(lambda tx: tx.run(_NOTE_RUN, params))
+
+    async def rewrite(self, inbox_id: int, body: str) -> bool:
+        """Replace the encoded message of a row. False if the row is already done or dead."""
+        params: Params = {"id": inbox_id, "body": body}
+        return bool(await self._database.transaction(lambda tx: tx.run(_REWRITE, params)))
 
     async def pin(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
         """Tie the chat rows that wait to the thread they were written for, before it is replaced."""

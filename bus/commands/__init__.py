@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bus.answers import text_rows
 from bus.commands.call import Call, Handler
 from bus.commands.choosing import Choosing
+from bus.commands.exchanges import Exchanges
 from bus.commands.lookup import Lookups
 from bus.commands.threads import ThreadCommands
 from bus.delivery import Delivery
@@ -26,6 +27,8 @@ COMMANDS = (
     CommandInfo(name="skills", help="List enabled skills"),
     CommandInfo(name="memory", help="Show memory status"),
     CommandInfo(name="forget", help="Delete what is remembered here"),
+    CommandInfo(name="retry", help="Answer the last message again"),
+    CommandInfo(name="undo", help="Take back the last message and its answer"),
     CommandInfo(name="stop", help="Stop the running answer"),
     CommandInfo(name="help", help="Show this help"),
 )
@@ -67,33 +70,41 @@ def help_text() -> str:
     return "\n".join(["Available commands:", *lines])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desks:
+    """Who handles which commands."""
+
+    threads: ThreadCommands
+    lookups: Lookups
+    choosing: Choosing
+    exchanges: Exchanges
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each command, by name."""
+        return {
+            "bootstrap": self.threads.bootstrap,
+            "new": self.threads.new,
+            "status": self.threads.status,
+            "models": self.lookups.models,
+            "model": self.choosing.model,
+            "agent": self.choosing.agent,
+            "skills": self.choosing.skills,
+            "memory": self.lookups.memory,
+            "forget": self.lookups.forget,
+            "retry": self.exchanges.retry,
+            "undo": self.exchanges.undo,
+            "stop": self.threads.stop,
+            "help": _help,
+        }
+
+
 class Commands:
     """Runs commands; each answers with one message."""
 
-    def __init__(
-        self,
-        *,
-        inbox: Inbox,
-        delivery: Delivery,
-        threads: ThreadCommands,
-        lookups: Lookups,
-        choosing: Choosing,
-    ) -> None:
+    def __init__(self, *, inbox: Inbox, delivery: Delivery, desks: Desks) -> None:
         self._inbox = inbox
         self._delivery = delivery
-        self._handlers: dict[str, Handler] = {
-            "bootstrap": threads.bootstrap,
-            "new": threads.new,
-            "status": threads.status,
-            "models": lookups.models,
-            "model": choosing.model,
-            "agent": choosing.agent,
-            "skills": choosing.skills,
-            "memory": lookups.memory,
-            "forget": lookups.forget,
-            "stop": threads.stop,
-            "help": _help,
-        }
+        self._handlers = desks.handlers()
 
     async def run(self, row: InboxRow, inbound: Inbound) -> None:
         """Run the command of an inbox row and finish the row. Raises StoreError."""

@@ -1,7 +1,8 @@
 """A LangGraph-compatible server on loopback, without Parley's kindnesses: what the bus must live with.
 
 `flavour="langgraph"` behaves as LangGraph Server 0.16: `event: messages`, no `event: end`, ids only when
-asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422 and ends with `data: null`.
+asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422, ends with `data: null`, and shows
+messages of the newest state only. Each thread keeps its last `keeps` states.
 """
 
 import json
@@ -68,6 +69,8 @@ class FakeLangGraph:
     def __init__(self, flavour: str = "langgraph") -> None:
         self.flavour = flavour
         self.threads: dict[str, list[Json]] = {}
+        self.history: dict[str, list[Json]] = {}
+        self.keeps = 20
         self.runs: list[Run] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
@@ -81,6 +84,9 @@ class FakeLangGraph:
             [
                 web.post("/threads", self._create_thread),
                 web.get("/threads/{t}/state", self._state),
+                web.post("/threads/{t}/history", self._history),
+                web.post("/threads/{t}/state", self._update),
+                web.get("/threads/{t}/state/{c}", self._state_at),
                 web.get("/threads/{t}/runs", self._list),
                 web.post("/threads/{t}/runs/stream", self._stream),
                 web.get("/threads/{t}/runs/{r}", self._get),
@@ -121,6 +127,56 @@ class FakeLangGraph:
             return _missing()
         return web.json_response({"values": {"messages": messages}, "next": []})
 
+    async def _history(self, request: web.Request) -> web.Response:
+        body, thread_id = await request.json(), request.match_info["t"]
+        states = self.history.get(thread_id, [])[::-1]
+        before = body.get("before")
+        if before:
+            before = before if isinstance(before, str) else before["checkpoint_id"]
+            ids = [state["checkpoint_id"] for state in states]
+            states = states[ids.index(before) + 1 :]
+        shown = [_shown(state) for state in states[: body["limit"]]]
+        if self.flavour == "deerflow":
+            newest = self.history[thread_id][-1]["checkpoint_id"]
+            for state in shown:
+                del state["checkpoint"]
+                if state["checkpoint_id"] != newest:
+                    state["values"] = {}
+        return web.json_response(shown)
+
+    async def _state_at(self, request: web.Request) -> web.Response:
+        if self.flavour == "deerflow":
+            return _missing()
+        state = self._kept(request.match_info["t"], request.match_info["c"])
+        return web.json_response(_shown(state)) if state else _missing()
+
+    async def _update(self, request: web.Request) -> web.Response:
+        body, thread_id = await request.json(), request.match_info["t"]
+        if any(run.thread_id == thread_id and run.status == "running" for run in self.runs):
+            return web.json_response({"detail": "busy"}, status=409)
+        messages, waits = self.threads[thread_id], ["model"]
+        gone = {m["id"] for m in (body.get("values") or {}).get("messages", [])}
+        if body["as_node"] == "__copy__":
+            base = self._kept(thread_id, body["checkpoint_id"])
+            assert base is not None
+            messages[:], waits = base["messages"], base["next"]
+        elif body["as_node"] == "__end__":
+            waits = []
+        messages[:] = [m for m in messages if m["id"] not in gone]
+        self._keep(thread_id, waits)
+        return web.json_response({"checkpoint": {}})
+
+    def _keep(self, thread_id: str, waits: list[str]) -> None:
+        """Remember the thread as it is now."""
+        kept = self.history.setdefault(thread_id, [])
+        messages = list(self.threads[thread_id])
+        kept.append({"checkpoint_id": str(uuid.uuid4()), "messages": messages, "next": waits})
+        del kept[: -self.keeps]
+
+    def _kept(self, thread_id: str, checkpoint_id: str) -> Json | None:
+        kept = self.history.get(thread_id, [])
+        return next((state for state in kept if state["checkpoint_id"] == checkpoint_id), None)
+
     async def _list(self, request: web.Request) -> web.Response:
         if request.match_info["t"] not in self.threads:
             return _missing()
@@ -160,10 +216,20 @@ class FakeLangGraph:
     async def _execute(self, run: Run) -> None:
         """Work the script off into the run's events and the thread's state."""
         messages = self.threads[run.thread_id]
+        self._keep(run.thread_id, ["__start__"])
         for said in (run.body.get("input") or {}).get("messages", []):
             known = next((m for m in messages if m["id"] == said["id"]), None)
             if known is None:
-                messages.append({"type": "human", "id": said["id"], "content": said["content"]})
+                extra = said.get("additional_kwargs") or {}
+                messages.append(
+                    {
+                        "type": "human",
+                        "id": said["id"],
+                        "content": said["content"],
+                        "additional_kwargs": extra,
+                    }
+                )
+        self._keep(run.thread_id, ["model"])
         self._emit(run, "metadata", {"run_id": run.run_id, "attempt": 1})
         self._emit(run, "values", {"messages": list(messages)})
         script, ai_id = run.script, f"ai-{run.run_id}"
@@ -189,6 +255,7 @@ class FakeLangGraph:
             }
             messages.append(question)
         self._emit(run, "values", {"messages": list(messages)})
+        self._keep(run.thread_id, [])
         run.status = "success"
         if self.flavour == "deerflow":
             self._emit(run, "end", None)
@@ -234,6 +301,15 @@ async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, A
         changed = run.changed
         if number >= len(run.events):
             await changed.wait()
+
+
+def _shown(state: Json) -> Json:
+    return {
+        "values": {"messages": state["messages"]},
+        "next": state["next"],
+        "checkpoint_id": state["checkpoint_id"],
+        "checkpoint": {"checkpoint_id": state["checkpoint_id"], "checkpoint_ns": ""},
+    }
 
 
 def _missing() -> web.Response:

@@ -94,3 +94,41 @@ async def _hears(seat: Seat, text: str) -> bool:
             await anyio.sleep(0.02)
         return True
     return False
+
+
+def recite(request: ModelRequest) -> Reply:
+    """Say all that people said in this conversation, and the number of the request."""
+    said = [str(m["content"]) for m in request.messages if m["role"] == "user"]
+    return Reply(text=f"Heard {', '.join(said)}.")
+
+
+async def test_what_was_said_is_taken_back_and_said_anew(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer(answer=recite) as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with (
+            serving(tmp_path, config, "slack", "telegram", "feishu"),
+            anyio.create_task_group() as people,
+        ):
+            for seat in town.seats:
+                people.start_soon(_take_back, seat)
+        assert town.violations == []
+
+
+async def _take_back(seat: Seat) -> None:
+    await ask(seat, "alpha", "Heard alpha.")
+    await ask(seat, "beta", "Heard alpha, beta.")
+    await _when_quiet(seat, "/retry", "Heard alpha, beta.")
+    await _when_quiet(seat, "/undo", "Undone: “beta”.")
+    await ask(seat, "/undo", "Undone: “alpha”.")
+    await ask(seat, "/undo", "Nothing to undo.")
+    await ask(seat, "delta", "Heard delta.")
+
+
+async def _when_quiet(seat: Seat, command: str, wanted: str) -> None:
+    """Send a command until it is not told to wait: a card shows all words a moment before its turn is over."""
+    with anyio.fail_after(10):
+        while "Something is running" in (said := await ask(seat, command)):  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+        while wanted not in said:
+            said = seat.heard()[-1]
+            await anyio.sleep(0.02)

@@ -1,0 +1,102 @@
+"""/undo and /retry: the last exchange of a conversation, taken back or run anew."""
+
+import logging
+from dataclasses import replace
+
+import anyio
+
+from bus.commands.call import Call
+from bus.conversation import Mailbox, Mailboxes
+from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
+from bus.messages import Exchange, encode_inbound
+from bus.rewind import Rewind
+from bus.runs import Runs
+from bus.said import first_words, last_exchange
+from store.conversations import Conversations
+from store.inbox import Inbox
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+"""How long the agent's server may take."""
+
+RUNNING_TEXT = "Something is running: send /stop first."
+NOTHING_TO_UNDO = "Nothing to undo."
+NOTHING_TO_RETRY = "Nothing to retry."
+REFUSED_TEXT = "The agent's server does not take messages back."
+UNREACHABLE_TEXT = "I could not reach the agent's server. Please try again in a few minutes."
+
+
+class Exchanges:
+    """Commands about what was said last.
+
+    Which exchange that is, is noted in the command's row before anything is changed: however often the row
+    is taken up, only that one is taken back.
+    """
+
+    def __init__(
+        self, *, inbox: Inbox, conversations: Conversations, runs: Runs, mailboxes: Mailboxes
+    ) -> None:
+        self._inbox = inbox
+        self._conversations = conversations
+        self._runs = runs
+        self._rewind = Rewind(runs)
+        self._mailboxes = mailboxes
+
+    async def undo(self, call: Call) -> str:
+        """Take the last exchange out of the thread."""
+        with self._mailboxes.claim(call.row) as box:
+            if box is None:
+                return RUNNING_TEXT
+            try:
+                with anyio.fail_after(TIMEOUT_S):
+                    exchange = await self._noted(call, box)
+                    if exchange is None:
+                        return NOTHING_TO_UNDO
+                    await self._rewind.take_out(exchange.thread_id, exchange.message_id)
+            except (RunError, TimeoutError) as error:
+                return _refusal(error, NOTHING_TO_UNDO)
+        return f"Undone: “{first_words(exchange.text)}”."
+
+    async def retry(self, call: Call) -> str | None:
+        """Run the last message anew, in place of what it brought; the turn answers."""
+        with self._mailboxes.claim(call.row) as box:
+            if box is None:
+                return RUNNING_TEXT
+            try:
+                with anyio.fail_after(TIMEOUT_S):
+                    exchange = await self._noted(call, box)
+            except (RunError, TimeoutError) as error:
+                return _refusal(error, NOTHING_TO_RETRY)
+            if exchange is None:
+                return NOTHING_TO_RETRY
+            inbound = replace(call.inbound, exchange=exchange)
+            self._mailboxes.first(box, call.row, inbound, exchange.text)
+        return None
+
+    async def _noted(self, call: Call, box: Mailbox) -> Exchange | None:
+        """Return what the command is about, noted in its row. Raises RunError, StoreError."""
+        if call.inbound.exchange is not None:
+            return call.inbound.exchange
+        found = await self._conversations.find(call.row.key)
+        thread_id = box.thread_id or (found.thread_id if found is not None else None)
+        if thread_id is None:
+            return None
+        exchange = last_exchange(thread_id, await self._runs.messages(thread_id))
+        if exchange is not None:
+            noted = replace(call.inbound, exchange=exchange)
+            await self._inbox.rewrite(call.row.id, encode_inbound(noted))
+        return exchange
+
+
+def _refusal(error: RunError | TimeoutError, nothing: str) -> str:
+    log.warning("an exchange could not be taken back: %r", error)
+    match error:
+        case ThreadBusy():
+            return RUNNING_TEXT
+        case ThreadGone():
+            return nothing
+        case NotTakenBack():
+            return REFUSED_TEXT
+        case _:
+            return UNREACHABLE_TEXT

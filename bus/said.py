@@ -1,0 +1,70 @@
+"""What people said, as a thread's messages hold it. Pure."""
+
+import re
+from collections.abc import Sequence
+
+from bus.messages import Exchange
+from bus.runs import Message, text_of
+
+FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
+"""Names of human messages that no person wrote, here and in DeerFlow."""
+
+PREVIEW_CHARS = 60
+
+_BLOCKS = re.compile(
+    r"<(uploaded_files|current_uploads|attachments|system-reminder|current_date|memory)>.*?</\1>\s*", re.DOTALL
+)  # fmt: skip
+"""What a framework puts before a person's words."""
+
+
+def is_persons(message: Message) -> bool:
+    """Return whether a person wrote a message.
+
+    >>> is_persons({"type": "human"}), is_persons({"type": "human", "name": "summary"})
+    (True, False)
+    """
+    extra = message.get("additional_kwargs") or {}
+    return (
+        message.get("type") in ("human", "user")
+        and message.get("name") not in FRAMEWORK_NAMES
+        and not extra.get("hide_from_ui")
+    )
+
+
+def own_words(message: Message) -> str:
+    r"""Return what a person wrote, without what was put before it.
+
+    >>> own_words({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
+    'What is <b>this</b>?'
+    """
+    return _BLOCKS.sub("", text_of(message)).strip()
+
+
+def last_exchange(thread_id: str, messages: Sequence[Message]) -> Exchange | None:
+    """Return what a person said last; None if nobody said anything."""
+    for message in reversed(messages):
+        if is_persons(message) and message.get("id"):
+            extra = message.get("additional_kwargs") or {}
+            files = [file for file in extra.get("files") or [] if isinstance(file, dict)]
+            return Exchange(
+                thread_id=thread_id,
+                message_id=str(message["id"]),
+                text=own_words(message),
+                files=tuple(files),
+            )
+    return None
+
+
+def first_words(text: str) -> str:
+    r"""Return the beginning of a text on one line.
+
+    >>> first_words("what  is\nthis")
+    'what is this'
+    >>> first_words("word " * 20)
+    'word word word word word word word word word word word word…'
+    """
+    flat = " ".join(text.split())
+    if len(flat) <= PREVIEW_CHARS:
+        return flat
+    cut = flat[:PREVIEW_CHARS]
+    return f"{cut.rpartition(' ')[0] if ' ' in cut else cut}…".replace(" …", "…")
