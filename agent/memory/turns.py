@@ -18,6 +18,9 @@ EARLIER = 4
 CUE_MESSAGES = 6
 """In how many of the last messages cues are looked for."""
 
+LOOKED_AT = 30
+"""So many messages of people are looked at, from the end: more than they write before they are answered."""
+
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 _CORRECTION = re.compile(
@@ -75,7 +78,7 @@ class Exchange:
 
 def exchange_of(spot: Spot, thread_id: str, messages: Sequence[BaseMessage]) -> Exchange | None:
     """Return the last turn of a conversation, or None while nobody said something and was answered."""
-    said = said_in(messages)
+    said = said_in(_end_of(messages))
     asked = [position for position, one in enumerate(said) if one.role == "user"]
     if not asked or said[-1].role != "assistant":
         return None
@@ -92,6 +95,16 @@ def exchange_of(spot: Spot, thread_id: str, messages: Sequence[BaseMessage]) -> 
         is_correction=corrects,
         is_reinforcement=praises,
     )
+
+
+def _end_of(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """Return the end of a conversation, from words of a person on: a thread may have thousands of messages."""
+    left = LOOKED_AT
+    for position in range(len(messages) - 1, -1, -1):
+        left -= is_from_a_person(messages[position])
+        if not left:
+            return messages[position:]
+    return messages
 
 
 def said_in(messages: Iterable[BaseMessage]) -> list[Said]:

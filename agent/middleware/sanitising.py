@@ -106,7 +106,7 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
     """Yield position and new message of those that change; None = left out."""
     for at, message in enumerate(messages):
         content = message.content
-        if isinstance(message, SystemMessage):
+        if message.type == "system":
             yield at, None
         elif content and isinstance(content, str) and "<" not in content:
             continue  # almost every message; a thread may have thousands

@@ -143,8 +143,8 @@ def is_said_in_history(message: AnyMessage) -> bool:
     >>> is_said_in_history(HumanMessage("hi", id="1")), is_said_in_history(HumanMessage("go on"))
     (True, False)
     """
-    is_stored = message.id is not None  # the history gives every message an id
-    return is_stored and is_from_a_person(message)
+    # The history gives every message an id.
+    return is_from_a_person(message) and message.id is not None
 
 
 def _content(

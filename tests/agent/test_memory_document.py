@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
 from agent.errors import MemoryRefused
 from agent.memory.extract import LINE_CHARS, NewFact, Update, parse, question
@@ -18,7 +18,7 @@ from agent.memory.inject import date_block, memory_block, tokens
 from agent.memory.merge import Bounds, Stamp, merged, without_uploads
 from agent.memory.schema import EMPTY, Document, Fact, Summary, as_json, document_of
 from agent.memory.scopes import Spot
-from agent.memory.turns import Exchange, Said, cues, exchange_of, said_in
+from agent.memory.turns import LOOKED_AT, Exchange, Said, cues, exchange_of, said_in
 
 NOW = "2026-03-01T12:00:00Z"
 
@@ -174,6 +174,16 @@ def test_upload_blocks_are_taken_out_and_answers_to_them_alone_too() -> None:
     assert [one.text for one in said_in(messages)] == [
         *("I build ships", "Good.", "in <b>Kiel</b>"),
     ]
+
+
+def test_of_a_long_conversation_its_end_is_looked_at() -> None:
+    said: list[BaseMessage] = []
+    for number in range(LOOKED_AT * 3):
+        said += [HumanMessage(f"ask {number}"), AIMessage(f"answer {number}")]
+    whole = exchange_of(Spot(), "t", said)
+    assert whole is not None
+    assert [one.text for one in (*whole.earlier, *whole.said)] == [m.text for m in said[-6:]]
+    assert exchange_of(Spot(), "t", [HumanMessage("asked long ago"), *said[1::2]]) is not None
 
 
 def test_several_messages_before_an_answer_are_one_turn() -> None:
