@@ -18,7 +18,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.middleware.call_removal import without_calls
-from agent.middleware.dangling_tool_calls import invalid_text
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
 
@@ -37,7 +36,10 @@ CUT_OFF = (
     "once; write a file in several parts, the later ones with append.]"
 )
 
+DETAIL_CHARS = 500
+
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 
 Result = ToolMessage | Command[Any]
 
@@ -164,3 +166,23 @@ def _reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own wo
     answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
     found: dict[str, str] = answer.additional_kwargs.get(UNREADABLE) or {} if answer else {}
     return found
+
+
+def is_well_named(message: AIMessage) -> bool:
+    """Return whether all calls of an answer have an id, and a name that providers take."""
+    for call in (
+        message.tool_calls
+    ):  # a loop: `all` costs twice as much, and this is asked of whole threads
+        if not (call["id"] and _NAME.fullmatch(call["name"] or "")):
+            return False
+    return True
+
+
+def invalid_text(name: str, detail: str | None) -> str:
+    """Return what a model reads of a call whose arguments could not be read."""
+    text = "[Tool call was not run: its arguments were not valid JSON."
+    if detail:
+        text += f" Detail: {detail[:DETAIL_CHARS]}"
+    if name == "write_file":
+        text += " Write the file in smaller parts, the later ones with append."
+    return text + "]"

@@ -14,10 +14,10 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from typing_extensions import override
 
+from agent.middleware.call_repair import invalid_text, is_well_named, sound
 from agent.state import ThreadState
 
 INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
-_DETAIL_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,10 @@ def repaired(messages: list[AnyMessage]) -> list[AnyMessage]:
     """
     if _faultless(messages):
         return messages
-    results = _results_by_caller(messages)
+    named = [_named(message) for message in messages]
+    results = _results_by_caller(named)
     fixed: list[AnyMessage] = []
-    for position, message in enumerate(messages):
+    for position, message in enumerate(named):
         if isinstance(message, ToolMessage):
             continue  # comes behind its caller, or belongs to nobody
         fixed.append(message)
@@ -88,8 +89,18 @@ def _faultless(messages: Sequence[AnyMessage]) -> bool:
         elif open_calls:
             return False
         elif message.type != "human" and isinstance(message, AIMessage) and _may_call(message):
+            if not is_well_named(message):
+                return False
             open_calls = [call.id for call in reversed(_needed(message))]
     return not open_calls
+
+
+def _named(message: AnyMessage) -> AnyMessage:
+    """Return a message whose calls have ids and names: new answers do, but clients write into threads as well."""
+    if not isinstance(message, AIMessage) or is_well_named(message):
+        return message
+    repaired_message = sound(message)
+    return repaired_message if isinstance(repaired_message, AIMessage) else message
 
 
 def _may_call(message: AIMessage) -> bool:
@@ -149,13 +160,3 @@ def _placeholder(call: _Needed) -> ToolMessage:
         tool_call_id=call.id,
         status="error",
     )
-
-
-def invalid_text(name: str, detail: str | None) -> str:
-    """Return what a model reads of a call whose arguments could not be read."""
-    text = "[Tool call was not run: its arguments were not valid JSON."
-    if detail:
-        text += f" Detail: {detail[:_DETAIL_CHARS]}"
-    if name == "write_file":
-        text += " Write the file in smaller parts, the later ones with append."
-    return text + "]"

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call
 
-from agent.middleware.call_repair import CUT_OFF, sound
+from agent.middleware.call_repair import CUT_OFF, UNNAMED, sound
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.house import house
+from tests.agent.turns import CONFIG
 from tests.fakes.model import Call as ServedCall
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -87,6 +88,20 @@ async def test_calls_without_an_id_of_their_own_get_one(
     assert len(set(made)) == len(ids)
     assert all(made)
     assert [(m.tool_call_id, m.text) for m in results(shown)] == [(one, "(empty)") for one in made]
+
+
+async def test_a_thread_that_holds_such_calls_works_again(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Here I am.")
+    nameless = AIMessage("", tool_calls=[{"name": "", "args": {}, "id": None}])
+    async with house(tmp_path, model) as home:
+        graph = await home.agents.graph(CONFIG)
+        said = [HumanMessage("hi"), nameless, HumanMessage("there?")]
+        await graph.ainvoke({"messages": said}, CONFIG)
+    shown: list[Any] = model.prompts[0]
+    assert [message.type for message in shown] == ["system", "human", "ai", "tool", "human"]
+    (call,) = shown[2].tool_calls
+    assert call["name"] == UNNAMED
+    assert results(shown)[0].tool_call_id == call["id"]
 
 
 def test_the_provider_s_own_form_of_a_broken_call_is_taken_out() -> None:
