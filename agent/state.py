@@ -13,7 +13,7 @@ class SandboxState(TypedDict):
 
 
 class ThreadData(TypedDict):
-    """The thread's folders on this machine, as absolute paths."""
+    """The thread's folders, as the agent sees them."""
 
     workspace_path: str
     uploads_path: str

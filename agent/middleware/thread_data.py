@@ -11,7 +11,12 @@ from typing_extensions import override
 
 from agent.folders import Folders
 from agent.options import thread_id_of
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState
+
+
+THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
+"""As the agent sees them: the state is told to every client, and the paths of this machine are nobody's business."""
 
 
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -50,12 +55,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
         """
         thread_id = thread_id_of(request.runtime.context, get_config())
-        folders = self._folders.of(thread_id)
-        wanted = ThreadData(
-            workspace_path=str(folders.workspace),
-            uploads_path=str(folders.uploads),
-            outputs_path=str(folders.outputs),
-        )
-        if request.state.get("thread_data") == wanted:
+        self._folders.of(thread_id)  # judges the id
+        if request.state.get("thread_data") == THREAD_DATA:
             return None
-        return Command(update={"thread_data": wanted})
+        return Command(update={"thread_data": THREAD_DATA})

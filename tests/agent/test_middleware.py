@@ -92,10 +92,11 @@ async def test_the_state_names_the_thread_s_folders(tmp_path: Path) -> None:
         await thread.say("hello")
         data = (await thread.state())["thread_data"]
         assert data == {
-            "workspace_path": str(thread.folders.workspace),
-            "uploads_path": str(thread.folders.uploads),
-            "outputs_path": str(thread.folders.outputs),
+            "workspace_path": "/mnt/user-data/workspace",
+            "uploads_path": "/mnt/user-data/uploads",
+            "outputs_path": "/mnt/user-data/outputs",
         }
+        assert str(tmp_path) not in str(await thread.state())  # clients are told the state
         assert not thread.folders.root.exists()  # made when something is put there
 
 
@@ -104,7 +105,7 @@ async def test_the_thread_id_may_come_by_context_alone(tmp_path: Path) -> None:
         thread.graph.checkpointer = None
         question = {"messages": [HumanMessage("hello")]}
         state = await thread.graph.ainvoke(question, context={"thread_id": "by-context"})
-        assert state["thread_data"]["outputs_path"].endswith("by-context/user-data/outputs")
+        assert state["thread_data"]["outputs_path"].endswith("/outputs")
         with pytest.raises(ThreadIdInvalid):
             await thread.graph.ainvoke(question, context={"thread_id": "../etc"})
 
