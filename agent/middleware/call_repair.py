@@ -170,9 +170,8 @@ def _reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own wo
 
 def is_well_named(message: AIMessage) -> bool:
     """Return whether all calls of an answer have an id, and a name that providers take."""
-    for call in (
-        message.tool_calls
-    ):  # a loop: `all` costs twice as much, and this is asked of whole threads
+    # Not `all`: that costs twice as much, and this is asked of whole threads.
+    for call in message.tool_calls:  # noqa: SIM110
         if not (call["id"] and _NAME.fullmatch(call["name"] or "")):
             return False
     return True
