@@ -71,5 +71,18 @@ def reply_rows(
     return [*before, replace(last, body=encode_delivery(ending))]
 
 
+def document_row(row: InboxRow, inbound: Inbound, *, name: str, content: str) -> NewDelivery:
+    """Return the row of a text file that a command answers with."""
+    body = FileDelivery(
+        channel=row.key.channel,
+        place=inbound.place,
+        thread_id=row.thread_id or "",
+        path="",
+        name=name,
+        content=content,
+    )
+    return _row(row, "file:0", body)
+
+
 def _row(row: InboxRow, name: str, body: Delivery) -> NewDelivery:
     return NewDelivery(key=f"{row.id}:{name}", conversation=row.key, body=encode_delivery(body))

@@ -34,7 +34,11 @@ class Artifacts:
         """
         folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
         try:
-            yield await self._fetch(body, Path(folder.name) / "artifact", max_bytes)
+            target = Path(folder.name) / "artifact"
+            if body.content:
+                yield await to_thread.run_sync(_written, body, target)
+            else:
+                yield await self._fetch(body, target, max_bytes)
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(folder.cleanup)
@@ -59,6 +63,12 @@ class Artifacts:
         if size == 0:
             return f"⚠️ I could not attach **{body.name}**: the file is empty."
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
+
+
+def _written(body: FileDelivery, target: Path) -> OutgoingFile:
+    content = body.content.encode("utf-8", "replace")
+    target.write_bytes(content)
+    return OutgoingFile(path=target, name=body.name, mime="text/markdown", size_bytes=len(content))
 
 
 async def _save(answer: httpx.Response, target: Path, max_bytes: int) -> int | None:

@@ -138,10 +138,11 @@ class TextDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelivery:
-    """A file the agent presented, fetched from the gateway when it is sent.
+    """A file: one the agent presented, fetched from the gateway when it is sent, or a text of our own.
 
     Attributes:
-        path: Virtual, below /mnt/user-data/outputs.
+        path: Virtual, below /mnt/user-data/outputs; "" for a text of our own.
+        content: That text.
         closes: As on `TextDelivery`.
     """
 
@@ -151,6 +152,7 @@ class FileDelivery:
     thread_id: str
     path: str
     name: str
+    content: str = ""
     closes: Literal["", "ok", "failed"] = ""
 
 

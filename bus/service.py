@@ -15,6 +15,7 @@ from bus.choices import Choices
 from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
+from bus.commands.export import Export
 from bus.commands.lookup import Lookups
 from bus.commands.threads import Levers, ThreadCommands
 from bus.config import BusConfig, ChannelPolicy
@@ -266,7 +267,7 @@ def _mailboxes(
 def _commands(
     site: Site, shelves: Shelves, delivery: Delivery, mailboxes: Mailboxes, choices: Choices
 ) -> Commands:
-    lookups = Lookups(site.gateway)
+    lookups, runs = Lookups(site.gateway), Runs(site.langgraph)
     levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
     return Commands(
         inbox=shelves.inbox,
@@ -280,9 +281,10 @@ def _commands(
             exchanges=Exchanges(
                 inbox=shelves.inbox,
                 conversations=shelves.conversations,
-                runs=Runs(site.langgraph),
+                runs=runs,
                 mailboxes=mailboxes,
             ),
+            export=Export(conversations=shelves.conversations, runs=runs),
         ),
     )
 

@@ -4,10 +4,11 @@ import logging
 import re
 from dataclasses import dataclass
 
-from bus.answers import text_rows
-from bus.commands.call import Call, Handler
+from bus.answers import document_row, text_rows
+from bus.commands.call import Call, Document, Handler
 from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
+from bus.commands.export import Export
 from bus.commands.lookup import Lookups
 from bus.commands.threads import ThreadCommands
 from bus.delivery import Delivery
@@ -29,6 +30,7 @@ COMMANDS = (
     CommandInfo(name="forget", help="Delete what is remembered here"),
     CommandInfo(name="retry", help="Answer the last message again"),
     CommandInfo(name="undo", help="Take back the last message and its answer"),
+    CommandInfo(name="export", help="Get this conversation as a file"),
     CommandInfo(name="stop", help="Stop the running answer"),
     CommandInfo(name="help", help="Show this help"),
 )
@@ -78,6 +80,7 @@ class Desks:
     lookups: Lookups
     choosing: Choosing
     exchanges: Exchanges
+    export: Export
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each command, by name."""
@@ -93,6 +96,7 @@ class Desks:
             "forget": self.lookups.forget,
             "retry": self.exchanges.retry,
             "undo": self.exchanges.undo,
+            "export": self.export.export,
             "stop": self.threads.stop,
             "help": _help,
         }
@@ -114,19 +118,22 @@ class Commands:
             await self._answer(row, inbound, help_text())
             return
         call = Call(argument=parsed.argument, row=row, inbound=inbound)
-        text = await self._handlers[parsed.name](call)
-        if text is not None:
-            await self._answer(row, inbound, text)
+        answer = await self._handlers[parsed.name](call)
+        if answer is not None:
+            await self._answer(row, inbound, answer)
 
     async def fail(self, row: InboxRow, inbound: Inbound) -> None:
         """Finish the row of a command that could not be run, visibly. Raises StoreError."""
         await self._answer(row, inbound, FAILED_TEXT, dead=True)
 
     async def _answer(
-        self, row: InboxRow, inbound: Inbound, text: str, *, dead: bool = False
+        self, row: InboxRow, inbound: Inbound, answer: str | Document, *, dead: bool = False
     ) -> None:
-        parts = self._delivery.adapters[row.key.channel].split(text)
-        owed = text_rows(row, inbound, parts)
+        if isinstance(answer, Document):
+            owed = [document_row(row, inbound, name=answer.name, content=answer.content)]
+        else:
+            parts = self._delivery.adapters[row.key.channel].split(answer)
+            owed = text_rows(row, inbound, parts)
         await self._inbox.finish(row.id, owed, dead=dead)
         self._delivery.notify(row.key)
 

@@ -16,5 +16,13 @@ class Call:
     inbound: Inbound
 
 
-Handler = Callable[[Call], Awaitable[str | None]]
-"""Returns the answer (Markdown), or None when a turn was started that will answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """An answer that is a text file."""
+
+    name: str
+    content: str
+
+
+Handler = Callable[[Call], Awaitable[str | Document | None]]
+"""Returns the answer (Markdown, or a file), or None when a turn was started that will answer."""

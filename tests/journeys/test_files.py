@@ -66,6 +66,8 @@ async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Pat
                     people.start_soon(_loses_the_file, town, seat, presented)
                 for seat in town.person(4)[1:]:  # Slack takes a whole gigabyte
                     people.start_soon(_grows_the_file, town, seat, presented)
+                for seat in town.person(5):
+                    people.start_soon(_takes_the_conversation_home, town, seat)
             assert await service.stop() == 0
         assert town.violations == []
         assert "Traceback" not in service.log.read_text()
@@ -80,6 +82,21 @@ async def _gets_the_file(town: Town, seat: Seat) -> None:
     assert received(town, seat) == [("report 报告.csv", TEXT.encode())]
     said = [text for text in seat.heard() if "Here is" in text]
     assert said == ["Here is report 报告.csv."]
+
+
+async def _takes_the_conversation_home(town: Town, seat: Seat) -> None:
+    await seat.say("plan.csv")
+    await seat.sees("Here is plan.csv.")
+    await seat.say("/export")
+    with anyio.fail_after(20):
+        while len(received(town, seat)) < 2:  # noqa: ASYNC110 - three platforms, three signals
+            await anyio.sleep(0.02)
+    name, content = next(file for file in received(town, seat) if file[0] != "plan.csv")
+    assert name == "conversation.md"
+    assert content.decode() == (
+        "# Conversation\n\n## You\n\nplan.csv\n\n## Parley\n\n"
+        "*Used: `write_file`*\n\n*Used: `present_files`*\n\nHere is plan.csv.\n"
+    )
 
 
 async def _hears_why_not(town: Town, seat: Seat, name: str, reason: str) -> None:

@@ -1,0 +1,47 @@
+"""/export: the conversation as a file."""
+
+import logging
+
+import anyio
+from anyio import to_thread
+
+from bus.commands.call import Call, Document
+from bus.errors import RunError, ThreadGone
+from bus.runs import Runs
+from bus.transcript import transcript
+from store.conversations import Conversations
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+"""How long the agent's server may take."""
+
+NAME = "conversation.md"
+NOTHING_TEXT = "There is nothing to export yet."
+UNREACHABLE_TEXT = "I could not read the conversation. Please try again in a few minutes."
+
+
+class Export:
+    """Writes down what was said in the conversation of a command."""
+
+    def __init__(self, *, conversations: Conversations, runs: Runs) -> None:
+        self._conversations = conversations
+        self._runs = runs
+
+    async def export(self, call: Call) -> Document | str:
+        """Return the conversation; as far as it is said, while a turn runs."""
+        found = await self._conversations.find(call.row.key)
+        if found is None or found.thread_id is None:
+            return NOTHING_TEXT
+        try:
+            with anyio.fail_after(TIMEOUT_S):
+                messages = await self._runs.messages(found.thread_id)
+        except ThreadGone:
+            return NOTHING_TEXT
+        except (RunError, TimeoutError) as error:
+            log.warning("a conversation could not be exported: %r", error)
+            return UNREACHABLE_TEXT
+        person = "You" if call.inbound.private else "People"
+        # In a worker thread: a long conversation takes a while.
+        content = await to_thread.run_sync(lambda: transcript(messages, person=person))
+        return Document(name=NAME, content=content) if content else NOTHING_TEXT

@@ -1,0 +1,81 @@
+"""/export: the conversation as a file, without what people never saw."""
+
+from pathlib import Path
+from typing import Any
+
+from bus.transcript import LEFT_OUT, MAX_CHARS, TITLE, transcript
+from tests.bus.rig import house, until
+from tests.fakes.langgraph import FakeLangGraph, Script
+
+
+def human(text: str, **extra: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+    return {"type": "human", "id": text, "content": text, **extra}
+
+
+async def test_the_conversation_comes_as_one_file(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/export")
+        await home.reads("There is nothing to export yet.")
+        home.server.scripts.append(Script(words=("Fine — **you**?",)))
+        await home.say("How are you?")
+        await until(lambda: len(home.platform.texts) == 2)
+        await home.say("/export", event="once")
+        await until(lambda: home.platform.files)
+        await home.say("/export", event="once")
+        [(name, content)] = home.platform.files
+        assert name == "conversation.md"
+        assert content.decode() == (
+            "# Conversation\n\n## You\n\nHow are you?\n\n## Parley\n\nFine — **you**?\n"
+        )
+        assert len(home.platform.texts) == 2
+
+
+async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        home.server.scripts.append(Script(hang_after=1))
+        await home.say("hang", private=False)
+        await home.runs(1)
+        await home.say("/export", private=False)
+        await until(lambda: home.platform.files)
+        assert home.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
+
+
+async def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server, house(tmp_path, server=server) as home:
+        await home.say("hi")
+        await home.reads("Hello you")
+        server.threads.clear()
+        await home.say("/export")
+        await home.reads("Hello you", "There is nothing to export yet.")
+
+
+def test_tools_are_named_and_the_framework_is_silent() -> None:
+    messages = [
+        {"type": "system", "content": "secret prompt"},
+        human("so far", name="summary"),
+        human("<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nRead it",
+              additional_kwargs={"files": [{"filename": "a.pdf"}]}),
+        human("remember the plan", additional_kwargs={"hide_from_ui": True}),
+        {"type": "ai", "content": "I look.", "tool_calls": [
+            {"name": "read_file", "args": {"path": "x"}}, {"name": "read_file", "args": {}},
+            {"name": "ask_clarification", "args": {}}]},
+        {"type": "tool", "name": "read_file", "content": "noise"},
+        {"type": "tool", "name": "ask_clarification", "content": "Which page?"},
+        human("the first"),
+        {"type": "ai", "content": [{"type": "text", "text": "Done."}]},
+    ]  # fmt: skip
+    assert transcript(messages, person="You") == (
+        "# Conversation\n\n## You\n\nRead it\n\n*Files: `a.pdf`*\n\n"
+        "## Parley\n\nI look.\n\n*Used: `read_file`*\n\nWhich page?\n\n"
+        "## You\n\nthe first\n\n## Parley\n\nDone.\n"
+    )
+
+
+def test_of_a_very_long_conversation_the_newest_part_is_kept() -> None:
+    long = [human(f"{number} " + "x" * (MAX_CHARS // 3)) for number in range(4)]
+    text = transcript(long, person="You")
+    assert text.startswith(f"{TITLE}\n\n{LEFT_OUT}\n\n## You\n\n2 x")
+    assert len(text) <= MAX_CHARS + 200
+    [only] = transcript([human("x" * (MAX_CHARS + 9))], person="You").splitlines()[-1:]
+    assert only == "x" * MAX_CHARS
+    assert transcript([], person="You") == ""
