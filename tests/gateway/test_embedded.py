@@ -96,7 +96,7 @@ async def test_models(tmp_path: Path) -> None:
     async with both(tmp_path) as agent:
         assert await agent.client.list_models() == await agent.http("GET", "/models")
         assert await agent.client.get_model("demo") == await agent.http("GET", "/models/demo")
-        assert await agent.client.get_model("none") is None
+        assert await agent.client.get_model("nobody") is None
 
 
 async def test_suggestions(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ async def test_skills(tmp_path: Path) -> None:
         assert off["enabled"] is False
         assert off == await agent.client.get_skill("prose")
         assert off == await agent.http("GET", "/skills/prose")
-        assert await agent.client.get_skill("none") is None
-        with pytest.raises(ValueError, match="none"):
-            await agent.client.update_skill("none", enabled=True)
+        assert await agent.client.get_skill("nobody") is None
+        with pytest.raises(ValueError, match="nobody"):
+            await agent.client.update_skill("nobody", enabled=True)
 
 
 async def test_custom_skills(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_memory_of_others(tmp_path: Path) -> None:
             (client.create_memory_fact(""), MemoryRefused),
             (client.create_memory_fact("x", "gossip"), MemoryRefused),
             (client.create_memory_fact("x", confidence=2), MemoryRefused),
-            (client.import_memory({"facts": "none"}), MemoryRefused),
+            (client.import_memory({"facts": "nobody"}), MemoryRefused),
             (client.get_memory(scope="\n"), MemoryRefused),
             (client.update_memory_fact("fact_9", "x"), FactNotFound),
             (client.delete_memory_fact("fact_9"), FactNotFound),
@@ -333,7 +333,7 @@ async def test_custom_agents(tmp_path: Path) -> None:
         assert made["name"] == "reviewer"
         assert made == await agent.http("GET", "/agents/reviewer")
         assert made == await client.get_agent("REVIEWER")
-        assert await client.get_agent("none") is None
+        assert await client.get_agent("nobody") is None
         changed = await client.update_agent("reviewer", model="demo", skills=[])
         assert changed == {**made, "model": "demo", "skills": []}
         listed = await client.list_agents()
@@ -350,10 +350,10 @@ async def test_custom_agents(tmp_path: Path) -> None:
             (lambda: client.create_agent("reviewer"), AgentExists),
             (lambda: client.create_agent("../x"), AgentInvalid),
             (lambda: client.create_agent("a", model="gpt-9"), AgentInvalid),
-            (lambda: client.update_agent("reviewer", tool_groups=["none"]), AgentInvalid),
+            (lambda: client.update_agent("reviewer", tool_groups=["nobody"]), AgentInvalid),
             (lambda: client.create_agent("a", soul="x" * 20_001), AgentInvalid),
-            (lambda: client.update_agent("none", soul="x"), AgentNotFound),
-            (lambda: client.delete_agent("none"), AgentNotFound),
+            (lambda: client.update_agent("nobody", soul="x"), AgentNotFound),
+            (lambda: client.delete_agent("nobody"), AgentNotFound),
         ]
         for refused, error in refusals:
             with pytest.raises(error):
