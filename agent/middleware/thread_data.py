@@ -14,7 +14,6 @@ from agent.options import thread_id_of
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState
 
-
 THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
 """As the agent sees them: the state is told to every client, and the paths of this machine are nobody's business."""
 
