@@ -36,10 +36,14 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    handler = Lines()
-    logging.getLogger().addHandler(handler)
+    handler, source = Lines(), logging.getLogger("agent.runtime.worker")
+    # At the source: how the rest is logged is for others to say.
+    level = source.level
+    source.setLevel(logging.WARNING)
+    source.addHandler(handler)
     yield handler
-    logging.getLogger().removeHandler(handler)
+    source.removeHandler(handler)
+    source.setLevel(level)
 
 
 async def said(service: Composed, session: str) -> dict[str, Any]:
