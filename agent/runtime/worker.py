@@ -151,8 +151,12 @@ async def _stopped(prepared: Prepared | None) -> Outcome:
 
 
 def _failed(live: LiveRun, error: Exception) -> Outcome:
-    _log.warning("Run %s failed with %s.", live.run_id, type(error).__name__, exc_info=error)
     failure = failure_of(error)
+    # An error that says itself what is wrong needs no stack to be understood.
+    stack = None if hasattr(error, "user_message") else error
+    _log.warning("Run %s failed with %s.", live.run_id, failure.error, exc_info=stack)
+    if stack is None:
+        _log.warning("Run %s: %s", live.run_id, failure.message)
     live.log.append("error", dumps(failure.as_dict()))
     return Outcome(status="error", thread_status="error", values=live.values, failure=failure)
 
