@@ -60,6 +60,7 @@ class TerminalConfig(ChannelPolicy):
 
     enabled: bool = True
     dm_policy: DmPolicy | None = "open"
+    admin_users: list[str] = Field(default_factory=lambda: ["local"])
 
 
 class BotsConfig(BaseModel):

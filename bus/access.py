@@ -40,6 +40,11 @@ def dm_policy_of(policy: ChannelPolicy) -> DmPolicy:
     return policy.dm_policy or "pairing"
 
 
+def is_admin(inbound: Inbound, policy: ChannelPolicy) -> bool:
+    """Return whether the sender may ask what only admins may know."""
+    return inbound.sender.user_id in {str(user).strip() for user in policy.admin_users}
+
+
 def _unfit(inbound: Inbound) -> Reason | None:
     if inbound.sender.is_bot:
         return Reason.FROM_BOT

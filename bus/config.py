@@ -36,6 +36,7 @@ class ChannelPolicy(BaseModel):
 
     enabled: bool = False
     allowed_users: list[str] = Field(default_factory=list)
+    admin_users: list[str] = Field(default_factory=list)
     dm_policy: DmPolicy | None = None
     group_policy: GroupPolicy = "mention"
     session: SessionConfig = Field(default_factory=SessionConfig)

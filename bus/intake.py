@@ -2,9 +2,8 @@
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import anyio
@@ -14,6 +13,7 @@ from bus.access import decide, dm_policy_of
 from bus.cleaning import cleaned
 from bus.commands import parse
 from bus.config import BusConfig, ChannelPolicy
+from bus.decisions import Decisions
 from bus.delivery import Delivery
 from bus.errors import IntakeClosed, IntakeFull
 from bus.messages import ConversationKey, Inbound, TextDelivery, encode_delivery, encode_inbound
@@ -42,12 +42,13 @@ CODE_LENGTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelves:
-    """The tables that the intake reads and writes."""
+    """The tables that the intake reads and writes, and the record of its decisions."""
 
     inbox: Inbox
     conversations: Conversations
     origins: Origins
     pairings: Pairings
+    decisions: Decisions = field(default_factory=Decisions)
 
 
 class BusIntake(Intake):
@@ -75,7 +76,6 @@ class BusIntake(Intake):
         self._now = now
         self._closed = False
         self._admitted = 0
-        self._counts: Counter[tuple[str, Reason]] = Counter()
         self._told: dict[int, float] = {}
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class BusIntake(Intake):
 
     def counters(self) -> Mapping[tuple[str, Reason], int]:
         """Return how many messages had which fate, by channel, since the start."""
-        return dict(self._counts)
+        return self._shelves.decisions.counters()
 
     @override
     async def receive(self, inbound: Inbound) -> Reason:
@@ -105,7 +105,7 @@ class BusIntake(Intake):
                 reason = await self._accepted(clean)
         finally:
             self._admitted -= 1
-        self._count(inbound.key.channel, reason)
+        self._shelves.decisions.note(clean, reason, at=self._now())
         log.info(
             "message of %s in %s %r: %s (event %r, sender %r)",
             clean.key.channel,
@@ -119,11 +119,8 @@ class BusIntake(Intake):
 
     @override
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
-        self._count(channel, reason)
+        self._shelves.decisions.count(channel, reason)
         log.info("event of %s ignored: %s %r", channel, reason, detail[:200])
-
-    def _count(self, channel: str, reason: Reason) -> None:
-        self._counts[(channel, reason)] += 1
 
     async def _decided(self, inbound: Inbound) -> Reason:
         policy = self._policies.get(inbound.key.channel)

@@ -18,6 +18,7 @@ from bus.commands.exchanges import Exchanges
 from bus.commands.export import Export
 from bus.commands.lookup import Lookups
 from bus.commands.threads import Levers, ThreadCommands
+from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
 from bus.conversation import Mailboxes, Sessions
 from bus.delivery import Delivery
@@ -285,6 +286,7 @@ def _commands(
                 mailboxes=mailboxes,
             ),
             export=Export(conversations=shelves.conversations, runs=runs),
+            why=Why(policies=site.policies, decisions=shelves.decisions),
         ),
     )
 

@@ -11,6 +11,7 @@ from bus.commands.exchanges import Exchanges
 from bus.commands.export import Export
 from bus.commands.lookup import Lookups
 from bus.commands.threads import ThreadCommands
+from bus.commands.why import Why
 from bus.delivery import Delivery
 from bus.messages import Inbound
 from bus.ports import CommandInfo
@@ -32,6 +33,7 @@ COMMANDS = (
     CommandInfo(name="undo", help="Take back the last message and its answer"),
     CommandInfo(name="export", help="Get this conversation as a file"),
     CommandInfo(name="stop", help="Stop the running answer"),
+    CommandInfo(name="why", help="Why messages were not answered (admins)"),
     CommandInfo(name="help", help="Show this help"),
 )
 """Every command, in the order of /help. Platforms that list commands list these."""
@@ -81,6 +83,7 @@ class Desks:
     choosing: Choosing
     exchanges: Exchanges
     export: Export
+    why: Why
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each command, by name."""
@@ -98,6 +101,7 @@ class Desks:
             "undo": self.exchanges.undo,
             "export": self.export.export,
             "stop": self.threads.stop,
+            "why": self.why.why,
             "help": _help,
         }
 

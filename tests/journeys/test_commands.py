@@ -40,6 +40,7 @@ async def seat_hears_one_more(seat: Seat, before: int) -> None:
 async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None:
     async with Town() as town, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": town.channels}
+        config["channels"]["telegram"]["admin_users"] = [1001]
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             for seat in town.seats:
                 await seat.say("hang on")
@@ -62,6 +63,9 @@ async def _use_all_commands(seat: Seat, client: httpx.AsyncClient) -> None:
     assert (await client.get(f"/api/threads/{thread}")).status_code == 200
     await ask(seat, "/models", "Available models:", "fake")
     await ask(seat, "/memory", "Memory contains 0 fact(s).")
+    is_admin = seat.channel == "telegram"
+    await ask(seat, "/why", "Not accepted on telegram" if is_admin else "Only admins may ask this.")
+    await ask(seat, "/undo", "Something is running: send /stop first.")
     await ask(seat, "/stop", "Stopped")
 
 

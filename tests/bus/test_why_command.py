@@ -1,0 +1,73 @@
+"""/why: admins learn why messages were not answered, others do not."""
+
+from pathlib import Path
+
+from bots.config import TerminalConfig
+from bus.commands.why import MEANINGS
+from bus.config import ChannelPolicy
+from bus.decisions import KEPT, MAX_CHATS, Decisions
+from bus.ports import Reason
+from tests.bus.rig import house, said, until
+
+POLICY = ChannelPolicy(dm_policy="open", admin_users=["root"])
+OURS = {"chat": "g", "private": False}
+
+
+async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=POLICY) as home:
+        await home.say("hey all", **OURS, addressed=False, user="ann")
+        await home.say(" ", **OURS, user="ben")
+        await home.say("elsewhere", chat="h", private=False, addressed=False)
+        home.bus.intake.ignored("fake", Reason.FROM_BOT)
+        await home.say("/why", **OURS, user="root")
+        await until(lambda: home.platform.texts)
+        here, first, second, channel, *counts = home.platform.texts[0].splitlines()
+        assert here == "Not accepted in this chat, newest first:"
+        assert first.startswith("• 1970-01-")
+        assert first.endswith(" UTC, from `ben`: `empty` (nothing in it to answer)")
+        assert "from `ann`: `not_addressed`" in second
+        assert channel == "Not accepted on fake since the start:"
+        assert counts[0] == "• 2 × `not_addressed` (in a group, and the bot was not meant)"
+        assert sorted(counts[1:]) == [
+            "• 1 × `empty` (nothing in it to answer)",
+            "• 1 × `from_bot` (sent by a bot)",
+        ]
+
+
+async def test_where_nothing_was_refused_it_says_so(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=POLICY) as home:
+        await home.say("/why", user="root")
+        await home.reads(
+            "Not accepted in this chat, newest first:\n• nothing\n"
+            "Not accepted on fake since the start:\n• nothing"
+        )
+
+
+async def test_nobody_else_is_told(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=POLICY) as home:
+        await home.say("/why", user="ann")
+        await home.reads("Only admins may ask this.")
+
+
+async def test_nobody_is_an_admin_unless_named(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.say("/why", user="")
+        await home.reads("Only admins may ask this.")
+    assert TerminalConfig().admin_users == ["local"]
+
+
+def test_every_refusal_has_its_words() -> None:
+    assert set(MEANINGS) == set(Reason) - {Reason.ACCEPTED}
+
+
+def test_what_is_kept_is_bounded() -> None:
+    decisions = Decisions()
+    for number in range(MAX_CHATS + 1):
+        decisions.note(said("x", "e", chat=str(number)), Reason.EMPTY, at=0.0)
+    for number in range(KEPT + 1):
+        decisions.note(said("x", "e", chat="9"), Reason.EMPTY, at=float(number))
+    assert decisions.last_refused(said("x", "e", chat="0").key) == []
+    assert [one.at for one in decisions.last_refused(said("x", "e", chat="9").key)] == [
+        5.0, 4.0, 3.0, 2.0, 1.0,
+    ]  # fmt: skip
+    assert decisions.refused("fake") == {Reason.EMPTY: MAX_CHATS + 1 + KEPT + 1}
