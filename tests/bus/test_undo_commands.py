@@ -12,7 +12,7 @@ from store.conversations import Conversations
 from store.database import Database
 from store.inbox import Inbox, NewInbox
 from tests.bus.rig import House, house, said, until
-from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
 
 RUNNING = "Something is running: send /stop first."
@@ -180,4 +180,15 @@ async def test_the_same_event_again_takes_nothing_more_back(tmp_path: Path) -> N
         assert await ask(home, "/undo", event="u") == "Undone: “two”."
         await home.say("/undo", event="u")
         assert await ask(home, "/help")
+        assert thread(home) == ["one", "You said one"]
+
+
+async def test_nothing_is_taken_back_while_somebody_elses_run_holds_the_thread(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await talk(home, "one")
+        [thread_id] = home.server.threads
+        home.server.runs.append(Run(run_id="x", thread_id=thread_id, body={}, script=Script()))
+        assert await ask(home, "/undo") == RUNNING
         assert thread(home) == ["one", "You said one"]
