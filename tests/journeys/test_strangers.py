@@ -89,6 +89,7 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
         channels["telegram"] |= {"dm_policy": "disabled", "allowed_users": [1001]}
         channels["feishu"] |= {"dm_policy": "disabled", "group_policy": "open"}
         config = {**with_model(model.base_url), "channels": channels}
+        config["memory"] = {"enabled": False}  # at the stop it would ask the model too
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             await _slack_goes_by_the_list(town, service)
             await _telegram_goes_by_the_list_in_groups(town, service)
