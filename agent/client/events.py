@@ -3,7 +3,8 @@
 The graph says many things twice: as tokens (`messages`) and in the state after each step (`values`). What a stream
 of events says is made of both:
 
-- Text comes from tokens. The state's text counts only for messages that were never streamed.
+- Text comes from tokens. The state's text counts for messages that were never streamed, and for what was put behind
+  the words of one that was: why it breaks off, for example.
 - Tool calls come from the state: those of tokens are half written.
 - What was there before the turn is not told again; the first state of a run holds all of it.
 - Usage is counted once for each message, as the state has it where it has it.
@@ -54,7 +55,7 @@ class Telling:
         self._message_id = message_id
         self._known: frozenset[str | None] | None = None
         # Not one set: a message's text may be told while its calls are still to come.
-        self._spoken: set[str | None] = set()
+        self._spoken: dict[str | None, list[str]] = {}
         self._called: set[str | None] = set()
         self._answered: set[str | None] = set()
         self._kept: dict[str | None, set[str]] = {}
@@ -95,7 +96,7 @@ class Telling:
         further = self._further(message, seen=())
         if not (message.text or further or usage):
             return
-        self._spoken.add(message.id)
+        self._spoken.setdefault(message.id, []).append(str(message.text))
         yield _ai(message, content=str(message.text), additional_kwargs=further, usage=usage)
 
     # ---- states --------------------------------------------------------------------------------
@@ -123,8 +124,11 @@ class Telling:
     def _whole(self, message: AIMessage) -> Iterator[StreamEvent]:
         if message.id not in self._spoken:
             yield from self._words(message)
-        elif further := self._further(message, seen=self._kept.get(message.id, ())):
-            yield _ai(message, additional_kwargs=further)
+        else:
+            rest = self._rest(message)
+            further = self._further(message, seen=self._kept.get(message.id, ()))
+            if rest or further:
+                yield _ai(message, content=rest, additional_kwargs=further)
         if message.usage_metadata is not None:
             self._usage[message.id] = message.usage_metadata
         if message.tool_calls and message.id not in self._called:
@@ -133,6 +137,12 @@ class Telling:
                 {key: call[key] for key in ("name", "args", "id")} for call in message.tool_calls
             ]
             yield _ai(message, tool_calls=calls)
+
+    def _rest(self, message: AIMessage) -> str:
+        """Return what stands behind the words that were streamed, and note that it was told."""
+        said, text = "".join(self._spoken[message.id]), str(message.text)
+        self._spoken[message.id] = [text if text.startswith(said) else said]
+        return text[len(said) :] if text.startswith(said) else ""
 
     def _result(self, message: ToolMessage) -> Iterator[StreamEvent]:
         if message.id in self._answered:
