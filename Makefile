@@ -44,7 +44,7 @@ run: $(V)/.run
 	@$(V)/bin/parley serve
 
 test: $(V)/.dev
-	$(V)/bin/python -m pytest -n 4 --dist worksteal
+	$(V)/bin/python -m pytest -n 3 --dist worksteal
 
 lint: $(V)/.dev
 	$(V)/bin/ruff check .

@@ -33,6 +33,9 @@ MAX_ATTEMPTS = 5
 CANCEL_DEADLINE_S = 4.0
 """How long the end of a stopped run is waited for (SPEC 10: within 5 s)."""
 
+START_PATIENCE_S = 2.0
+"""How long a run's id is waited for when it is stopped while it starts."""
+
 PATIENCE_S = 60.0
 """How long a server that cannot be reached is waited for within one turn."""
 
@@ -236,6 +239,10 @@ class Turns:
             )
 
     async def _cancel_run(self, attempt: "_Attempt") -> None:
+        if attempt.is_asked and attempt.run_id is None:
+            # The server is starting it just now. Left alone it would go on for nobody.
+            with anyio.move_on_after(START_PATIENCE_S):
+                await attempt.started.wait()
         if attempt.run_id is None:
             return
         try:
@@ -270,6 +277,7 @@ class Turns:
         async for part in self._parts(attempt, fold):
             if isinstance(part, RunStarted):
                 attempt.run_id = part.run_id
+                attempt.started.set()
                 mark_run(part.run_id)
                 await self._inbox.note_run(attempt.row.id, part.run_id)
             if fold.add(part):
@@ -303,6 +311,7 @@ class Turns:
             config=attempt.plan.session.config,
             context=attempt.context(),
         )
+        attempt.is_asked = True
         async for part in self._runs.stream(request):
             yield part
 
@@ -355,6 +364,8 @@ class _Attempt:
         self.thread_id = row.thread_id or ""
         self.message_id = f"{row.key.channel}:{row.event_id}"
         self.run_id = row.run_id
+        self.is_asked = False
+        self.started = anyio.Event()
         self.check = row.attempts > 1
         # Only a new thread is made first; one that the server lost is made again when it says so.
         self.known = not is_new

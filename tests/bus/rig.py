@@ -144,7 +144,7 @@ class House:
         return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 15.0) -> None:
     with anyio.fail_after(within_s):
         while not condition():  # noqa: ASYNC110 - the fakes have no event for every condition
             await anyio.sleep(0.005)

@@ -81,7 +81,7 @@ class House:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(15):
         while not condition():  # noqa: ASYNC110 - the fakes have no event for it
             await anyio.sleep(0.01)
 

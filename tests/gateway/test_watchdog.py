@@ -40,7 +40,7 @@ async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
             await anyio.lowlevel.checkpoint()
             hog_the_loop(told.seen)
             with anyio.fail_after(20):
-                await anyio.to_thread.run_sync(again.seen.wait)
+                await anyio.to_thread.run_sync(again.seen.wait, abandon_on_cancel=True)
             tasks.cancel_scope.cancel()
     finally:
         logger.removeHandler(told)
