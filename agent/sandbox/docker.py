@@ -348,10 +348,10 @@ class DockerSandboxes(Sandboxes):
         )
         for line in ran.out.splitlines() if ran.code == 0 else ():
             name, state, thread_id = (*line.split("\t"), "", "")[:3]
-            if any(place.name == name for place in self._places.values()):
-                continue
+            if thread_id in self._places or any(p.name == name for p in self._places.values()):
+                continue  # somebody is at it already, perhaps before it knows the name
             place = _Place(name=name, used_at=anyio.current_time())
-            if state == "running" and thread_id and thread_id not in self._places:
+            if state == "running" and thread_id:
                 logger.info("the container %s of a former process is taken over", name)
                 self._places[thread_id] = place
             else:
