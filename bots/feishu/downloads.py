@@ -9,6 +9,7 @@ import httpx
 
 from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
 from bots.feishu.rest import Rest
+from bots.streams import too_large
 from bus.messages import Attachment
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -76,7 +77,7 @@ async def _file(head: bytes, chunks: AsyncIterator[bytes], max_bytes: int) -> As
     while chunk:
         received += len(chunk)
         if received > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         yield chunk
         chunk = await _next(chunks)
 
@@ -92,11 +93,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
 def _require_size(response: httpx.Response, max_bytes: int) -> None:
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
-        raise _too_large(max_bytes)
-
-
-def _too_large(max_bytes: int) -> FeishuError:
-    return FeishuError(f"it is larger than {max_bytes // 1_000_000} MB")
+        raise too_large(max_bytes)
 
 
 def _harmless(error: FeishuError) -> FeishuError:

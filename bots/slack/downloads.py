@@ -11,6 +11,7 @@ import anyio
 from bots.slack.api import Api
 from bots.slack.errors import SlackError, delivery_error, http_error
 from bots.slack.proxy import proxy_for
+from bots.streams import bounded, too_large
 from bus.messages import Attachment
 
 MAX_REDIRECTS = 3
@@ -20,6 +21,7 @@ SILENCE_S = 30.0
 
 CHUNK_BYTES = 64 * 1024
 
+_BREAKS = (aiohttp.ClientError, OSError)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
 
@@ -51,12 +53,13 @@ class Downloads:
         file = await self._described(attachment.ref)
         size = file.get("size")
         if isinstance(size, int) and size > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._api.session())
             answer = await self._opened(stack, session, _address(file))
             _check(answer, file, max_bytes)
-            yield _chunks(answer, max_bytes)
+            pieces = answer.content.iter_chunked(CHUNK_BYTES)
+            yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
 
     async def _described(self, ref: str) -> Mapping[str, Any]:
         """Ask for a file's present address: those in events expire, and shared channels send none."""
@@ -92,7 +95,7 @@ class Downloads:
         try:
             with anyio.fail_after(self._timeout_s):
                 return await stack.enter_async_context(request)
-        except (aiohttp.ClientError, OSError) as error:
+        except _BREAKS as error:
             raise _broken(error) from None
 
     def _is_slacks(self, url: str) -> bool:
@@ -121,7 +124,7 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
         raise found
     length = answer.content_length
     if length is not None and length > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     # Without permission Slack answers 200 with a page. A page that somebody shared is as long as it was said to be.
     if answer.content_type == "text/html":
         is_page = str(file.get("mimetype")).startswith("text/html")
@@ -129,27 +132,7 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
             raise SlackError(_SIGN_IN)
 
 
-async def _chunks(answer: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
-    received = 0
-    chunks = answer.content.iter_chunked(CHUNK_BYTES)
-    while True:
-        try:
-            chunk = await anext(chunks, None)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _broken(error) from None
-        if chunk is None:
-            return
-        received += len(chunk)
-        if received > max_bytes:
-            raise _too_large(max_bytes)
-        yield chunk
-
-
 def _broken(error: Exception) -> SlackError:
     found = delivery_error(error)
     found.ambiguous = False  # nothing was sent: asking again does no harm
     return found
-
-
-def _too_large(max_bytes: int) -> SlackError:
-    return SlackError(f"it is larger than {max_bytes // 1_000_000} MB")

@@ -8,6 +8,7 @@ import httpx
 from telegram import Bot
 from telegram.error import BadRequest, TelegramError
 
+from bots.streams import bounded, too_large
 from bots.telegram.api import MALFORMED, Timing, Transport
 from bots.telegram.capabilities import DOWNLOAD_BYTES
 from bots.telegram.errors import delivery_error
@@ -16,6 +17,7 @@ from bus.messages import Attachment
 
 CHUNK_BYTES = 64 * 1024
 
+_BREAKS = (httpx.HTTPError, OSError)
 _TOO_BIG = f"Telegram gives bots no files larger than {DOWNLOAD_BYTES // 1_000_000} MB"
 _ELSEWHERE = "the Bot API server keeps files on its own disk: run it without --local"
 
@@ -38,7 +40,8 @@ async def opened(
     async with AsyncExitStack() as stack:
         answer = await _requested(stack, transport, url, timing)
         _check(answer, max_bytes)
-        yield _chunks(answer, max_bytes)
+        pieces = answer.aiter_bytes(CHUNK_BYTES)
+        yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
 
 
 async def _address(bot: Bot, ref: str, timing: Timing) -> str:
@@ -62,7 +65,7 @@ async def _requested(
 ) -> httpx.Response:
     try:
         return await stack.enter_async_context(transport.streamed(url, silence_s=timing.upload_s))
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except (*_BREAKS, httpx.InvalidURL) as error:
         raise _broken(error) from None
 
 
@@ -77,27 +80,7 @@ def _check(answer: httpx.Response, max_bytes: int) -> None:
         raise DeliveryError(f"Telegram does not give the file (HTTP {answer.status_code})")
     length = answer.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) > max_bytes:
-        raise _too_large(max_bytes)
-
-
-async def _chunks(answer: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
-    received = 0
-    chunks = answer.aiter_bytes(CHUNK_BYTES)
-    while True:
-        try:
-            chunk = await anext(chunks, None)
-        except (httpx.HTTPError, OSError) as error:
-            raise _broken(error) from None
-        if chunk is None:
-            return
-        received += len(chunk)
-        if received > max_bytes:
-            raise _too_large(max_bytes)
-        yield chunk
-
-
-def _too_large(max_bytes: int) -> DeliveryError:
-    return DeliveryError(f"it is larger than {max_bytes // 1_000_000} MB")
+        raise too_large(max_bytes)
 
 
 def _broken(error: Exception) -> DeliveryError:
