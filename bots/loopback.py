@@ -17,7 +17,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from bots.terminal import Event, FileShown, Session, Shown, Sign, check_session, keep
 from bus.errors import DeliveryError
-from bus.messages import ConversationKey, Inbound, MessageId, Place, Sender
+from bus.messages import Button, ConversationKey, Inbound, MessageId, Place, Sender
 from bus.ports import Capabilities, Health, Intake, Link, Now, OutgoingFile, Reason
 
 NAME = "terminal"
@@ -140,12 +140,27 @@ class Loopback:
         self._show(place, Shown(id=key, text=markdown, final=True))
         return MessageId(key)
 
-    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def open_card(
+        self,
+        place: Place,
+        markdown: str,
+        *,
+        key: str,
+        buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
+    ) -> MessageId:
         """Show a message that will grow."""
         self._show(place, Shown(id=key, text=markdown, final=False))
         return MessageId(key)
 
-    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
+    ) -> None:
         """Show a message's text so far."""
         self._show(place, Shown(id=message, text=markdown, final=final))
 

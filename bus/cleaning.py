@@ -9,6 +9,8 @@ MAX_TEXT_CHARS = 200_000
 """Longest text that is kept and sent on: about 50,000 tokens, more than most models take in one message."""
 
 MAX_NAME_CHARS = 200
+MAX_LANGUAGE_CHARS = 35
+"""Longest language tag that RFC 5646 asks everybody to take."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -34,6 +36,7 @@ def cleaned(inbound: Inbound) -> Inbound:
             thread=_plain(place.thread),
             reply_to=_plain(place.reply_to),
             callback=_plain(place.callback),
+            user=_plain(place.user),
         ),
         sender=Sender(
             user_id=_plain(inbound.sender.user_id),
@@ -41,6 +44,7 @@ def cleaned(inbound: Inbound) -> Inbound:
             is_bot=inbound.sender.is_bot,
         ),
         text=text_of(inbound.text),
+        language=_plain(inbound.language)[:MAX_LANGUAGE_CHARS],
         replies_to=tuple(_plain(message) for message in inbound.replies_to),
         attachments=tuple(_attachment(file) for file in inbound.attachments),
     )

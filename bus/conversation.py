@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.attempt import TurnControl, TurnPlan
 from bus.choices import Choices, context_of
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.marks import mark
 from bus.messages import ConversationKey, Inbound
 from bus.scopes import memory_scope_of, user_of
 from bus.sessions import SessionInvalid, embedded, merged
-from bus.turn import TurnControl, TurnPlan, Turns
+from bus.turn import Turns
 from store.conversations import Conversations
 from store.errors import StoreError
 from store.inbox import Inbox, InboxRow

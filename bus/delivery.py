@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from bus.errors import DeliveryError
 from bus.messages import Delivery as Body
-from bus.messages import MessageId, TextDelivery, decode_delivery
+from bus.messages import MessageId, RemovalDelivery, TextDelivery, decode_delivery
 from bus.pacing import Pacer
 from bus.ports import Adapter, Finds, Now, Patches
 from bus.presence import Presence
@@ -206,10 +206,10 @@ class Delivery:
         after a while and marked uncertain.
         """
         age = self._now() - row.updated_at
-        is_edit = (
+        harmless = isinstance(body, RemovalDelivery) or (
             isinstance(body, TextDelivery) and bool(body.edits) and isinstance(adapter, Patches)
         )
-        if is_edit or 0 <= age < adapter.capabilities.idempotent_send_s:
+        if harmless or 0 <= age < adapter.capabilities.idempotent_send_s:
             return True
         if isinstance(adapter, Finds):
             return await self._look_up(row, body, adapter)

@@ -16,7 +16,16 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.decisions import Decisions
 from bus.delivery import Delivery
 from bus.errors import IntakeClosed, IntakeFull
-from bus.messages import ConversationKey, Inbound, TextDelivery, encode_delivery, encode_inbound
+from bus.messages import (
+    Change,
+    ConversationKey,
+    Inbound,
+    Press,
+    PressAnswer,
+    TextDelivery,
+    encode_delivery,
+    encode_inbound,
+)
 from bus.ports import Intake, Now, Reason
 from store.conversations import Conversations
 from store.errors import Unavailable
@@ -116,6 +125,16 @@ class BusIntake(Intake):
             clean.sender.user_id,
         )
         return reason
+
+    @override
+    async def press(self, press: Press) -> PressAnswer:
+        log.info("button %r of %s: nothing answers it", press.token, press.key.channel)
+        return PressAnswer(text="This button is no longer active.")
+
+    @override
+    async def change(self, change: Change) -> Reason:
+        self.ignored(change.key.channel, Reason.UNSUPPORTED, "a message was changed")
+        return Reason.UNSUPPORTED
 
     @override
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:

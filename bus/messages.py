@@ -10,6 +10,8 @@ from store.conversations import ConversationKey
 
 __all__ = [
     "Attachment",
+    "Button",
+    "Change",
     "ConversationKey",
     "Delivery",
     "Exchange",
@@ -17,6 +19,9 @@ __all__ = [
     "Inbound",
     "MessageId",
     "Place",
+    "Press",
+    "PressAnswer",
+    "RemovalDelivery",
     "Sender",
     "TextDelivery",
     "decode_delivery",
@@ -38,12 +43,14 @@ class Place:
         thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
         reply_to: The message that is answered (replied to, reacted on); "" for none.
         callback: A one-off answer address (Slack's response_url); "" for none.
+        user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
     """
 
     chat: str
     thread: str = ""
     reply_to: str = ""
     callback: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,7 @@ class Inbound:
         remember: Whether replies to this message must find this conversation (reply-chain platforms).
         sent_at: When it was sent by the platform's clock (Unix seconds), if told.
         exchange: What the command takes back, noted before it does: a restart takes back no other.
+        language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
     """
 
     event_id: str
@@ -112,6 +120,76 @@ class Inbound:
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
     exchange: Exchange | None = None
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """A button under a message.
+
+    Attributes:
+        label: At most 75 characters (Slack's limit; Telegram's and Feishu's are wider).
+        token: What comes back when it is pressed (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
+        style: How much it stands out, where the platform can show that.
+    """
+
+    label: str
+    token: str
+    style: Literal["plain", "primary", "danger"] = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Press:
+    """A button that somebody pressed, as the adapters' pure `inbound` modules make it.
+
+    Attributes:
+        event_id: The platform's id of the press, stable over redeliveries.
+        key: The chat in which it was pressed; its topic may be missing.
+        place: Where the message with the button stands; `callback` a one-off answer address, if there is one.
+        message_id: The message with the button.
+        token: The button's own.
+        private: Whether only the presser and the bot are in the chat.
+        language: As on `Inbound`.
+    """
+
+    event_id: str
+    key: ConversationKey
+    place: Place
+    message_id: str
+    token: str
+    sender: Sender
+    private: bool
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressAnswer:
+    """What the presser is told at once: Telegram's and Feishu's toast, Slack's ephemeral message.
+
+    Attributes:
+        text: At most 200 characters (Telegram's limit); "" = nothing needs to be said.
+        urgent: Whether it is a refusal that the presser should not miss.
+    """
+
+    text: str = ""
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What became of a message after it was sent, as the adapters' pure `inbound` modules make it.
+
+    Attributes:
+        event_id: The platform's id of the event, stable over redeliveries.
+        key: The chat in which the message stands; its topic may be missing.
+        message_id: The message, by the id that its `Inbound` had.
+        edited: The message as it now is; None = it was deleted (recalled).
+    """
+
+    event_id: str
+    key: ConversationKey
+    message_id: str
+    edited: Inbound | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +203,7 @@ class TextDelivery:
         provisional: A working card, sent so that it can be edited; not an answer.
         closes: Set on the last message of a turn: when it is out, the working sign becomes a done sign
             ("ok") or a failure sign ("failed").
+        buttons: What stands under it, where the platform has buttons.
     """
 
     kind: Literal["text"] = "text"
@@ -134,6 +213,7 @@ class TextDelivery:
     edits: str = ""
     provisional: bool = False
     closes: Literal["", "ok", "failed"] = ""
+    buttons: tuple[Button, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +236,23 @@ class FileDelivery:
     closes: Literal["", "ok", "failed"] = ""
 
 
-Delivery = TextDelivery | FileDelivery
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalDelivery:
+    """A message of ours that is to disappear: the working sign of a turn that is over.
+
+    Attributes:
+        of: The outbox key of that message.
+        closes: As on `TextDelivery`.
+    """
+
+    kind: Literal["removal"] = "removal"
+    channel: str
+    place: Place
+    of: str
+    closes: Literal["", "ok", "failed"] = ""
+
+
+Delivery = TextDelivery | FileDelivery | RemovalDelivery
 
 _INBOUND: TypeAdapter[Inbound] = TypeAdapter(Inbound)
 _DELIVERY: TypeAdapter[Delivery] = TypeAdapter(Delivery)

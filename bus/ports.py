@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from anyio.abc import TaskStatus
 
-from bus.messages import Attachment, Inbound, MessageId, Place
+from bus.messages import Attachment, Button, Change, Inbound, MessageId, Place, Press, PressAnswer
 
 
 class Reason(StrEnum):
@@ -36,6 +36,22 @@ class Intake(Protocol):
         Raises:
             IntakeFull, IntakeClosed: nothing was kept: do not acknowledge, so that the platform redelivers.
             StoreError: nothing was kept: likewise.
+        """
+        ...
+
+    async def press(self, press: Press) -> PressAnswer:
+        """Act on a pressed button; when this returns, what it means is kept. Takes well under a second.
+
+        Raises:
+            IntakeFull, IntakeClosed, StoreError: nothing was kept: as for `receive`, or tell the presser.
+        """
+        ...
+
+    async def change(self, change: Change) -> Reason:
+        """Act on a message that was edited or deleted after it was sent.
+
+        Raises:
+            IntakeFull, IntakeClosed, StoreError: nothing was kept: as for `receive`.
         """
         ...
 
@@ -78,7 +94,8 @@ class Capabilities:
     """What a platform can do, with its numbers. Each adapter's `capabilities.py` names their sources.
 
     Attributes:
-        patches: Whether one message can grow in place while the agent works (then the adapter is a `Patches`).
+        patches: Whether answers grow in place while the agent works (then the adapter is a `Patches`). A
+            platform where streaming is an option says so only where it is switched on.
         patch_interval_s: Least time between two patches of one message.
         send_interval_s: Least time between two sends to one chat in the long run.
         send_burst: Sends that may follow each other at once in a chat that was quiet.
@@ -86,6 +103,8 @@ class Capabilities:
         sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
         max_file_bytes: Largest file that can be sent.
         max_queue: Chat messages that may wait in one conversation.
+        notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
+            button, which goes when the answer comes (then the adapter is `Buttons` and `Removes`); 0 = never.
     """
 
     patches: bool
@@ -96,6 +115,7 @@ class Capabilities:
     sign_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20
+    notice_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +130,7 @@ class OutgoingFile:
 
 @runtime_checkable
 class Adapter(Protocol):
-    """A chat platform. Everything else is optional (`Patches`, `Finds`, `Signs`, `Downloads`)."""
+    """A chat platform. Everything else is optional: the protocols below."""
 
     @property
     def name(self) -> str:
@@ -151,12 +171,73 @@ class Adapter(Protocol):
 class Patches(Protocol):
     """A platform whose messages can grow in place."""
 
-    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def open_card(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
         """Send a message that `patch` can change, showing that work began. Raises DeliveryError."""
         ...
 
-    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
-        """Replace a card's text; not final = still working, possibly unclosed Markdown. Raises DeliveryError."""
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
+        """Replace a card's text and buttons; not final = still working, possibly unclosed Markdown.
+
+        Raises DeliveryError.
+        """
+        ...
+
+
+@runtime_checkable
+class Previews(Protocol):
+    """A platform that can show what is being written without sending it: it vanishes by itself."""
+
+    def previews(self, place: Place) -> bool:
+        """Return whether answers to this place are previewed; then no card is opened there."""
+        ...
+
+    async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
+        """Show the text so far, possibly unclosed Markdown; repeated at least every 20 s.
+
+        `key` is equal for all previews of a turn; `stop` is what to press instead of waiting on.
+        Raises DeliveryError: it was not shown, which does not harm the answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Buttons(Protocol):
+    """A platform whose messages can carry buttons. Presses come in by `Intake.press`."""
+
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        """Send one message with buttons below it, otherwise as `send`. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Edits(Protocol):
+    """A platform where a message that was sent can be changed."""
+
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Replace a message's text and buttons; no buttons = those it has are taken away. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class Removes(Protocol):
+    """A platform where a message that was sent can be taken away."""
+
+    async def remove(self, place: Place, message: MessageId) -> None:
+        """Take a message away; one that is gone already is fine. Raises DeliveryError."""
         ...
 
 

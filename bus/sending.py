@@ -8,8 +8,8 @@ import httpx
 
 from bus.artifacts import Artifacts
 from bus.errors import DeliveryError
-from bus.messages import Delivery, FileDelivery, MessageId, TextDelivery
-from bus.ports import Adapter, Patches
+from bus.messages import Delivery, FileDelivery, MessageId, RemovalDelivery, TextDelivery
+from bus.ports import Adapter, Buttons, Patches, Removes
 from store.outbox import DeliveryRow, Outbox
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ class Sending:
                 return await self._text(row, body, adapter)
             case FileDelivery():
                 return await self._file(row, body, adapter)
+            case RemovalDelivery():
+                return await self._remove(body, adapter)
             case _:
                 assert_never(body)
 
@@ -48,7 +50,7 @@ class Sending:
         """Let no card say "working" for ever when its answer was refused for good."""
         if not isinstance(body, TextDelivery) or not isinstance(adapter, Patches):
             return
-        card = await self._card(body)
+        card = await self._sent(body.edits)
         if card is None:
             return
         try:
@@ -58,23 +60,37 @@ class Sending:
             log.warning("a card could not be ended: %s", error)
 
     async def _text(self, row: DeliveryRow, body: TextDelivery, adapter: Adapter) -> MessageId:
-        if body.provisional and isinstance(adapter, Patches):
-            return await adapter.open_card(body.place, body.markdown, key=row.key)
-        card = await self._card(body) if isinstance(adapter, Patches) else None
+        if body.provisional and isinstance(adapter, Patches) and adapter.capabilities.patches:
+            return await adapter.open_card(
+                body.place, body.markdown, key=row.key, buttons=body.buttons
+            )
+        card = await self._sent(body.edits) if isinstance(adapter, Patches) else None
         if card is not None and isinstance(adapter, Patches):
             try:
-                await adapter.patch(body.place, card, body.markdown, final=True)
+                await adapter.patch(
+                    body.place, card, body.markdown, final=True, buttons=body.buttons
+                )
             except DeliveryError as error:
                 if not error.target_gone:
                     raise
             else:
                 return card
+        if body.buttons and isinstance(adapter, Buttons):
+            return await adapter.send_with_buttons(
+                body.place, body.markdown, body.buttons, key=row.key
+            )
         return await adapter.send(body.place, body.markdown, key=row.key)
 
-    async def _card(self, body: TextDelivery) -> MessageId | None:
-        """Return the message that a text replaces, if it was sent."""
-        card = await self._outbox.find(body.edits) if body.edits else None
-        return MessageId(card.platform_id) if card is not None and card.platform_id else None
+    async def _remove(self, body: RemovalDelivery, adapter: Adapter) -> MessageId:
+        message = await self._sent(body.of)
+        if message is not None and isinstance(adapter, Removes):
+            await adapter.remove(body.place, message)
+        return MessageId("")
+
+    async def _sent(self, key: str) -> MessageId | None:
+        """Return the message that a row became, if it was sent."""
+        row = await self._outbox.find(key) if key else None
+        return MessageId(row.platform_id) if row is not None and row.platform_id else None
 
     async def _file(self, row: DeliveryRow, body: FileDelivery, adapter: Adapter) -> MessageId:
         limit = adapter.capabilities.max_file_bytes

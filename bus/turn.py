@@ -2,25 +2,26 @@
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from bus.answers import card_key, reply_rows
-from bus.config import SessionConfig
+from bus.attempt import Attempt, TurnControl, TurnPlan
 from bus.delivery import Delivery
-from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
+from bus.errors import RunError, ThreadBusy, ThreadGone
+from bus.failures import FAILED_TEXT, POISONED_TEXT, STOPPED_TEXT, sorry, told
 from bus.live import Live, live
 from bus.marks import mark, mark_run
-from bus.messages import Attachment, Exchange, Inbound
+from bus.messages import Inbound
 from bus.replies import Fold, Reply, apology, turn_messages
 from bus.retry import Backoff
 from bus.rewind import Rewind
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
-from bus.uploads import Brought, Uploads
+from bus.uploads import Uploads
 from store.conversations import Conversations
 from store.inbox import Inbox, InboxRow
 from store.outbox import NewDelivery
@@ -41,83 +42,6 @@ PATIENCE_S = 60.0
 
 BUSY_PATIENCE_S = 900.0
 """How long a thread that somebody else's run holds is waited for."""
-
-FAILED_TEXT = (
-    "⚠️ Something went wrong and I could not finish this answer. Please send your message again; "
-    "if it fails again, tell the person who runs this bot."
-)
-FAILED_TEXTS = {
-    "AuthenticationError": "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
-    "runs this bot: the key in its configuration has to be renewed.",
-    "PermissionDeniedError": "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
-    "runs this bot: the key in its configuration has to be renewed.",
-    "RateLimitError": "⚠️ The model is overloaded or its quota is used up. Please send your message again in "
-    "a minute.",
-    "APIConnectionError": "⚠️ I could not reach the model's server. Please send your message again in a few "
-    "minutes.",
-    "APITimeoutError": "⚠️ The model's server did not answer in time. Please send your message again in a few "
-    "minutes.",
-    "InternalServerError": "⚠️ The model's server had a problem. Please send your message again in a few "
-    "minutes.",
-    "GraphRecursionError": "⚠️ I used up all my steps before I was finished. Please ask again in smaller "
-    "parts, or say what to leave out.",
-}
-"""By the class name of the run's error: what to tell the person, and what to do."""
-
-CHOICE_TEXT = "⚠️ {said} Choose another with /agent, or the usual one with /agent default."
-CHOICE_ERRORS = frozenset({"AgentNotFound", "AgentInvalid"})
-"""Errors that say themselves what is wrong with the chosen agent."""
-
-UNREACHABLE_TEXT = (
-    "⚠️ I could not reach the agent's server, so this message was not answered. Please send it again "
-    "in a few minutes."
-)
-BUSY_TEXT = (
-    "⚠️ Another request is still being worked on in this conversation. Please send your message again "
-    "when it is finished, or send /stop first."
-)
-NOT_TAKEN_BACK_TEXT = "⚠️ The agent's server does not take messages back."
-STOPPED_TEXT = "⏹ Stopped."
-POISONED_TEXT = "⚠️ I was interrupted too often while answering this message. Please send it again."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPlan:
-    """How a message is to be run.
-
-    Attributes:
-        text: What the agent is told.
-        session: The merged session of this sender, channel and conversation.
-        bootstrap: Whether this turn sets the agent up.
-        thread_id: The thread to use; None = the conversation's present one.
-        again: What was said before and is said anew, in place of it.
-    """
-
-    text: str
-    session: SessionConfig
-    bootstrap: bool = False
-    thread_id: str | None = None
-    again: Exchange | None = None
-
-
-class TurnControl:
-    """The handle by which others end a running turn."""
-
-    def __init__(self) -> None:
-        self._stop = anyio.Event()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """End the turn's run now; safe to call at any time and twice."""
-        self._stop.set()
-
-    async def wait(self) -> None:
-        """Return when `stop` is called."""
-        await self._stop.wait()
 
 
 class Turns:
@@ -159,7 +83,7 @@ class Turns:
             await self.fail(row, inbound, text=POISONED_TEXT)
             return
         async with live(self._delivery, row, inbound) as shown:
-            attempt = _Attempt(row, plan, inbound.attachments, is_new=is_new)
+            attempt = Attempt(row, plan, inbound.attachments, is_new=is_new)
             reply = await self._answer(attempt, control, shown)
         await self._settle(row, inbound, reply, cards=shown.cards)
 
@@ -212,7 +136,7 @@ class Turns:
             adapter = self._delivery.adapters[row.key.channel]
             await self._delivery.presence.finished(adapter, inbound.place, ok=False)
 
-    async def _answer(self, attempt: "_Attempt", control: TurnControl, shown: Live) -> Reply | None:
+    async def _answer(self, attempt: Attempt, control: TurnControl, shown: Live) -> Reply | None:
         """Return what to say; None = nothing (stopped, and nothing of it was visible)."""
         async with anyio.create_task_group() as tasks:
 
@@ -231,14 +155,14 @@ class Turns:
             return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip()) if shown.cards else None
         return attempt.reply
 
-    async def _bring_files(self, attempt: "_Attempt") -> None:
+    async def _bring_files(self, attempt: Attempt) -> None:
         if attempt.attachments:
             adapter = self._delivery.adapters[attempt.row.key.channel]
             attempt.brought = await self._uploads.bring(
                 adapter, attempt.thread_id, attempt.attachments
             )
 
-    async def _cancel_run(self, attempt: "_Attempt") -> None:
+    async def _cancel_run(self, attempt: Attempt) -> None:
         if attempt.is_asked and attempt.run_id is None:
             # The server is starting it just now. Left alone it would go on for nobody.
             with anyio.move_on_after(START_PATIENCE_S):
@@ -251,7 +175,7 @@ class Turns:
         except (RunError, TimeoutError) as error:
             log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
 
-    async def _persist(self, attempt: "_Attempt", shown: Live) -> None:
+    async def _persist(self, attempt: Attempt, shown: Live) -> None:
         """Run the turn, again and again where that can help, until there is something to say."""
         started, tries = anyio.current_time(), 0
         while True:
@@ -267,10 +191,10 @@ class Turns:
                 if error.retryable and anyio.current_time() - started < patience:
                     await anyio.sleep(self._backoff.wait_s(tries))
                     continue
-                attempt.reply = Reply(markdown=_sorry(error), failed=True)
+                attempt.reply = Reply(markdown=sorry(error), failed=True)
             return
 
-    async def _once(self, attempt: "_Attempt", shown: Live) -> Reply:
+    async def _once(self, attempt: Attempt, shown: Live) -> Reply:
         if not attempt.known:
             await self._make_thread(attempt)
         fold = attempt.fold = Fold(attempt.message_id)
@@ -284,7 +208,7 @@ class Turns:
                 shown.show(fold.said)
         return await self._conclude(attempt, fold)
 
-    async def _parts(self, attempt: "_Attempt", fold: Fold) -> AsyncIterator[RunPart]:
+    async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""
         text: str | None = attempt.brought.said_with(attempt.plan.text)
         if attempt.check:
@@ -315,7 +239,7 @@ class Turns:
         async for part in self._runs.stream(request):
             yield part
 
-    async def _conclude(self, attempt: "_Attempt", fold: Fold) -> Reply:
+    async def _conclude(self, attempt: Attempt, fold: Fold) -> Reply:
         """Return the answer when the stream is over; a stream that just stopped is asked after."""
         if fold.failure is None and not fold.ended and attempt.run_id is not None:
             status = await self._runs.status(attempt.thread_id, attempt.run_id)
@@ -324,16 +248,16 @@ class Turns:
         if fold.failure is not None or fold.ended in ("error", "timeout"):
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
-            told = apology(turn_messages(fold.values, attempt.message_id))
-            sorry = f"{fold.text}\n\n{_told(failure)}".strip()
-            return Reply(markdown=told or sorry, failed=True)
+            own = apology(turn_messages(fold.values, attempt.message_id))
+            broken_off = f"{fold.text}\n\n{told(failure)}".strip()
+            return Reply(markdown=own or broken_off, failed=True)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
         if not turn_messages(fold.values, attempt.message_id):
             fold.settle(await self._runs.state(attempt.thread_id))
         return fold.reply()
 
-    async def _make_thread(self, attempt: "_Attempt") -> None:
+    async def _make_thread(self, attempt: Attempt) -> None:
         key = attempt.row.key
         metadata = {
             "channel": key.channel,
@@ -345,54 +269,7 @@ class Turns:
         attempt.known = True
 
 
-def _told(failure: RunFailed) -> str:
-    if failure.error in CHOICE_ERRORS:
-        return CHOICE_TEXT.format(said=failure.message.strip()[:300])
-    return FAILED_TEXTS.get(failure.error, FAILED_TEXT)
-
-
-class _Attempt:
-    """What a turn in progress knows: which run answers which message."""
-
-    def __init__(
-        self, row: InboxRow, plan: TurnPlan, attachments: Sequence[Attachment], *, is_new: bool
-    ) -> None:
-        self.row = row
-        self.plan = plan
-        self.attachments = attachments
-        self.brought = Brought(files=plan.again.files if plan.again else ())
-        self.thread_id = row.thread_id or ""
-        self.message_id = f"{row.key.channel}:{row.event_id}"
-        self.run_id = row.run_id
-        self.is_asked = False
-        self.started = anyio.Event()
-        self.check = row.attempts > 1
-        # Only a new thread is made first; one that the server lost is made again when it says so.
-        self.known = not is_new
-        self.fold = Fold(self.message_id)
-        self.reply: Reply | None = None
-
-    def context(self) -> Mapping[str, Any]:
-        """Return the run's context: the session's, then what the platform knows."""
-        context: dict[str, Any] = {
-            **self.plan.session.context,
-            "thread_id": self.thread_id,
-            "channel_name": self.row.key.channel,
-        }
-        if self.plan.bootstrap:
-            context["is_bootstrap"] = True
-        return context
-
-
 def _holds(values: Mapping[str, Any], message_id: str) -> bool:
     return any(
         isinstance(m, dict) and m.get("id") == message_id for m in values.get("messages") or []
     )
-
-
-def _sorry(error: RunError) -> str:
-    if isinstance(error, ThreadBusy):
-        return BUSY_TEXT
-    if isinstance(error, NotTakenBack):
-        return NOT_TAKEN_BACK_TEXT
-    return UNREACHABLE_TEXT if error.retryable else FAILED_TEXT

@@ -27,7 +27,7 @@ from bots.feishu.timings import Backoff, Timings
 from bots.feishu.vitals import Vitals
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
-from bus.messages import Attachment, MessageId, Place
+from bus.messages import Attachment, Button, MessageId, Place
 from bus.ports import (
     Adapter,
     Capabilities,
@@ -124,11 +124,21 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
             yield chunks
 
     @override
-    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def open_card(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
         return await self._outbound.open_card(place, markdown, key=key)
 
     @override
-    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
         await self._outbound.patch(message, markdown, final=final)
 
     @override

@@ -1,13 +1,19 @@
 """/api/channels: the true state of every platform, and the bus's rows for the admin."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_never
 
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 from pydantic import BaseModel
 
 from bots.config import BotsConfig
 from bus.config import ChannelPolicy
-from bus.messages import FileDelivery, decode_delivery, decode_inbound
+from bus.messages import (
+    FileDelivery,
+    RemovalDelivery,
+    TextDelivery,
+    decode_delivery,
+    decode_inbound,
+)
 from bus.ports import Health, Link
 from gateway.deps import Parts, RunningBus
 from gateway.description import problems
@@ -279,7 +285,15 @@ def _key(key: ConversationKey) -> dict[str, Any]:
 
 def _delivery(row: DeliveryRow) -> dict[str, Any]:
     body = decode_delivery(row.body)
-    text = body.name if isinstance(body, FileDelivery) else body.markdown
+    match body:
+        case FileDelivery():
+            text = body.name
+        case TextDelivery():
+            text = body.markdown
+        case RemovalDelivery():
+            text = ""
+        case _:
+            assert_never(body)
     return {
         "id": row.id,
         "key": row.key,

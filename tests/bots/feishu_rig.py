@@ -9,7 +9,7 @@ import anyio
 from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timings import Timings
-from bus.messages import Inbound, Place
+from bus.messages import Change, Inbound, Place, Press, PressAnswer
 from bus.ports import Link, Reason
 from tests.fakes.feishu import FakeFeishu, Message
 
@@ -32,6 +32,8 @@ class Intake:
     refused: list[tuple[Reason, str]] = field(default_factory=list)
     raises: list[Exception] = field(default_factory=list)
     gates: dict[str, anyio.Event] = field(default_factory=dict)
+    pressed: list[Press] = field(default_factory=list)
+    changed: list[Change] = field(default_factory=list)
 
     async def receive(self, inbound: Inbound) -> Reason:
         if self.raises:
@@ -39,6 +41,14 @@ class Intake:
         if inbound.text in self.gates:
             await self.gates[inbound.text].wait()
         self.received.append(inbound)
+        return Reason.ACCEPTED
+
+    async def press(self, press: Press) -> PressAnswer:
+        self.pressed.append(press)
+        return PressAnswer(text="pressed")
+
+    async def change(self, change: Change) -> Reason:
+        self.changed.append(change)
         return Reason.ACCEPTED
 
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:

@@ -12,7 +12,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import Timers
 from bots.slack.socketmode import Pace
 from bus.errors import IntakeFull
-from bus.messages import Inbound
+from bus.messages import Change, Inbound, Press, PressAnswer
 from bus.ports import Intake, Link, Reason
 from tests.fakes.slack import FakeSlack
 
@@ -38,6 +38,8 @@ class Recorder(Intake):
         self.taken: list[Inbound] = []
         self.refused: list[Inbound] = []
         self.skipped: list[tuple[Reason, str]] = []
+        self.pressed: list[Press] = []
+        self.changed: list[Change] = []
         self.crash = 0
         self.gate: anyio.Event | None = None
         self.waiting = False
@@ -55,6 +57,16 @@ class Recorder(Intake):
             self.refused.append(inbound)
             raise IntakeFull
         self.taken.append(inbound)
+        return Reason.ACCEPTED
+
+    @override
+    async def press(self, press: Press) -> PressAnswer:
+        self.pressed.append(press)
+        return PressAnswer(text="pressed")
+
+    @override
+    async def change(self, change: Change) -> Reason:
+        self.changed.append(change)
         return Reason.ACCEPTED
 
     @override

@@ -10,7 +10,7 @@ from typing_extensions import override
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import Timing
-from bus.messages import Inbound
+from bus.messages import Change, Inbound, Press, PressAnswer
 from bus.ports import CommandInfo, Intake, Link, Reason
 from tests.fakes.telegram import TelegramServer
 
@@ -45,6 +45,8 @@ class Recorder(Intake):
         self.got: list[Inbound] = []
         self.offered: list[str] = []
         self.dropped: list[tuple[str, Reason, str]] = []
+        self.pressed: list[Press] = []
+        self.changed: list[Change] = []
         self.refusals: list[Exception] = []
 
     @override
@@ -53,6 +55,16 @@ class Recorder(Intake):
         if self.refusals:
             raise self.refusals.pop(0)
         self.got.append(inbound)
+        return Reason.ACCEPTED
+
+    @override
+    async def press(self, press: Press) -> PressAnswer:
+        self.pressed.append(press)
+        return PressAnswer(text="pressed")
+
+    @override
+    async def change(self, change: Change) -> Reason:
+        self.changed.append(change)
         return Reason.ACCEPTED
 
     @override

@@ -10,7 +10,7 @@ import pytest
 from bots.loopback import BUFFERED_EVENTS, Loopback
 from bots.terminal import FileShown, Shown, Sign
 from bus.errors import DeliveryError, IntakeClosed
-from bus.messages import Inbound, MessageId, Place
+from bus.messages import Change, Inbound, MessageId, Place, Press, PressAnswer
 from bus.ports import Adapter, Link, OutgoingFile, Patches, Reason, Signs
 
 PLACE = Place(chat="s1")
@@ -28,6 +28,12 @@ class RecordingIntake:
             raise IntakeClosed
         self.taken.append(inbound)
         return Reason.ACCEPTED
+
+    async def press(self, press: Press) -> PressAnswer:
+        raise AssertionError
+
+    async def change(self, change: Change) -> Reason:
+        raise AssertionError
 
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         raise AssertionError(detail)

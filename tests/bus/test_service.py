@@ -11,10 +11,11 @@ from typing_extensions import override
 from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import DeliveryError, IntakeClosed
+from bus.failures import FAILED_TEXT
+from bus.messages import Change, Press, PressAnswer
 from bus.ports import Health, Intake, Link, Reason
 from bus.retry import Backoff
 from bus.supervision import Supervised
-from bus.turn import FAILED_TEXT
 from store.conversations import ConversationKey
 from store.errors import NotFound
 from tests.bus.rig import OPEN, House, file, house, until
@@ -504,6 +505,14 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
 class _Nowhere(Intake):
     @override
     async def receive(self, inbound: object) -> Reason:
+        raise AssertionError
+
+    @override
+    async def press(self, press: Press) -> PressAnswer:
+        raise AssertionError
+
+    @override
+    async def change(self, change: Change) -> Reason:
         raise AssertionError
 
     @override

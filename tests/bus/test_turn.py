@@ -10,19 +10,13 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
+from bus.attempt import TurnControl, TurnPlan
 from bus.config import DEFAULT_SESSION
 from bus.delivery import Delivery
+from bus.failures import FAILED_TEXT, POISONED_TEXT, STOPPED_TEXT
 from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
 from bus.runs import RunRequest, Runs
-from bus.turn import (
-    FAILED_TEXT,
-    MAX_ATTEMPTS,
-    POISONED_TEXT,
-    STOPPED_TEXT,
-    TurnControl,
-    TurnPlan,
-    Turns,
-)
+from bus.turn import MAX_ATTEMPTS, Turns
 from bus.uploads import Uploads
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations

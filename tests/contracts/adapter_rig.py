@@ -9,7 +9,7 @@ from typing import Literal
 import anyio
 import anyio.abc
 
-from bus.messages import Inbound
+from bus.messages import Change, Inbound, Press, PressAnswer
 from bus.ports import Adapter, Health, Link, Reason
 
 Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
@@ -38,6 +38,12 @@ class Recorder:
             raise self.raises.pop(0)
         self.taken.append(inbound)
         return Reason.ACCEPTED
+
+    async def press(self, press: Press) -> PressAnswer:
+        raise AssertionError(press)
+
+    async def change(self, change: Change) -> Reason:
+        raise AssertionError(change)
 
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         assert channel

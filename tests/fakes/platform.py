@@ -9,7 +9,7 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from bus.errors import DeliveryError
-from bus.messages import MessageId, Place
+from bus.messages import Button, MessageId, Place
 from bus.ports import Capabilities, Health, Intake, Link, OutgoingFile
 
 PART_CHARS = 800
@@ -25,6 +25,7 @@ class Shown:
     key: str
     final: bool = True
     edits: int = 0
+    buttons: tuple[Button, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,35 @@ class CardPlatform(FakePlatform):
         self.frames: list[tuple[str, str, bool]] = []
         self.signs: list[str] = []
 
-    async def open_card(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def open_card(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
         failure = self._called("open_card")
         message = self._once(place, markdown, key)
-        self.shown[int(message[1:]) - 1].final = False
+        shown = self.shown[int(message[1:]) - 1]
+        shown.final, shown.buttons = False, tuple(buttons)
         self._raise(failure)
         return message
+
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        failure = self._called("send")
+        message = self._once(place, markdown, key)
+        self.shown[int(message[1:]) - 1].buttons = tuple(buttons)
+        self._raise(failure)
+        return message
+
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        failure = self._called("edit")
+        shown = next((m for m in self.shown if m.id == message), None)
+        if shown is None:
+            raise DeliveryError("the card is gone", target_gone=True)
+        shown.text, shown.buttons = markdown, tuple(buttons)
+        self._tell()
+        self._raise(failure)
 
     @override
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
@@ -161,12 +185,21 @@ class CardPlatform(FakePlatform):
         self._raise(failure)
         return message
 
-    async def patch(self, place: Place, message: MessageId, markdown: str, *, final: bool) -> None:
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
         failure = self._called("patch")
         card = next((m for m in self.shown if m.id == message), None)
         if card is None:
             raise DeliveryError("the card is gone", target_gone=True)
         card.text, card.final, card.edits = markdown, final, card.edits + 1
+        card.buttons = tuple(buttons)
         self.frames.append((message, markdown, final))
         self._tell()
         self._raise(failure)
@@ -182,3 +215,40 @@ class CardPlatform(FakePlatform):
     def _once(self, place: Place, markdown: str, key: str) -> MessageId:
         known = next((m for m in self.shown if m.key == key), None)
         return MessageId(known.id) if known else self._show(place, markdown, key)
+
+
+class ButtonPlatform(FakePlatform):
+    """Final answers only, with buttons below them; messages can be changed and taken away, as on Telegram."""
+
+    def __init__(self, name: str = "buttons", notice_after_s: float = 0.0) -> None:
+        super().__init__(
+            name,
+            Capabilities(patches=False, send_interval_s=0.0, notice_after_s=notice_after_s),
+        )
+        self.removed: list[str] = []
+
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        failure = self._called("send")
+        message = self._show(place, markdown, key)
+        self.shown[-1].buttons = tuple(buttons)
+        self._raise(failure)
+        return message
+
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        failure = self._called("edit")
+        shown = next((m for m in self.shown if m.id == message), None)
+        if shown is None:
+            raise DeliveryError("the message is gone", target_gone=True)
+        shown.text, shown.buttons = markdown, tuple(buttons)
+        self._tell()
+        self._raise(failure)
+
+    async def remove(self, place: Place, message: MessageId) -> None:
+        failure = self._called("remove")
+        self.removed.append(message)
+        self._tell()
+        self._raise(failure)
