@@ -4,9 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 
 from agent.errors import ThreadIdMissing
+
+TAKE_INJECTED = "__take_injected"
+"""Key in `config.configurable` of the function that takes what was said to a run while it goes on.
+
+Clients cannot set it, and nothing that is shown or saved has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,19 @@ class Caller:
             memory_scope=_named(context, config, "memory_scope"),
             agent_name=_named(context, config, "agent_name"),
         )
+
+
+def injected(config: Mapping[str, Any] | None) -> list[AnyMessage]:
+    """Take the messages that were said to the run since the last call; none where nobody can say any.
+
+    Args:
+        config: The runnable config (`langgraph.config.get_config()`), or None.
+
+    >>> injected({"configurable": {}}), injected(None)
+    ([], [])
+    """
+    take = ((config or {}).get("configurable") or {}).get(TAKE_INJECTED)
+    return list(take()) if callable(take) else []
 
 
 def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:

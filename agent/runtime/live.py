@@ -35,6 +35,7 @@ class LiveRun:
         said: The same as JSON where they were sent, so that a long thread is not put into JSON twice.
         result: What `join` answers after the end: the values, `{}` for a stopped run, or `__error__`. JSON.
         in_graph: The graph has begun: from then on it is the graph's own tasks that may overhear a stop.
+        untaken: Ids of the messages that were said to the run and never looked at by its agent.
         done: Set when the end is on disk and told.
     """
 
@@ -49,6 +50,7 @@ class LiveRun:
     stop: Action | None = None
     task: asyncio.Task[Any] | None = None
     in_graph: bool = False
+    untaken: tuple[str, ...] = ()
     done: anyio.Event = field(default_factory=anyio.Event)
 
     @property

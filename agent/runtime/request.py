@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from langchain_core.messages import AnyMessage
 from langchain_core.messages.utils import convert_to_messages
@@ -124,6 +124,14 @@ def state_values(given: object) -> object:
     if isinstance(given, Mapping) and "messages" in given:
         return {**given, "messages": _messages(given["messages"])}
     return given
+
+
+def new_messages(given: object) -> list[AnyMessage]:
+    """Return messages from any form in which an input may have them, each with an id. Raises InvalidRequest."""
+    messages = _messages(given)
+    for message in messages:
+        message.id = message.id or str(uuid4())
+    return messages
 
 
 def _check_form(config: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -14,27 +15,35 @@ import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
 
+from agent.options import TAKE_INJECTED
 from agent.runtime.assistants import GraphSource, assistant_id_of, graph_of
+from agent.runtime.ending import Ending
 from agent.runtime.errors import Closing, InvalidRequest, ThreadBusy
 from agent.runtime.feeds import Feeds
+from agent.runtime.injections import Injections
 from agent.runtime.lanes import Lanes, Ticket
 from agent.runtime.lifecycle import Action, Outcome
 from agent.runtime.live import LiveRun
 from agent.runtime.marks import RUN, RunMark
 from agent.runtime.recent import Recent
-from agent.runtime.request import RunRequest, graph_input, options, runnable_config
+from agent.runtime.request import (
+    RunRequest,
+    graph_input,
+    new_messages,
+    options,
+    runnable_config,
+)
 from agent.runtime.serialise import dumps
 from agent.runtime.settings import RuntimeSettings
-from agent.runtime.shown import run_fields, when
 from agent.runtime.stream import EventLog
 from agent.runtime.tally import RunTally
-from agent.runtime.webhooks import Webhooks
+from agent.runtime.webhooks import Webhooks, report
 from agent.runtime.worker import Graph, Prepared, execute
 from store.checkpoints import Checkpoints
 from store.database import Database
-from store.errors import NotFound, StoreError
+from store.errors import NotFound
 from store.items import Items
-from store.runs import Run, RunEnd, Runs, RunStatus
+from store.runs import Run, Runs, RunStatus
 from store.threads import Threads
 
 _log = logging.getLogger(__name__)
@@ -77,6 +86,8 @@ class RunManager:
         self.checkpointer = checkpointer
         self.now = now
         self.tally = RunTally()
+        self._injections = Injections()
+        self._ending = Ending(self.rows, checkpointer, now)
         self._settings = settings = settings or RuntimeSettings()
         self._webhooks = webhooks
         self._lanes = Lanes()
@@ -205,6 +216,26 @@ class RunManager:
         live.ask_to_stop(action)
         return live
 
+    def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
+        """Say something to a run that goes on; its agent looks at it before its next call of the model.
+
+        Args:
+            thread_id: The thread.
+            run_id: The run; None = the one that runs on the thread.
+            messages: In any form in which a run's input may have them.
+
+        Returns:
+            The run's id; None = there is no such run, or it does not listen (any more).
+
+        Raises:
+            InvalidRequest: these are no messages.
+        """
+        said = new_messages(messages)
+        for live in self.on_thread(thread_id):
+            if run_id in {None, live.run_id} and self._injections.offer(live.run_id, said):
+                return live.run_id
+        return None
+
     async def forget(self, thread_id: str) -> bool:
         """Delete a thread with its runs and checkpoints; what runs on it is stopped first. False if there is none."""
         running = self.on_thread(thread_id)
@@ -292,27 +323,17 @@ class RunManager:
         try:
             outcome = await self._work(live, request)
             with anyio.move_on_after(self._settings.write_s, shield=True):
-                await self._settle(live, outcome)
+                await self._ending.settle(live, outcome, goes_on=self._lanes.others(live.ticket))
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
             _log.exception("Run %s could not be finished.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self.now())
         finally:
             self._retire(live)
         with anyio.move_on_after(self._settings.write_s, shield=True):
-            await self._tidy(live)
+            await self._ending.tidy(live)
         if request.webhook is not None and self._webhooks is not None:
-            await self._webhooks.tell(request.webhook, self._report(live, started_at))
-
-    def _report(self, live: LiveRun, started_at: float) -> bytes:
-        """Return what a webhook is told: the run, its times, and the thread's values or the error."""
-        fields = run_fields(live.row) | {
-            "run_started_at": when(started_at),
-            "run_ended_at": when(live.row.updated_at),
-            "webhook_sent_at": when(self.now()),
-            "error": live.row.error,
-        }
-        values = b"null" if live.row.error else live.result
-        return b'%b,"values":%b}' % (dumps(fields)[:-1], values)
+            told = report(live, started_at=started_at, now=self.now())
+            await self._webhooks.tell(request.webhook, told)
 
     async def _work(self, live: LiveRun, request: RunRequest) -> Outcome:
         waited = not live.ticket.turn.is_set()
@@ -328,12 +349,18 @@ class RunManager:
             return Outcome(status="interrupted", thread_status="idle")
         live.become("running", now=self.now())
         self.feeds.announce(live)
-        return await execute(live, lambda: self._prepare(live, request))
+        self._injections.open(live.run_id)
+        try:
+            return await execute(live, lambda: self._prepare(live, request))
+        finally:
+            left = self._injections.close(live.run_id)
+            live.untaken = tuple(str(message.id) for message in left)
 
     async def _prepare(self, live: LiveRun, request: RunRequest) -> Prepared:
         config = runnable_config(
             request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
+        config["configurable"][TAKE_INJECTED] = partial(self._injections.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")
         return Prepared(
@@ -343,32 +370,10 @@ class RunManager:
             config=config,
         )
 
-    async def _settle(self, live: LiveRun, outcome: Outcome) -> None:
-        """Write the end down, then tell it: whoever hears of it finds it on disk."""
-        failure = outcome.failure.as_dict() if outcome.failure else None
-        rolled_back = live.stop == "rollback" and outcome.status == "interrupted"
-        end = RunEnd(
-            run_id=live.run_id,
-            thread_id=live.thread_id,
-            status=outcome.status,
-            thread_status="busy" if self._lanes.others(live.ticket) else outcome.thread_status,
-            error=failure,
-            interrupts=outcome.interrupts,
-            title=outcome.title,
-            erase=rolled_back,
-        )
-        try:
-            if rolled_back:
-                await self.checkpointer.forget_run(live.thread_id, live.run_id)
-                end = replace(end, thread_status="busy" if end.thread_status == "busy" else "idle")
-            if not live.temporary:
-                await self.rows.end(end, now=self.now())
-        except StoreError:
-            _log.exception("The end of run %s could not be written.", live.run_id)
-        live.end(outcome, now=self.now())
-
     def _retire(self, live: LiveRun) -> None:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
+        if live.untaken:
+            end["untaken"] = live.untaken
         live.log.append("end", dumps(end))
         live.log.close()
         self.tally.add(live.row.status, live.row.updated_at - live.row.created_at)
@@ -376,15 +381,6 @@ class RunManager:
         self._recent.add(live, now=anyio.current_time())
         self._lanes.leave(live.ticket)
         live.done.set()
-
-    async def _tidy(self, live: LiveRun) -> None:
-        try:
-            if live.temporary:
-                await self.checkpointer.adelete_thread(live.thread_id)
-            else:
-                await self.checkpointer.trim(live.thread_id)
-        except StoreError:
-            _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)
 
     async def _sweep(self) -> None:
         while True:

@@ -12,6 +12,9 @@ import httpx
 
 from agent.errors import HostUnknown, UrlRefused
 from agent.runtime.errors import InvalidRequest
+from agent.runtime.live import LiveRun
+from agent.runtime.serialise import dumps
+from agent.runtime.shown import run_fields, when
 from agent.tools.web.guard import Guard, guarded_client
 
 SIGNATURE = "X-Parley-Signature"
@@ -38,6 +41,18 @@ def signature(key: bytes, body: bytes, *, seconds: int) -> str:
     """
     digest = hmac(key, b"%d.%b" % (seconds, body), sha256).hexdigest()
     return f"t={seconds},v1={digest}"
+
+
+def report(live: LiveRun, *, started_at: float, now: float) -> bytes:
+    """Return what is told of a run that ended: its fields, its times, and the thread's values or the error."""
+    fields = run_fields(live.row) | {
+        "run_started_at": when(started_at),
+        "run_ended_at": when(live.row.updated_at),
+        "webhook_sent_at": when(now),
+        "error": live.row.error,
+    }
+    values = b"null" if live.row.error else live.result
+    return b'%b,"values":%b}' % (dumps(fields)[:-1], values)
 
 
 class Webhooks:

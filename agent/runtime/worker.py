@@ -12,6 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
+from agent.options import TAKE_INJECTED
 from agent.runtime.lifecycle import Failure, Outcome, failure_of, gave_up
 from agent.runtime.live import LiveRun
 from agent.runtime.modes import Translator
@@ -90,7 +91,8 @@ async def _chunks(prepared: Prepared) -> AsyncGenerator[tuple[tuple[str, ...], s
     request = prepared.request
     subgraphs = request.modes.subgraphs
     options: dict[str, Any] = {
-        "context": prepared.config["configurable"],
+        # A graph may put its context into the state: what cannot be saved stays out of it.
+        "context": {k: v for k, v in prepared.config["configurable"].items() if k != TAKE_INJECTED},
         "stream_mode": request.modes.for_graph(),
         "interrupt_before": request.interrupt_before,
         "interrupt_after": request.interrupt_after,

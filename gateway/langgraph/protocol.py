@@ -74,7 +74,7 @@ class Wanted:
 
 @router.post("/threads/{thread_id}/commands", response_model=None)
 async def command(request: Request, thread_id: str) -> Response:
-    """Carry out one command: `run.start` or `input.respond`."""
+    """Carry out one command: `run.start`, `input.respond` or `input.inject`."""
     services = services_of(request)
     wanted = checked_id(thread_id, "thread")
     body = await _json(request)
@@ -213,6 +213,19 @@ async def _respond(services: LangGraphServices, thread_id: str, params: Json) ->
     return {}
 
 
+async def _inject(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Say something to a run that goes on."""
+    said = params.get("messages") or params.get("message")
+    if not said or not isinstance(said, list | dict):
+        raise CommandFailed("invalid_argument", "messages must be a list of messages.")
+    wanted = params.get("run_id")
+    run_id = None if wanted is None else checked_id(str(wanted), "run")
+    listening = services.runs.inject(thread_id, run_id, said)
+    if listening is None:
+        raise CommandFailed("no_such_run", "No run on this thread listens now.")
+    return {"run_id": listening, "accepted": True}
+
+
 async def _run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
     streaming = {"stream_mode": MODES, "stream_subgraphs": True, "if_not_exists": "create"}
     request = run_request(validated(RunCreate, {**body, **streaming}), thread_id)
@@ -227,6 +240,7 @@ async def _unknown(_services: LangGraphServices, _thread_id: str, _params: Json)
 _COMMANDS: dict[str, Callable[[LangGraphServices, str, Json], Awaitable[Json]]] = {
     "run.start": _start,
     "input.respond": _respond,
+    "input.inject": _inject,
 }
 
 

@@ -18,6 +18,7 @@ from langgraph.types import StreamWriter, interrupt
 from pydantic import ConfigDict
 from typing_extensions import override
 
+from agent.options import injected
 from agent.runtime.assistants import GraphSource
 from agent.runtime.worker import Graph
 
@@ -140,6 +141,7 @@ class Graphs:
             "looking": self._line(look=_look),
             "custom": self._line(talk=_talk),
             "keeping": self._line(keep=_keep),
+            "listening": self._line(nap=self._nap, hear=_hear),
         }
 
     @property
@@ -231,6 +233,10 @@ async def _talk(state: State, writer: StreamWriter) -> State:
     writer({"phase": "start"})
     writer({"phase": "end"})
     return {"n": 1}
+
+
+async def _hear(state: State, config: RunnableConfig) -> State:
+    return {"messages": injected(config)}
 
 
 async def _keep(state: State, runtime: Runtime[Any]) -> State:

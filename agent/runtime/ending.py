@@ -1,0 +1,61 @@
+"""The end of a run on disk: how it ended, what became of its thread, and the checkpoints that are not kept."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from agent.runtime.lifecycle import Outcome
+from agent.runtime.live import LiveRun
+from store.checkpoints import Checkpoints
+from store.errors import StoreError
+from store.runs import RunEnd, Runs
+
+_log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Writes the ends of runs."""
+
+    def __init__(self, rows: Runs, checkpointer: Checkpoints, now: Callable[[], float]) -> None:
+        self._rows = rows
+        self._checkpointer = checkpointer
+        self._now = now
+
+    async def settle(self, live: LiveRun, outcome: Outcome, *, goes_on: bool) -> None:
+        """Write the end down, then tell it: whoever hears of it finds it on disk.
+
+        Args:
+            live: The run.
+            outcome: How it ended.
+            goes_on: Another run waits for the thread.
+        """
+        rolled_back = live.stop == "rollback" and outcome.status == "interrupted"
+        end = RunEnd(
+            run_id=live.run_id,
+            thread_id=live.thread_id,
+            status=outcome.status,
+            thread_status="busy" if goes_on else outcome.thread_status,
+            error=outcome.failure.as_dict() if outcome.failure else None,
+            interrupts=outcome.interrupts,
+            title=outcome.title,
+            erase=rolled_back,
+        )
+        try:
+            if rolled_back:
+                await self._checkpointer.forget_run(live.thread_id, live.run_id)
+                end = replace(end, thread_status="busy" if goes_on else "idle")
+            if not live.temporary:
+                await self._rows.end(end, now=self._now())
+        except StoreError:
+            _log.exception("The end of run %s could not be written.", live.run_id)
+        live.end(outcome, now=self._now())
+
+    async def tidy(self, live: LiveRun) -> None:
+        """Let go of the checkpoints that are not kept."""
+        try:
+            if live.temporary:
+                await self._checkpointer.adelete_thread(live.thread_id)
+            else:
+                await self._checkpointer.trim(live.thread_id)
+        except StoreError:
+            _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)
