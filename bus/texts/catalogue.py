@@ -1,0 +1,168 @@
+"""The texts that people read: every one a field, so that a language which lacks one is no catalogue."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What the bot says in one language.
+
+    A text with values has {named} places for them, the same in every language. Texts are Markdown, except:
+
+    - `help_*`: one plain line of at most 256 characters (Telegram's limit for a command's description);
+      `help_NAME` describes the command /NAME.
+    - `button_*`: at most 75 characters (Slack's limit for a button's label).
+    - `press_*`: at most 200 characters (Telegram's limit for the answer to a pressed button).
+    - `why_*`: part of a line; `why_REASON` belongs to the reason code REASON.
+    - `word_*`, `upload_*`: part of a sentence.
+    """
+
+    language: str
+    """Its name, in itself."""
+
+    # /help and the lists of commands that platforms show.
+    commands_head: str
+    help_bootstrap: str
+    help_new: str
+    help_status: str
+    help_models: str
+    help_model: str
+    help_agent: str
+    help_skills: str
+    help_memory: str
+    help_forget: str
+    help_retry: str
+    help_undo: str
+    help_export: str
+    help_stop: str
+    help_language: str
+    help_why: str
+    help_help: str
+    command_failed: str
+
+    # Answers of commands.
+    new_done: str
+    status_thread: str
+    status_none: str
+    stop_done: str
+    stop_nothing: str
+    bootstrap_request: str
+    """What the agent is asked by a bare /bootstrap."""
+    models_head: str
+    models_none: str
+    models_failed: str
+    agents_failed: str
+    skills_head: str
+    skills_none: str
+    skills_failed: str
+    memory_count: str
+    memory_failed: str
+    forget_ask: str
+    forget_done: str
+    forget_failed: str
+    word_you: str
+    word_this_chat: str
+
+    # /model and /agent.
+    word_model: str
+    word_agent: str
+    word_default: str
+    word_the_default: str
+    word_chat: str
+    word_conversation: str
+    choice_unknown: str
+    choice_now: str
+    choice_done: str
+    choice_head: str
+    choice_none: str
+    choice_hint: str
+
+    # /language.
+    language_now: str
+    language_auto: str
+    language_unknown: str
+    language_done: str
+    language_done_auto: str
+
+    # /undo, /retry and /export.
+    exchange_busy: str
+    undo_done: str
+    undo_nothing: str
+    retry_nothing: str
+    exchange_refused: str
+    exchange_unreachable: str
+    export_nothing: str
+    export_unreachable: str
+    transcript_title: str
+    transcript_left_out: str
+    word_person: str
+    word_people: str
+    word_files: str
+    word_used: str
+
+    # /why.
+    why_admins_only: str
+    why_here: str
+    why_channel: str
+    why_nothing: str
+    why_line: str
+    why_reason: str
+    why_duplicate: str
+    why_not_addressed: str
+    why_not_allowed: str
+    why_pairing: str
+    why_disabled: str
+    why_from_bot: str
+    why_empty: str
+    why_queue_full: str
+    why_rate_limited: str
+    why_unsupported: str
+
+    # Messages that are not taken.
+    queue_full: str
+    rate_limited: str
+    pairing_code: str
+
+    # While a turn runs, and buttons.
+    working: str
+    button_stop: str
+    press_inactive: str
+
+    # Instead of an answer.
+    stopped: str
+    no_answer: str
+    failed: str
+    failed_auth: str
+    failed_rate_limit: str
+    failed_connection: str
+    failed_timeout: str
+    failed_server: str
+    failed_steps: str
+    failed_agent: str
+    agent_name_invalid: str
+    agent_unreachable: str
+    thread_busy: str
+    interrupted_too_often: str
+    answer_refused: str
+    """The platform did not take the answer."""
+
+    # Files. `upload_*` also go to the agent, which tells the person.
+    artifact_gone: str
+    artifact_too_large: str
+    artifact_empty: str
+    upload_attached: str
+    upload_failed: str
+    upload_failed_because: str
+    upload_too_many: str
+    upload_too_large: str
+    upload_too_slow: str
+    upload_too_often: str
+    message_cut: str
+
+    def help(self, command: str) -> str:
+        """Return a command's description, by its name."""
+        return str(getattr(self, f"help_{command}"))
+
+    def why(self, reason: str) -> str:
+        """Return what a reason code means, by its value."""
+        return str(getattr(self, f"why_{reason}"))
