@@ -1,8 +1,8 @@
-"""Which model and which custom agent people chose for a conversation."""
+"""Which model, custom agent and language people chose for a conversation."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from store.conversations import ConversationKey, key_of, key_params
 from store.database import Database, Transaction
@@ -14,14 +14,16 @@ class Choice:
 
     model: str | None = None
     agent: str | None = None
+    language: str | None = None
 
 
 _ALL = "SELECT * FROM choice"
 _SET = """
-INSERT INTO choice (channel, workspace, chat, topic, model, agent, updated_at)
-VALUES (:channel, :workspace, :chat, :topic, :model, :agent, :now)
+INSERT INTO choice (channel, workspace, chat, topic, model, agent, language, updated_at)
+VALUES (:channel, :workspace, :chat, :topic, :model, :agent, :language, :now)
 ON CONFLICT (channel, workspace, chat, topic)
-DO UPDATE SET model = excluded.model, agent = excluded.agent, updated_at = excluded.updated_at
+DO UPDATE SET model = excluded.model, agent = excluded.agent, language = excluded.language,
+    updated_at = excluded.updated_at
 """
 _CLEAR = """
 DELETE FROM choice
@@ -39,7 +41,10 @@ class Choices:
     async def all(self) -> dict[ConversationKey, Choice]:
         """Return every choice."""
         rows = await self._database.read(_ALL, {})
-        return {key_of(row): Choice(model=row["model"], agent=row["agent"]) for row in rows}
+        return {
+            key_of(row): Choice(model=row["model"], agent=row["agent"], language=row["language"])
+            for row in rows
+        }
 
     async def set(self, key: ConversationKey, choice: Choice) -> None:
         """Keep a choice; an empty one is forgotten."""
@@ -49,7 +54,6 @@ class Choices:
             if choice == Choice():
                 tx.run(_CLEAR, key_params(key))
             else:
-                own = {"model": choice.model, "agent": choice.agent, "now": now}
-                tx.run(_SET, {**key_params(key), **own})
+                tx.run(_SET, {**key_params(key), **asdict(choice), "now": now})
 
         await self._database.transaction(work)

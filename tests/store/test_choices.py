@@ -14,7 +14,7 @@ async def test_a_choice_is_kept_replaced_and_forgotten(database: Database) -> No
     await choices.set(KEY, Choice(model="gpt"))
     await choices.set(CHAT, Choice(agent="reviewer"))
     assert await choices.all() == {KEY: Choice(model="gpt"), CHAT: Choice(agent="reviewer")}
-    await choices.set(KEY, Choice(model="qwen", agent="reviewer"))
-    assert (await choices.all())[KEY] == Choice(model="qwen", agent="reviewer")
+    await choices.set(KEY, Choice(model="qwen", agent="reviewer", language="zh"))
+    assert (await choices.all())[KEY] == Choice(model="qwen", agent="reviewer", language="zh")
     await choices.set(KEY, Choice())
     assert await choices.all() == {CHAT: Choice(agent="reviewer")}
