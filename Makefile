@@ -1,6 +1,8 @@
 # Parley's targets. Everything runs in .venv, installed from the hash-pinned lock files.
 PY ?= python3
 V := .venv
+P := .venv-peers
+J := tests/gateway/js
 # uv does not read pip's configuration: hand it the index that pip would use, if one is set.
 PIP_INDEX := $(shell $(PY) -m pip config get global.index-url 2>/dev/null)
 ifneq ($(PIP_INDEX),)
@@ -8,23 +10,23 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install test lint format bench lock clean
+.PHONY: run install peers peers-python peers-js test lint format bench lock clean
 
-# Installs one lock file: through uv (seconds), or through pip where uv has no wheel.
+# Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
-	@test -x $(V)/bin/python || $(PY) -m venv $(V) || { \
+	@test -x $(@D)/bin/python || $(PY) -m venv $(@D) || { \
 		echo "python3 -m venv failed: install venv first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
-	@$(V)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(@D)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed; name it: make PY=python3.12"; exit 1; }
-	@if $(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-bootstrap.lock; then \
-		$(V)/bin/uv pip install -q --python $(V)/bin/python --require-hashes --no-deps -r $(1) \
-		|| $(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
+	@if $(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-bootstrap.lock; then \
+		$(@D)/bin/uv pip install -q --python $(@D)/bin/python --require-hashes --no-deps -r $(1) \
+		|| $(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
 	else \
-		$(V)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
+		$(@D)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $(1); \
 	fi
-	@echo "$(CURDIR)" > "$$($(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/parley.pth"
-	@printf '#!/bin/sh\nexec "%s" -P -m gateway "$$@"\n' "$(CURDIR)/$(V)/bin/python" > $(V)/bin/parley
-	@chmod +x $(V)/bin/parley
+	@echo "$(CURDIR)" > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/parley.pth"
+	@printf '#!/bin/sh\nexec "%s" -P -m gateway "$$@"\n' "$(CURDIR)/$(@D)/bin/python" > $(@D)/bin/parley
+	@chmod +x $(@D)/bin/parley
 	@touch $(2)
 endef
 
@@ -43,7 +45,23 @@ install: $(V)/.run
 run: $(V)/.run
 	@$(V)/bin/parley serve
 
+# What tests talk to that is not ours: LangGraph's own server, and the clients for JavaScript.
+# Tests that need what could not be installed are skipped and say so.
+peers: peers-python peers-js
+peers-python: $(P)/.ready
+peers-js: $(J)/node_modules/.ready
+
+$(P)/.ready: requirements-peers.lock requirements-bootstrap.lock
+	$(call install_lock,requirements-peers.lock,$@)
+
+$(J)/node_modules/.ready: $(J)/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing (Debian, Ubuntu: apt-get install nodejs npm)"; exit 1; }
+	@cd $(J) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
 test: $(V)/.dev
+	@$(MAKE) -s peers-python || echo "LangGraph's server could not be installed: tests with it are skipped."
+	@$(MAKE) -s peers-js || echo "The JavaScript clients could not be installed: tests with them are skipped."
 	$(V)/bin/python -m pytest -n 3 --dist worksteal
 
 lint: $(V)/.dev
@@ -64,6 +82,10 @@ lock: $(V)/.run
 	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
 	$(UV_LOCK) pyproject.toml -o requirements.lock
 	$(UV_LOCK) --extra dev --extra anthropic --extra langfuse -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@# The same versions but for protobuf, of which LangGraph's server wants an older one.
+	sed '/^protobuf==/,/[^\\]$$/d' requirements.lock > $(V)/peers-constraints.txt
+	$(UV_LOCK) --extra peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock
+	cd $(J) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 clean:
-	rm -rf $(V) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(V) $(P) $(J)/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
