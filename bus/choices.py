@@ -1,4 +1,4 @@
-"""What people chose by command: the model and the custom agent of a conversation, or of its whole chat."""
+"""What people chose by command: the model and the custom agent of a conversation, or of its whole chat; a language."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,6 +33,10 @@ class Choices:
         """Return what holds for a conversation: its own choice, and where it has none the chat's."""
         own, chat = self._known.get(key, Choice()), self._known.get(chat_of(key), Choice())
         return Choice(model=own.model or chat.model, agent=own.agent or chat.agent)
+
+    def own(self, key: ConversationKey) -> Choice:
+        """Return what was chosen under this very key."""
+        return self._known.get(key, Choice())
 
     async def set(self, key: ConversationKey, **changes: str | None) -> None:
         """Change the choice of a conversation, or of a chat (its key without topic). Raises StoreError."""

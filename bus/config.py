@@ -1,12 +1,45 @@
 """How messages become runs: sessions, limits, drain times. Channel sections repeat `session` as overrides."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from bus.texts import LANGUAGES, known
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "disabled"]
 Busy = Literal["queue", "interrupt", "steer"]
+
+AUTO = "auto"
+"""In place of a language: the sender's."""
+
+
+def _language(name: str) -> str:
+    if name != AUTO and not known(name):
+        raise ValueError(f"must be one of {', '.join([AUTO, *LANGUAGES])}")
+    return known(name) or AUTO
+
+
+Language = Annotated[str, AfterValidator(_language)]
+"""`AUTO`, or a language that `bus.texts` has."""
+
+
+class RateLimit(BaseModel):
+    """How many messages one person may send in which time."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    messages: int = Field(default=30, ge=0, description="0 = any number")
+    per_seconds: float = Field(default=60.0, gt=0)
+
+
+class RateOverride(BaseModel):
+    """What a channel has otherwise than `RateLimit`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    messages: int | None = Field(default=None, ge=0)
+    per_seconds: float | None = Field(default=None, gt=0)
 
 
 class SessionConfig(BaseModel):
@@ -39,6 +72,8 @@ class ChannelPolicy(BaseModel):
     admin_users: list[str] = Field(default_factory=list)
     dm_policy: DmPolicy | None = None
     group_policy: GroupPolicy = "mention"
+    language: Language | None = None
+    rate_limit: RateOverride = Field(default_factory=RateOverride)
     session: SessionConfig = Field(default_factory=SessionConfig)
 
 
@@ -49,6 +84,8 @@ class BusConfig(BaseModel):
 
     langgraph_url: str | None = None
     gateway_url: str | None = None
+    language: Language = AUTO
+    rate_limit: RateLimit = Field(default_factory=RateLimit)
     max_concurrent_runs: int = Field(default=16, ge=1)
     session: SessionConfig = Field(default_factory=SessionConfig)
     max_queue: int = Field(default=20, ge=1, description="waiting messages a conversation")

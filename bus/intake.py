@@ -12,10 +12,12 @@ from typing_extensions import override
 from bus.access import decide, dm_policy_of
 from bus.cleaning import cleaned
 from bus.commands import parse
-from bus.config import BusConfig, ChannelPolicy
+from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.decisions import Decisions
 from bus.delivery import Delivery
 from bus.errors import IntakeClosed, IntakeFull
+from bus.language import Languages
+from bus.limits import COMMANDS, Rates, limit_of, whole_seconds
 from bus.messages import (
     Change,
     ConversationKey,
@@ -27,6 +29,7 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.ports import Intake, Now, Reason
+from bus.texts import texts
 from store.conversations import Conversations
 from store.errors import Unavailable
 from store.inbox import Duplicate, Inbox, InboxRow, NewInbox, Overfull
@@ -51,13 +54,15 @@ CODE_LENGTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelves:
-    """The tables that the intake reads and writes, and the record of its decisions."""
+    """The tables that the intake reads and writes, and what it keeps in mind."""
 
     inbox: Inbox
     conversations: Conversations
     origins: Origins
     pairings: Pairings
+    languages: Languages
     decisions: Decisions = field(default_factory=Decisions)
+    rates: Rates = field(default_factory=Rates)
 
 
 class BusIntake(Intake):
@@ -109,9 +114,9 @@ class BusIntake(Intake):
                 await self._delivery.recorded(key.channel, clean.place.chat, within_s=RECORDED_S)
             reason = await self._decided(clean)
             if reason is Reason.PAIRING:
-                await self._ask_to_pair(clean)
+                await self._ask_to_pair(self._placed(clean))
             elif reason is Reason.ACCEPTED:
-                reason = await self._accepted(clean)
+                reason = await self._accepted(self._placed(clean))
         finally:
             self._admitted -= 1
         self._shelves.decisions.note(clean, reason, at=self._now())
@@ -129,7 +134,7 @@ class BusIntake(Intake):
     @override
     async def press(self, press: Press) -> PressAnswer:
         log.info("button %r of %s: nothing answers it", press.token, press.key.channel)
-        return PressAnswer(text="This button is no longer active.")
+        return PressAnswer(text=texts(self._shelves.languages.of(press)).press_inactive)
 
     @override
     async def change(self, change: Change) -> Reason:
@@ -150,6 +155,11 @@ class BusIntake(Intake):
         )
         known = not inbound.private and not inbound.addressed and await self._known(inbound)
         return decide(inbound, policy, paired=paired, known=known)
+
+    def _placed(self, inbound: Inbound) -> Inbound:
+        """Return the message with the language in which it is answered."""
+        language = self._shelves.languages.of(inbound)
+        return replace(inbound, place=replace(inbound.place, language=language))
 
     async def _paired(self, inbound: Inbound) -> bool:
         key = inbound.key
@@ -193,10 +203,20 @@ class BusIntake(Intake):
             raise Unavailable("The journal did not take the message in time.") from None
 
     async def _committed(self, inbound: Inbound, new: NewInbox) -> Reason:
-        result = await self._shelves.inbox.accept(new, cap=self._cap(inbound.key.channel))
+        limit = self._limit(new)
+        wait_s = self._shelves.rates.take(inbound, limit, lane=new.kind, now=self._now())
+        # One that comes too fast is remembered like one for a full conversation: sent again, it is not run later.
+        cap = 0 if wait_s else self._cap(inbound.key.channel)
+        result = await self._shelves.inbox.accept(new, cap=cap)
+        if not wait_s and not isinstance(result, InboxRow):
+            self._shelves.rates.give_back(inbound, lane=new.kind)
         match result:
             case Duplicate():
                 return Reason.DUPLICATE
+            case Overfull() if wait_s:
+                if self._shelves.rates.tells(inbound, limit, lane=new.kind, now=self._now()):
+                    await self._tell_too_fast(result.key, inbound, wait_s)
+                return Reason.RATE_LIMITED
             case Overfull():
                 await self._tell_full(inbound, result)
                 return Reason.QUEUE_FULL
@@ -205,6 +225,11 @@ class BusIntake(Intake):
                 return Reason.ACCEPTED
             case _:
                 assert_never(result)
+
+    def _limit(self, new: NewInbox) -> RateLimit:
+        if new.kind == "command":
+            return COMMANDS
+        return limit_of(self._config, self._policies.get(new.key.channel))
 
     def _cap(self, channel: str) -> int:
         adapter = self._delivery.adapters.get(channel)
@@ -219,11 +244,12 @@ class BusIntake(Intake):
         if full.conversation_id in self._told:
             return
         self._told[full.conversation_id] = now
-        text = (
-            f"I still have {full.pending} messages of this conversation to answer, so I did not take "
-            "this one. Please wait a little and send it again."
-        )
+        text = inbound.place.texts.queue_full.format(count=full.pending)
         await self._say(full.key, f"full:{full.conversation_id}:{inbound.event_id}", inbound, text)
+
+    async def _tell_too_fast(self, key: ConversationKey, inbound: Inbound, wait_s: float) -> None:
+        text = inbound.place.texts.rate_limited.format(seconds=whole_seconds(wait_s))
+        await self._say(key, f"fast:{key.channel}:{inbound.event_id}", inbound, text)
 
     async def _ask_to_pair(self, inbound: Inbound) -> None:
         """Note a stranger's request, and tell them its code once."""
@@ -243,11 +269,7 @@ class BusIntake(Intake):
         if request is None:
             log.warning("too many people of %s wait to be paired", key.channel)
             return
-        text = (
-            f"Hello! I do not know you yet. Your pairing code is {request.code}\n\n"
-            "Ask the person who runs this bot to approve it within one hour "
-            f"(`parley pairing approve {request.code}`), then send your message again."
-        )
+        text = inbound.place.texts.pairing_code.format(code=request.code)
         await self._say(key, f"pairing:{request.code}", inbound, text)
 
     async def _say(self, key: ConversationKey, name: str, inbound: Inbound, text: str) -> None:

@@ -1,11 +1,13 @@
 """What travels on the bus: frozen, typed, encoded in one place."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
 from pydantic import TypeAdapter
 
+from bus.texts import texts
+from bus.texts.catalogue import Texts
 from store.conversations import ConversationKey
 
 __all__ = [
@@ -44,6 +46,7 @@ class Place:
         reply_to: The message that is answered (replied to, reacted on); "" for none.
         callback: A one-off answer address (Slack's response_url); "" for none.
         user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
+        language: What the bot speaks there (a key of `bus.texts.LANGUAGES`), set by the bus; no part of where it is.
     """
 
     chat: str
@@ -51,6 +54,12 @@ class Place:
     reply_to: str = ""
     callback: str = ""
     user: str = ""
+    language: str = field(default="", compare=False)
+
+    @property
+    def texts(self) -> Texts:
+        """What the bot says there."""
+        return texts(self.language)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     FROM_BOT = "from_bot"
     EMPTY = "empty"
     QUEUE_FULL = "queue_full"
+    RATE_LIMITED = "rate_limited"
     UNSUPPORTED = "unsupported"
 
 
@@ -103,6 +104,8 @@ class Capabilities:
         sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
         max_file_bytes: Largest file that can be sent.
         max_queue: Chat messages that may wait in one conversation.
+        progress: Whether a growing answer may have lines below it that go again: tools, plan, subagents.
+        preview_interval_s: Least time between two previews (then the adapter is a `Previews`).
         notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
             button, which goes when the answer comes (then the adapter is `Buttons` and `Removes`); 0 = never.
     """
@@ -115,6 +118,8 @@ class Capabilities:
     sign_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20
+    progress: bool = True
+    preview_interval_s: float = 1.0
     notice_after_s: float = 0.0
 
 

@@ -23,6 +23,7 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.conversation import Mailboxes, Sessions
 from bus.delivery import Delivery
 from bus.intake import BusIntake, Shelves
+from bus.language import Languages
 from bus.ports import Adapter, Health, Now, Reason
 from bus.retry import Backoff
 from bus.router import Router
@@ -205,11 +206,13 @@ async def running(site: Site) -> AsyncIterator[Bus]:
 def _build(site: Site, tasks: TaskGroup) -> _Parts:
     """Put the parts together, from the bottom up."""
     database, now = site.database, site.now
+    choices = Choices(ChoiceTable(database, now=now))
     shelves = Shelves(
         inbox=Inbox(database, now=now),
         conversations=Conversations(database, now=now),
         origins=Origins(database),
         pairings=Pairings(database, now=now),
+        languages=Languages(site.config, site.policies, choices),
     )
     delivery = Delivery(
         adapters=site.adapters,
@@ -218,7 +221,6 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         gateway=site.gateway,
         now=now,
     )
-    choices = Choices(ChoiceTable(database, now=now))
     mailboxes = _mailboxes(site, tasks, shelves, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
     router = _router(site, tasks, shelves.inbox, mailboxes, commands)

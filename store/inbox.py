@@ -166,7 +166,8 @@ class Inbox:
 
         One transaction: look the ids up, settle the topic, count the conversation's `last_seq` and
         `pending` up, insert. Returns after the commit: only then may the platform be acknowledged.
-        A message that is being answered does not wait: `cap` counts chat rows in state new.
+        A message that is being answered does not wait: `cap` counts chat rows in state new. A cap of 0
+        takes nothing, no command either.
         """
         return await self._database.transaction(lambda tx: _accept(tx, new, cap))
 
@@ -256,7 +257,7 @@ def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | 
         return Duplicate()
     key = _settled(tx, new)
     conversation_id = ensure(tx, key, now=new.received_at)
-    if new.kind == "chat":
+    if new.kind == "chat" or cap == 0:
         waiting = int(tx.run(_WAITING, {"id": conversation_id})[0]["waiting"])
         if waiting >= cap:
             return Overfull(pending=waiting, key=key, conversation_id=conversation_id)

@@ -20,6 +20,7 @@ MEANINGS: Mapping[Reason, str] = {
     Reason.FROM_BOT: "sent by a bot",
     Reason.EMPTY: "nothing in it to answer",
     Reason.QUEUE_FULL: "too many messages of the conversation waited",
+    Reason.RATE_LIMITED: "the sender wrote too much in a short time",
     Reason.UNSUPPORTED: "a kind of message that is not understood",
 }
 """In words, for people. ACCEPTED is not asked about."""
