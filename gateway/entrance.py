@@ -22,7 +22,9 @@ WHO = "parley.who"
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 API = "/api"
 _LANGGRAPH = "/api/langgraph/"
-_TALK = re.compile(r"/api/(threads|runs|assistants|store|channels/terminal)(/|$)")
+_TALK = re.compile(
+    r"/api/(threads|runs|store|channels/terminal|assistants/(search|count|[^/]+/versions))(/|$)"
+)
 _QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -32,6 +34,8 @@ def is_audited(method: str, path: str) -> bool:
     >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
     (True, False)
     >>> is_audited("DELETE", "/api/langgraph/threads/1"), is_audited("GET", "/api/memory")
+    (True, False)
+    >>> is_audited("PATCH", "/api/assistants/1"), is_audited("POST", "/api/assistants/search")
     (True, False)
     """
     if method in _QUIET:

@@ -45,6 +45,7 @@ class RunRequest:
         keep_thread: Keep the thread of a run that came without one.
         after_seconds: Not before that many seconds have passed.
         webhook: Where to tell how it ended.
+        shown_as: The id of the assistant that was asked for, where it is not the graph's own.
         kwargs: The request as it is shown again with the run.
     """
 
@@ -65,18 +66,24 @@ class RunRequest:
     keep_thread: bool = False
     after_seconds: float = 0.0
     webhook: str | None = None
+    shown_as: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def options(request: RunRequest) -> dict[str, Any]:
-    """Return the options of a run from `config.configurable` and `context`, which clients fill alike.
+    """Return the options of a run. Raises InvalidRequest."""
+    return options_of(request.config, request.context)
+
+
+def options_of(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in `config.configurable` and `context`, which clients fill alike.
 
     Raises:
         InvalidRequest: both have a key with different values, or `config` is not of the right form.
     """
-    _check_form(request.config)
-    configurable = _own_removed(request.config.get("configurable") or {})
-    context = _own_removed(request.context)
+    _check_form(config)
+    configurable = _own_removed(config.get("configurable") or {})
+    context = _own_removed(context)
     for key in configurable.keys() & context.keys():
         if configurable[key] != context[key]:
             raise InvalidRequest(

@@ -39,6 +39,7 @@ from agent.runtime.stream import EventLog
 from agent.runtime.tally import RunTally
 from agent.runtime.webhooks import Webhooks, report
 from agent.runtime.worker import Graph, Prepared, execute
+from store.assistants import Assistants
 from store.checkpoints import Checkpoints
 from store.database import Database
 from store.errors import NotFound
@@ -64,6 +65,7 @@ class RunManager:
         webhooks: Tells how runs ended; None = runs with a webhook are refused.
 
     Attributes:
+        assistants: Those that were made over the API.
         items: The key-value store, given to graphs that bring none.
         feeds: Who follows which thread.
     """
@@ -81,6 +83,7 @@ class RunManager:
         self.threads = Threads(database)
         self.rows = Runs(database)
         self.items = Items(database, now=now)
+        self.assistants = Assistants(database)
         self.feeds = Feeds()
         self.graphs = graphs
         self.checkpointer = checkpointer
@@ -290,11 +293,12 @@ class RunManager:
 
     def _row(self, request: RunRequest, *, run_id: str, thread_id: str, graph_id: str) -> Run:
         now = self.now()
-        tags = {"graph_id": graph_id, "assistant_id": assistant_id_of(graph_id)}
+        shown = request.shown_as or assistant_id_of(graph_id)
+        tags = {"graph_id": graph_id, "assistant_id": shown}
         return Run(
             run_id=run_id,
             thread_id=thread_id,
-            assistant_id=tags["assistant_id"],
+            assistant_id=shown,
             status="pending",
             metadata={**request.metadata, **tags},
             kwargs=dict(request.kwargs),

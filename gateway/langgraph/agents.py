@@ -1,57 +1,41 @@
 """Custom agents as assistants: each is the lead agent's graph with `agent_name` in its context."""
 
-from dataclasses import replace
-
 from agent.agents import CustomAgent
 from agent.errors import AgentInvalid, AgentNotFound
 from agent.runtime.assistants import assistant_id_of
-from agent.runtime.request import RunRequest
 from gateway.langgraph.services import LangGraphServices
-from gateway.langgraph.views import View, assistant_view
+from gateway.langgraph.views import BEGINNING
+from store.assistants import Assistant
 
 
-async def agent_views(services: LangGraphServices) -> list[View]:
+async def agent_assistants(services: LangGraphServices) -> list[Assistant]:
     """Return the assistants that custom agents are."""
     if services.agents is None:
         return []
-    return [_view(services, agent) for agent in await services.agents.listed()]
+    return [_assistant(services, agent) for agent in await services.agents.listed()]
 
 
-async def as_agent(services: LangGraphServices, request: RunRequest) -> RunRequest:
-    """Return the request with the custom agent in its context that its assistant stands for.
-
-    One whose assistant is a graph, or nothing that is known, is returned as it is.
-    """
-    given = request.assistant_id.lower()
-    if request.assistant_id in services.graphs or services.agents is None:
-        return request
-    if any(assistant_id_of(graph_id) == given for graph_id in services.graphs):
-        return request
-    name = await _named(services, given)
-    if name is None:
-        return request
-    context = {"agent_name": name, **request.context}
-    return replace(request, assistant_id=next(iter(services.graphs)), context=context)
-
-
-async def _named(services: LangGraphServices, given: str) -> str | None:
-    """Return the agent that an assistant's name or id stands for."""
+async def agent_assistant(services: LangGraphServices, given: str) -> Assistant | None:
+    """Return the assistant that a custom agent is, by its id or the agent's name."""
     if services.agents is None:
         return None
     try:
         # SDKs write `code_reviewer` where the agent is `code-reviewer`.
-        return (await services.agents.named(given.replace("_", "-"))).name
+        return _assistant(services, await services.agents.named(given.replace("_", "-")))
     except (AgentNotFound, AgentInvalid):
-        listed = await services.agents.listed()
-    return next((agent.name for agent in listed if assistant_id_of(agent.name) == given), None)
+        known = await agent_assistants(services)
+    return next((one for one in known if one.assistant_id == given.lower()), None)
 
 
-def _view(services: LangGraphServices, agent: CustomAgent) -> View:
-    return {
-        **assistant_view(next(iter(services.graphs))),
-        "assistant_id": assistant_id_of(agent.name),
-        "context": {"agent_name": agent.name},
-        "metadata": {"created_by": "user"},
-        "name": agent.name,
-        "description": agent.description or None,
-    }
+def _assistant(services: LangGraphServices, agent: CustomAgent) -> Assistant:
+    return Assistant(
+        assistant_id=assistant_id_of(agent.name),
+        graph_id=next(iter(services.graphs)),
+        name=agent.name,
+        description=agent.description or None,
+        context={"agent_name": agent.name},
+        metadata={"created_by": "user"},
+        created_at=BEGINNING,
+        updated_at=BEGINNING,
+        made_at=BEGINNING,
+    )

@@ -1,7 +1,9 @@
-"""Assistants: one for every graph, always there, and one for every custom agent."""
+"""Assistants: one for every graph, always there, one for every custom agent, and those that are made here."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import anyio.to_thread
 from fastapi import APIRouter
@@ -9,47 +11,89 @@ from langchain_core.runnables import RunnableConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agent.runtime.request import options_of
 from agent.runtime.worker import Graph
 from gateway.langgraph import drawings
-from gateway.langgraph.agents import agent_views
-from gateway.langgraph.route import (
-    Refused,
-    WireRoute,
-    answer,
-    checked_id,
-    problem,
-    read_body,
-    selected,
-)
+from gateway.langgraph.agents import agent_assistant
+from gateway.langgraph.directory import graph_assistant, listed, named
+from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body, selected
 from gateway.langgraph.services import LangGraphServices, services_of
-from gateway.langgraph.views import View, assistant_view
-from gateway.langgraph.wire import AssistantSearch, AssistantVersion
+from gateway.langgraph.views import View, assistant_view, version_view
+from gateway.langgraph.wire import (
+    AssistantCreate,
+    AssistantPatch,
+    AssistantSearch,
+    AssistantVersion,
+    AssistantVersions,
+)
+from store.assistants import Assistant, AssistantChange, missing_assistant
+from store.errors import Conflict
+from store.threads import ThreadQuery
 
 router = APIRouter(tags=["assistants"], route_class=WireRoute)
 
-
-FIXED = (
-    "Assistants are not made or changed here: there is one for every graph, "
-    "and one for every custom agent (POST, PUT and DELETE /api/agents)."
-)
+UNTITLED = "Untitled"
+"""The name of an assistant that was given none."""
 
 
 @router.post("/assistants", response_model=None)
-async def create() -> Response:
-    """Assistants are made elsewhere: 501."""
-    return problem(501, FIXED)
+async def create(request: Request) -> Response:
+    """Make an assistant: a graph with settings of its own."""
+    body = await read_body(request, AssistantCreate)
+    services = services_of(request)
+    _check(services, body)
+    given = body.assistant_id
+    assistant_id = checked_id(given, "assistant") if given else str(uuid4())
+    now = services.runs.now()
+    made = Assistant(
+        assistant_id=assistant_id,
+        graph_id=body.graph_id,
+        name=body.name or UNTITLED,
+        description=body.description,
+        config=body.config or {},
+        context=body.context or {},
+        metadata=body.metadata or {},
+        created_at=now,
+        updated_at=now,
+        made_at=now,
+    )
+    same = [one for one in await listed(services) if one.assistant_id == assistant_id]
+    if same and body.if_exists == "do_nothing":
+        return answer(assistant_view(same[0]))
+    if same:
+        raise Conflict(f"Assistant with ID {assistant_id} already exists")
+    return answer(assistant_view(await services.runs.assistants.create(made)))
 
 
 @router.patch("/assistants/{assistant_id}", response_model=None)
-async def update(assistant_id: str) -> Response:  # noqa: ARG001 - a part of the path
-    """Assistants are changed elsewhere: 501."""
-    return problem(501, FIXED)
+async def update(request: Request, assistant_id: str) -> Response:
+    """Make the next version of an assistant; metadata is merged, the rest replaced."""
+    body = await read_body(request, AssistantPatch)
+    services = services_of(request)
+    before = await _changeable(services, assistant_id)
+    change = AssistantChange(**body.model_dump())
+    _check(services, change.of(before))
+    made = await services.runs.assistants.change(
+        before.assistant_id,
+        change,
+        base=graph_assistant(services, before.assistant_id),
+        now=services.runs.now(),
+    )
+    return answer(assistant_view(made))
 
 
 @router.delete("/assistants/{assistant_id}", response_model=None)
-async def delete(assistant_id: str) -> Response:  # noqa: ARG001 - a part of the path
-    """Assistants are deleted elsewhere: 501."""
-    return problem(501, FIXED)
+async def delete(request: Request, assistant_id: str) -> Response:
+    """Delete an assistant; with `delete_threads`, its threads as well. Those of graphs stay."""
+    services = services_of(request)
+    wanted = (await _changeable(services, assistant_id)).assistant_id
+    if graph_assistant(services, wanted) is not None:
+        raise Refused(409, "This assistant is a graph of this server: it cannot be deleted.")
+    if not await services.runs.assistants.delete(wanted):
+        raise missing_assistant(wanted)
+    if request.query_params.get("delete_threads", "").lower() in {"1", "true"}:
+        await _delete_threads(services, wanted)
+    return Response(status_code=204)
 
 
 @router.post("/assistants/search", response_model=None)
@@ -59,7 +103,7 @@ async def search(request: Request) -> Response:
     found = await _matching(services_of(request), query)
     if query.sort_by is not None:
         key = query.sort_by
-        found.sort(key=lambda view: str(view[key]), reverse=query.sort_order == "desc")
+        found.sort(key=lambda view: str(view[key]), reverse=query.sort_order != "asc")
     page = found[query.offset : query.offset + query.limit]
     headers = {"X-Pagination-Total": str(len(found))}
     if query.offset + len(page) < len(found):
@@ -77,14 +121,14 @@ async def count(request: Request) -> Response:
 @router.get("/assistants/{assistant_id}", response_model=None)
 async def get(request: Request, assistant_id: str) -> Response:
     """Return one assistant, by its id or by its name."""
-    return answer(await _named(request, assistant_id))
+    return answer(assistant_view(await named(services_of(request), assistant_id)))
 
 
 @router.get("/assistants/{assistant_id}/graph", response_model=None)
 async def draw(request: Request, assistant_id: str) -> Response:
     """Return the nodes and edges of an assistant's graph; `xray` opens subgraphs, to a depth or wholly."""
     xray = _xray(request.query_params.get("xray", "false"))
-    graph = await _graph(request, await _named(request, assistant_id))
+    graph = await _graph(request, await named(services_of(request), assistant_id))
     drawn = await anyio.to_thread.run_sync(partial(drawings.drawing, graph, xray=xray))
     return answer(drawn)
 
@@ -92,9 +136,9 @@ async def draw(request: Request, assistant_id: str) -> Response:
 @router.get("/assistants/{assistant_id}/schemas", response_model=None)
 async def get_schemas(request: Request, assistant_id: str) -> Response:
     """Return the JSON schemas of an assistant's input, output, state and context."""
-    view = await _named(request, assistant_id)
-    graph = await _graph(request, view)
-    return answer(await anyio.to_thread.run_sync(drawings.schemas, graph, view["graph_id"]))
+    one = await named(services_of(request), assistant_id)
+    graph = await _graph(request, one)
+    return answer(await anyio.to_thread.run_sync(drawings.schemas, graph, one.graph_id))
 
 
 @router.get("/assistants/{assistant_id}/subgraphs", response_model=None)
@@ -111,42 +155,62 @@ async def get_subgraph(request: Request, assistant_id: str, namespace: str) -> R
 
 @router.post("/assistants/{assistant_id}/versions", response_model=None)
 async def versions(request: Request, assistant_id: str) -> Response:
-    """List an assistant's versions: the one there is."""
-    query = await read_body(request, AssistantSearch)
-    return answer([await _named(request, assistant_id)][query.offset : query.offset + query.limit])
+    """List an assistant's versions, the newest first."""
+    query = await read_body(request, AssistantVersions)
+    services = services_of(request)
+    one = await named(services, assistant_id)
+    made = await services.runs.assistants.versions(one.assistant_id) or [one]
+    found = [each for each in made if _has(each, query.metadata)]
+    return answer(list(map(version_view, found[query.offset : query.offset + query.limit])))
 
 
 @router.post("/assistants/{assistant_id}/latest", response_model=None)
 async def set_latest(request: Request, assistant_id: str) -> Response:
-    """Choose a version: there is only the first."""
+    """Choose the version that is in force."""
     wanted = await read_body(request, AssistantVersion)
-    view = await _named(request, assistant_id)
-    if wanted.version != view["version"]:
-        raise Refused(404, f"Assistant {assistant_id} has no version {wanted.version}.")
-    return answer(view)
-
-
-async def _named(request: Request, assistant_id: str) -> View:
-    views = await _views(services_of(request))
-    for view in views:
-        if view["name"] == assistant_id:
-            return view
-    wanted = checked_id(assistant_id, "assistant")
-    for view in views:
-        if view["assistant_id"] == wanted:
-            return view
-    raise Refused(404, f"Assistant with ID {assistant_id} not found")
-
-
-async def _graph(request: Request, view: View) -> Graph:
-    options: dict[str, Any] = dict(view["context"])
-    return await services_of(request).runs.graph(
-        view["graph_id"], RunnableConfig(configurable=options)
+    services = services_of(request)
+    one = await named(services, assistant_id)
+    if wanted.version == one.version:
+        return answer(assistant_view(one))
+    chosen = await services.runs.assistants.choose(
+        one.assistant_id, wanted.version, now=services.runs.now()
     )
+    return answer(assistant_view(chosen))
+
+
+async def _changeable(services: LangGraphServices, given: str) -> Assistant:
+    found = await named(services, given)
+    if found.context.get("agent_name") == found.name and await agent_assistant(
+        services, found.name
+    ):
+        raise Refused(
+            409, f"This assistant is a custom agent: PUT or DELETE /api/agents/{found.name}."
+        )
+    return found
+
+
+def _check(services: LangGraphServices, made: AssistantCreate | Assistant) -> None:
+    """Refuse what no run could be started with. Raises Refused, InvalidRequest."""
+    if made.graph_id not in services.graphs:
+        there_are = ", ".join(services.graphs)
+        raise Refused(404, f"graph_id: there is no graph {made.graph_id!r}; there are {there_are}.")
+    options_of(made.config or {}, made.context or {})
+
+
+async def _delete_threads(services: LangGraphServices, assistant_id: str) -> None:
+    query = ThreadQuery(metadata={"assistant_id": assistant_id}, limit=100)
+    while found := await services.threads.search(query):
+        for thread in found:
+            await services.forget(thread.thread_id)
+
+
+async def _graph(request: Request, one: Assistant) -> Graph:
+    options = options_of(one.config, one.context)
+    return await services_of(request).runs.graph(one.graph_id, RunnableConfig(configurable=options))
 
 
 async def _subgraphs(request: Request, assistant_id: str, namespace: str | None) -> Response:
-    graph = await _graph(request, await _named(request, assistant_id))
+    graph = await _graph(request, await named(services_of(request), assistant_id))
     recurse = request.query_params.get("recurse", "").lower() in {"1", "true"}
     found = partial(drawings.subgraphs, graph, namespace, recurse=recurse)
     return answer(await anyio.to_thread.run_sync(found))
@@ -161,18 +225,15 @@ def _xray(text: str) -> int | bool:
     raise Refused(422, "xray must be true, false or a depth of at least 1.")
 
 
-async def _views(services: LangGraphServices) -> list[View]:
-    views = [assistant_view(graph_id) for graph_id in services.graphs]
-    return [*views, *await agent_views(services)]
-
-
 async def _matching(services: LangGraphServices, query: AssistantSearch) -> list[View]:
-    views = await _views(services)
-    metadata = query.metadata or {}
     return [
-        view
-        for view in views
-        if query.graph_id in {None, view["graph_id"]}
-        and (query.name or "").lower() in view["name"].lower()
-        and all(view["metadata"].get(key) == value for key, value in metadata.items())
+        assistant_view(one)
+        for one in await listed(services)
+        if query.graph_id in {None, one.graph_id}
+        and (query.name or "").lower() in one.name.lower()
+        and _has(one, query.metadata)
     ]
+
+
+def _has(one: Assistant, metadata: Mapping[str, Any] | None) -> bool:
+    return all(one.metadata.get(key) == value for key, value in (metadata or {}).items())

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from agent.runtime.live import LiveRun
 from agent.runtime.shown import run_fields
-from gateway.langgraph.agents import as_agent
+from gateway.langgraph.directory import resolved
 from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
 from gateway.langgraph.services import LangGraphServices, services_of
@@ -30,7 +30,7 @@ async def create(request: Request) -> Response:
     """Start runs without threads in the background: all of them, or none when one cannot be started."""
     batch = await read_body(request, RunBatch)
     services = services_of(request)
-    wanted = [await as_agent(services, run_request(one, None)) for one in batch.root]
+    wanted = [await resolved(services, run_request(one, None)) for one in batch.root]
     for one in wanted:
         await services.runs.judge(one)
     lives = [await services.runs.start(one) for one in wanted]

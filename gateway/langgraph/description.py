@@ -173,10 +173,16 @@ def _threads() -> Iterator[tuple[str, Told]]:
 
 def _assistants() -> Iterator[tuple[str, Told]]:
     one, search = "/assistants/{assistant_id}", wire.AssistantSearch
+    yield "POST /assistants", Told(takes=wire.AssistantCreate, gives=AssistantView)
+    yield f"PATCH {one}", Told(takes=wire.AssistantPatch, gives=AssistantView)
+    yield f"DELETE {one}", Told(status=204)
     yield "POST /assistants/search", Told(takes=search, gives=AssistantView, many="gives")
     yield "POST /assistants/count", Told(takes=search, gives=NUMBER)
     yield f"GET {one}", Told(gives=AssistantView)
-    yield f"POST {one}/versions", Told(takes=search, gives=AssistantView, many="gives")
+    yield (
+        f"POST {one}/versions",
+        Told(takes=wire.AssistantVersions, gives=AssistantView, many="gives"),
+    )
     yield f"POST {one}/latest", Told(takes=wire.AssistantVersion, gives=AssistantView)
     for drawn in ("graph", "schemas", "subgraphs", "subgraphs/{namespace}"):
         yield f"GET {one}/{drawn}", Told(gives=OBJECT)
@@ -210,7 +216,7 @@ def complete(document: dict[str, Any], prefix: str = "/api") -> None:
             told = OPERATIONS.get(f"{method.upper()} {path.removeprefix(prefix)}")
             if told is not None:
                 _tell(operation, told)
-            elif path.removeprefix(prefix).startswith(("/assistants", "/runs/crons")):
+            elif path.removeprefix(prefix).startswith("/runs/crons"):
                 operation["responses"].pop("200", None)
 
 

@@ -14,7 +14,7 @@ from agent.runtime.errors import RuntimeProblem
 from agent.runtime.protocol import MODES, ProtocolEvent
 from agent.runtime.runs import RunManager
 from agent.runtime.stream import COALESCE_S
-from gateway.langgraph.agents import as_agent
+from gateway.langgraph.directory import resolved
 from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, validated
 from gateway.langgraph.services import LangGraphServices, services_of
@@ -229,7 +229,7 @@ async def _inject(services: LangGraphServices, thread_id: str, params: Json) -> 
 async def _run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
     streaming = {"stream_mode": MODES, "stream_subgraphs": True, "if_not_exists": "create"}
     request = run_request(validated(RunCreate, {**body, **streaming}), thread_id)
-    live = await services.runs.start(await as_agent(services, request))
+    live = await services.runs.start(await resolved(services, request))
     return {"run_id": live.run_id}
 
 

@@ -8,8 +8,8 @@ from agent.runtime.live import LiveRun
 from agent.runtime.serialise import dumps
 from agent.runtime.shown import run_fields
 from agent.runtime.stream import EventLog
-from gateway.langgraph.agents import as_agent
 from gateway.langgraph.answers import awaited, created, joined, listed, run_headers, streamed
+from gateway.langgraph.directory import resolved
 from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import (
     Refused,
@@ -171,7 +171,7 @@ async def _begin(request: Request, thread_id: str | None) -> LiveRun:
     wanted = None if thread_id is None else checked_id(thread_id, "thread")
     body = await read_body(request, RunCreate)
     services = services_of(request)
-    live = await services.runs.start(await as_agent(services, run_request(body, wanted)))
+    live = await services.runs.start(await resolved(services, run_request(body, wanted)))
     if body.on_disconnect == "cancel":
         request.state.cancel_on_disconnect = True
     return live

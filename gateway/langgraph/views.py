@@ -8,12 +8,13 @@ from langgraph.types import PregelTask, StateSnapshot
 
 from agent.runtime.assistants import assistant_id_of
 from agent.runtime.shown import when
+from store.assistants import Assistant
 from store.threads import Thread, Ttl
 
 View = dict[str, Any]
 
-BEGINNING = "2024-01-01T00:00:00+00:00"
-"""When the built-in assistants were made: they have no row, and a fixed time keeps answers comparable."""
+BEGINNING = 1704067200.0
+"""When the built-in assistants were made, Unix seconds: they have no row, and a fixed time keeps answers comparable."""
 
 
 def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
@@ -43,20 +44,40 @@ def ttl_view(ttl: Ttl | None) -> View | None:
     }
 
 
-def assistant_view(graph_id: str) -> View:
-    """Return the Assistant that exists for a graph."""
+def assistant_of_graph(graph_id: str) -> Assistant:
+    """Return the assistant that exists for a graph."""
+    return Assistant(
+        assistant_id=assistant_id_of(graph_id),
+        graph_id=graph_id,
+        name=graph_id,
+        metadata={"created_by": "system"},
+        created_at=BEGINNING,
+        updated_at=BEGINNING,
+        made_at=BEGINNING,
+    )
+
+
+def assistant_view(one: Assistant) -> View:
+    """Return an Assistant."""
     return {
-        "assistant_id": assistant_id_of(graph_id),
-        "graph_id": graph_id,
-        "config": {},
-        "context": {},
-        "metadata": {"created_by": "system"},
-        "name": graph_id,
-        "created_at": BEGINNING,
-        "updated_at": BEGINNING,
-        "version": 1,
-        "description": None,
+        "assistant_id": one.assistant_id,
+        "graph_id": one.graph_id,
+        "config": one.config,
+        "context": one.context,
+        "metadata": one.metadata,
+        "name": one.name,
+        "created_at": when(one.created_at),
+        "updated_at": when(one.updated_at),
+        "version": one.version,
+        "description": one.description,
     }
+
+
+def version_view(one: Assistant) -> View:
+    """Return a version of an Assistant; it was made once and does not change."""
+    view = assistant_view(one) | {"created_at": when(one.made_at)}
+    del view["updated_at"]
+    return view
 
 
 def state_view(state: StateSnapshot | None) -> View:

@@ -12,6 +12,8 @@ Names = Literal["*"] | list[str]
 RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 MAX_EXTRACTS = 10
 MAX_OFFSET = 1_000_000_000
+MAX_NAME_CHARS = 1000
+MAX_DESCRIPTION_CHARS = 10_000
 MAX_TTL_MINUTES = 10 * 366 * 24 * 60
 
 
@@ -156,10 +158,42 @@ class AssistantSearch(WireModel):
     sort_order: Literal["asc", "desc"] | None = None
 
 
+class AssistantCreate(WireModel):
+    """POST /assistants."""
+
+    graph_id: Annotated[str, Field(min_length=1, max_length=200)]
+    assistant_id: str | None = None
+    config: Json | None = None
+    context: Json | None = None
+    metadata: Json | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
+
+
+class AssistantPatch(WireModel):
+    """PATCH /assistants/{id}."""
+
+    graph_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    config: Json | None = None
+    context: Json | None = None
+    metadata: Json | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
+
+
+class AssistantVersions(WireModel):
+    """POST /assistants/{id}/versions."""
+
+    metadata: Json | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
+
+
 class AssistantVersion(WireModel):
     """POST /assistants/{id}/latest."""
 
-    version: int
+    version: Annotated[int, Field(ge=1, le=MAX_OFFSET)]
 
 
 class CancelMany(WireModel):

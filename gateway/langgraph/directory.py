@@ -1,0 +1,90 @@
+"""Which assistants there are: one for every graph, one for every custom agent, and those made over the API."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.runtime.assistants import assistant_id_of
+from agent.runtime.request import RunRequest, options, options_of
+from gateway.langgraph.agents import agent_assistant, agent_assistants
+from gateway.langgraph.route import Refused, checked_id
+from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.views import assistant_of_graph
+from store.assistants import Assistant, missing_assistant
+
+
+async def listed(services: LangGraphServices) -> list[Assistant]:
+    """Return all assistants: the graphs' and the custom agents' first, then the others, the oldest first."""
+    made = {one.assistant_id: one for one in await services.runs.assistants.listing()}
+    always = [*map(assistant_of_graph, services.graphs), *await agent_assistants(services)]
+    first = [made.pop(one.assistant_id, one) for one in always]
+    return first + [one for one in made.values() if one.graph_id in services.graphs]
+
+
+async def named(services: LangGraphServices, given: str) -> Assistant:
+    """Return one assistant, by its id, its graph's name or its custom agent's.
+
+    Raises:
+        Refused: what is given is neither a name nor an id.
+        NotFound: there is no such assistant.
+    """
+    found = await _found(services, given)
+    if found is not None:
+        return found
+    checked_id(given, "assistant")
+    raise missing_assistant(given)
+
+
+async def resolved(services: LangGraphServices, request: RunRequest) -> RunRequest:
+    """Return the request with what its assistant sets, as far as the request does not set it otherwise.
+
+    One whose assistant is a graph as it is, or nothing that is known, is returned as it is. Raises InvalidRequest.
+    """
+    found = await _found(services, request.assistant_id)
+    if found is None:
+        return request
+    own = found.config or found.context
+    return replace(
+        request,
+        assistant_id=found.graph_id,
+        shown_as=found.assistant_id,
+        config=_merged(found.config, request.config) if own else request.config,
+        context=options_of(found.config, found.context) | options(request)
+        if own
+        else request.context,
+    )
+
+
+def graph_assistant(services: LangGraphServices, assistant_id: str) -> Assistant | None:
+    """Return the assistant as which a graph is there always."""
+    return next(
+        (
+            one
+            for one in map(assistant_of_graph, services.graphs)
+            if one.assistant_id == assistant_id
+        ),
+        None,
+    )
+
+
+async def _found(services: LangGraphServices, given: str) -> Assistant | None:
+    wanted = assistant_id_of(given) if given in services.graphs else _canonical(given)
+    made = await services.runs.assistants.find(wanted)
+    if made is not None and made.graph_id in services.graphs:
+        return made
+    return graph_assistant(services, wanted) or await agent_assistant(services, given)
+
+
+def _canonical(given: str) -> str:
+    try:
+        return checked_id(given, "assistant")
+    except Refused:
+        return given
+
+
+def _merged(ours: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one config of two; the options in both are all in the context by then."""
+    both = {**ours, **asked, "tags": [*(ours.get("tags") or ()), *(asked.get("tags") or ())]}
+    both["metadata"] = {**(ours.get("metadata") or {}), **(asked.get("metadata") or {})}
+    both.pop("configurable", None)
+    return both

@@ -1,0 +1,241 @@
+"""Assistants: graphs with settings of their own, in versions of which one is in force."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import orjson
+
+from store.database import Database, Row, Transaction, Value
+from store.errors import Conflict, NotFound
+from store.threads import encode
+
+MOST = 10_000
+"""Assistants that are kept, and known in memory: runs look theirs up."""
+
+MOST_VERSIONS = 1000
+"""Versions of one assistant that are kept; beyond it the oldest go."""
+
+_JOINED = """
+SELECT a.created_at, a.updated_at, v.* FROM assistant a
+JOIN assistant_version v ON v.assistant_id = a.assistant_id AND v.version = a.version
+"""
+_ALL = f"{_JOINED} ORDER BY a.created_at, a.assistant_id"
+_ONE = f"{_JOINED} WHERE a.assistant_id = :assistant_id"
+_COUNT = "SELECT count(*) AS n FROM assistant"
+_INSERT = """
+INSERT INTO assistant (assistant_id, version, created_at, updated_at)
+VALUES (:assistant_id, :version, :created_at, :updated_at)
+ON CONFLICT (assistant_id) DO UPDATE SET version = excluded.version, updated_at = excluded.updated_at
+"""
+_INSERT_VERSION = """
+INSERT INTO assistant_version (assistant_id, version, graph_id, name, description, config, context, metadata, made_at)
+VALUES (:assistant_id, :version, :graph_id, :name, :description, :config, :context, :metadata, :made_at)
+"""
+_NEWEST = "SELECT max(version) AS n FROM assistant_version WHERE assistant_id = :assistant_id"
+_DROP_OLD = (
+    "DELETE FROM assistant_version WHERE assistant_id = :assistant_id AND version <= :oldest"
+)
+_CHOOSE = """
+UPDATE assistant SET version = :version, updated_at = :now
+WHERE assistant_id = :assistant_id
+    AND EXISTS (SELECT 1 FROM assistant_version WHERE assistant_id = :assistant_id AND version = :version)
+RETURNING assistant_id
+"""
+_VERSIONS = """
+SELECT a.created_at, v.made_at AS updated_at, v.* FROM assistant a
+JOIN assistant_version v ON v.assistant_id = a.assistant_id
+WHERE a.assistant_id = :assistant_id ORDER BY v.version DESC
+"""
+_DELETE = "DELETE FROM assistant WHERE assistant_id = :assistant_id RETURNING assistant_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assistant:
+    """One version of an assistant. Times are Unix seconds.
+
+    Attributes:
+        made_at: When this version was made.
+    """
+
+    assistant_id: str
+    graph_id: str
+    name: str
+    description: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    made_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantChange:
+    """What the next version has otherwise; None = as before. Metadata is merged, the rest replaced."""
+
+    graph_id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    config: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def of(self, before: Assistant) -> Assistant:
+        """Return what it makes of a version."""
+        given = {
+            name: value
+            for name in ("graph_id", "name", "description", "config", "context")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(before, **given, metadata={**before.metadata, **(self.metadata or {})})
+
+
+class Assistants:
+    """The assistant tables. Versions in force are known in memory, once they were asked for."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, Assistant] | None = None
+        self._lock = anyio.Lock()
+
+    async def find(self, assistant_id: str) -> Assistant | None:
+        """Return the version of an assistant that is in force."""
+        return (await self._all()).get(assistant_id)
+
+    async def listing(self) -> list[Assistant]:
+        """Return all assistants, the oldest first."""
+        return list((await self._all()).values())
+
+    async def create(self, assistant: Assistant) -> Assistant:
+        """Add an assistant. Raises Conflict: there is one with this id, or there are too many."""
+        params = _params(assistant)
+
+        def work(tx: Transaction) -> Row:
+            if tx.run(_ONE, params):
+                raise Conflict(f"Assistant with ID {assistant.assistant_id} already exists")
+            if tx.run(_COUNT, {})[0]["n"] >= MOST:
+                raise Conflict(f"There are {MOST} assistants already: delete some first.")
+            return _put(tx, params)
+
+        return await self._write(assistant.assistant_id, work)
+
+    async def change(
+        self, assistant_id: str, change: AssistantChange, *, base: Assistant | None, now: float
+    ) -> Assistant:
+        """Make the next version, and let it be in force.
+
+        Args:
+            assistant_id: The assistant.
+            change: What is otherwise.
+            base: Its first version where it has no row yet: the assistants of graphs have none.
+            now: The time.
+
+        Raises:
+            NotFound: there is no such assistant.
+        """
+
+        def work(tx: Transaction) -> Row:
+            rows = tx.run(_ONE, {"assistant_id": assistant_id})
+            if not rows and base is not None:
+                rows = [_put(tx, _params(base))]
+            if not rows:
+                raise missing_assistant(assistant_id)
+            newest = int(tx.run(_NEWEST, {"assistant_id": assistant_id})[0]["n"])
+            following = change.of(_assistant(rows[0]))
+            made = replace(following, version=newest + 1, updated_at=now, made_at=now)
+            written = _put(tx, _params(made))
+            oldest: dict[str, Value] = {"oldest": made.version - MOST_VERSIONS}
+            tx.run(_DROP_OLD, oldest | {"assistant_id": assistant_id})
+            return written
+
+        return await self._write(assistant_id, work)
+
+    async def choose(self, assistant_id: str, version: int, *, now: float) -> Assistant:
+        """Let a version be in force. Raises NotFound."""
+        params: dict[str, Value] = {"assistant_id": assistant_id, "version": version, "now": now}
+
+        def work(tx: Transaction) -> Row:
+            if not tx.run(_CHOOSE, params):
+                raise NotFound(f"Assistant {assistant_id} has no version {version}.")
+            return tx.run(_ONE, params)[0]
+
+        return await self._write(assistant_id, work)
+
+    async def versions(self, assistant_id: str) -> list[Assistant]:
+        """Return all versions, the newest first; none for an assistant without a row."""
+        rows = await self._database.read(_VERSIONS, {"assistant_id": assistant_id})
+        return [_assistant(row) for row in rows]
+
+    async def delete(self, assistant_id: str) -> bool:
+        """Delete an assistant with its versions; False if there is none."""
+        await self._all()
+        params: dict[str, Value] = {"assistant_id": assistant_id}
+        async with self._lock:
+            gone = bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
+            if self._known is not None:
+                self._known.pop(assistant_id, None)
+        return gone
+
+    async def _all(self) -> dict[str, Assistant]:
+        if self._known is None:
+            async with self._lock:
+                if self._known is None:
+                    found = [_assistant(row) for row in await self._database.read(_ALL)]
+                    self._known = {one.assistant_id: one for one in found}
+        return self._known
+
+    async def _write(self, assistant_id: str, work: Callable[[Transaction], Row]) -> Assistant:
+        """Write, and know what was written; one after the other, so that the last written is the last known."""
+        known = await self._all()
+        async with self._lock:
+            # Finished even if the caller goes away: what is known would not be what is on disk.
+            with anyio.CancelScope(shield=True):
+                written = _assistant(await self._database.transaction(work))
+            known[assistant_id] = written
+        return written
+
+
+def missing_assistant(assistant_id: str) -> NotFound:
+    """Return the error that says that there is no such assistant."""
+    return NotFound(f"Assistant with ID {assistant_id} not found")
+
+
+def _put(tx: Transaction, params: dict[str, Value]) -> Row:
+    tx.run(_INSERT, params)
+    tx.run(_INSERT_VERSION, params)
+    return tx.run(_ONE, params)[0]
+
+
+def _params(one: Assistant) -> dict[str, Value]:
+    return {
+        "assistant_id": one.assistant_id,
+        "version": one.version,
+        "graph_id": one.graph_id,
+        "name": one.name,
+        "description": one.description,
+        "config": encode(one.config),
+        "context": encode(one.context),
+        "metadata": encode(one.metadata),
+        "created_at": one.created_at,
+        "updated_at": one.updated_at,
+        "made_at": one.made_at,
+    }
+
+
+def _assistant(row: Row) -> Assistant:
+    return Assistant(
+        assistant_id=row["assistant_id"],
+        graph_id=row["graph_id"],
+        name=row["name"],
+        description=row["description"],
+        config=orjson.loads(row["config"]),
+        context=orjson.loads(row["context"]),
+        metadata=orjson.loads(row["metadata"]),
+        version=row["version"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        made_at=row["made_at"],
+    )
