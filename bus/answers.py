@@ -1,12 +1,14 @@
 """A reply, turned into the outbox rows that bring it to the person. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bus.messages import (
     Delivery,
     FileDelivery,
     Inbound,
+    RemovalDelivery,
     TextDelivery,
     decode_delivery,
     encode_delivery,
@@ -19,9 +21,32 @@ LEFT_OVER = "…"
 """What a card says that the final answer has no more words for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What people see of a turn before its answer.
+
+    Attributes:
+        cards: How many messages grow in place, for the answer to take over.
+        notice: The outbox key of a working message that has to go when the answer comes; "" = none.
+    """
+
+    cards: int = 0
+    notice: str = ""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to take over or away."""
+        return bool(self.cards or self.notice)
+
+
 def card_key(row: InboxRow, index: int) -> str:
     """Return the outbox key of a turn's n-th card."""
     return f"{row.id}:card:{index}"
+
+
+def notice_key(row: InboxRow) -> str:
+    """Return the outbox key of a turn's working message."""
+    return f"{row.id}:notice"
 
 
 def text_rows(
@@ -48,10 +73,15 @@ def text_rows(
 
 
 def reply_rows(
-    row: InboxRow, inbound: Inbound, reply: Reply, parts: Sequence[str], *, cards: int
+    row: InboxRow, inbound: Inbound, reply: Reply, parts: Sequence[str], seen: Seen
 ) -> list[NewDelivery]:
-    """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn."""
-    texts = text_rows(row, inbound, parts, cards=cards)
+    """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn.
+
+    A working message goes after the answer came; it says itself that a turn was stopped.
+    """
+    texts = text_rows(row, inbound, parts, cards=seen.cards)
+    if seen.notice and reply.stopped:
+        texts[0] = _changed(texts[0], edits=seen.notice)
     files = [
         _row(
             row,
@@ -67,8 +97,11 @@ def reply_rows(
         for index, path in enumerate(reply.artifacts)
     ]
     *before, last = [*texts, *files]
-    ending = replace(decode_delivery(last.body), closes="failed" if reply.failed else "ok")
-    return [*before, replace(last, body=encode_delivery(ending))]
+    if seen.notice and not reply.stopped:
+        before.append(last)
+        removal = RemovalDelivery(channel=row.key.channel, place=inbound.place, of=seen.notice)
+        last = _row(row, "removal", removal)
+    return [*before, _changed(last, closes="failed" if reply.failed else "ok")]
 
 
 def document_row(row: InboxRow, inbound: Inbound, *, name: str, content: str) -> NewDelivery:
@@ -82,6 +115,10 @@ def document_row(row: InboxRow, inbound: Inbound, *, name: str, content: str) ->
         content=content,
     )
     return _row(row, "file:0", body)
+
+
+def _changed(row: NewDelivery, **changes: Any) -> NewDelivery:  # noqa: ANN401 - fields of a delivery
+    return replace(row, body=encode_delivery(replace(decode_delivery(row.body), **changes)))
 
 
 def _row(row: InboxRow, name: str, body: Delivery) -> NewDelivery:

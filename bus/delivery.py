@@ -15,7 +15,7 @@ from bus.errors import DeliveryError
 from bus.messages import Delivery as Body
 from bus.messages import MessageId, RemovalDelivery, TextDelivery, decode_delivery
 from bus.pacing import Pacer
-from bus.ports import Adapter, Finds, Now, Patches
+from bus.ports import Adapter, Edits, Finds, Now, Patches
 from bus.presence import Presence
 from bus.retry import Again, Backoff, GiveUp, InDoubt, judge
 from bus.sending import Sending
@@ -207,7 +207,9 @@ class Delivery:
         """
         age = self._now() - row.updated_at
         harmless = isinstance(body, RemovalDelivery) or (
-            isinstance(body, TextDelivery) and bool(body.edits) and isinstance(adapter, Patches)
+            isinstance(body, TextDelivery)
+            and bool(body.edits)
+            and isinstance(adapter, Patches | Edits)
         )
         if harmless or 0 <= age < adapter.capabilities.idempotent_send_s:
             return True

@@ -1,8 +1,8 @@
 """What the bus asks of a platform: a tiny required protocol, optional ones one method wide, a record of numbers."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -281,10 +281,17 @@ class Downloads(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandInfo:
-    """A command as platforms list it: `name` without slash, [a-z0-9_], one line of help."""
+    """A command as platforms list it.
+
+    Attributes:
+        name: Without slash, [a-z0-9_].
+        help: One line of English, at most 256 characters.
+        translations: The same by other languages' codes (keys of `bus.texts.LANGUAGES`).
+    """
 
     name: str
     help: str
+    translations: Mapping[str, str] = field(default_factory=dict)
 
 
 Now = Callable[[], float]

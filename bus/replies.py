@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bus.progress import Progress
 from bus.runs import (
     Message,
     MessageChunk,
@@ -11,6 +12,7 @@ from bus.runs import (
     RunFailed,
     RunPart,
     Snapshot,
+    Told,
     is_apology,
     text_of,
 )
@@ -29,11 +31,13 @@ class Reply:
         markdown: The text; never empty.
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
+        stopped: Whether somebody ended it; `markdown` then says so.
     """
 
     markdown: str
     artifacts: tuple[str, ...] = ()
     failed: bool = False
+    stopped: bool = False
 
 
 class Fold:
@@ -49,17 +53,20 @@ class Fold:
         self._blocks: list[str] = []
         self._pieces: list[str] = []
         self._values: Mapping[str, Any] | None = None
+        self.progress = Progress()
         self.failure: RunFailed | None = None
         self.ended = ""
 
     def add(self, part: RunPart) -> bool:
-        """Take one part in; return whether the text to show has changed."""
+        """Take one part in; return whether what is to be shown has changed."""
         match part:
             case MessageChunk(kind="ai"):
                 return self._speak(part)
             case Snapshot():
                 self._values = part.values
-                return self._ask()
+                return self._look()
+            case Told():
+                return self.progress.hear(part.data)
             case RunFailed():
                 self.failure = part
             case RunEnded():
@@ -106,11 +113,15 @@ class Fold:
     def _start(self, message_id: str) -> None:
         self._speaking, self._blocks, self._pieces = message_id, [], []
 
-    def _ask(self) -> bool:
-        """Show a clarification question as soon as it stands in the state: it is never spoken in chunks."""
+    def _look(self) -> bool:
+        """See what the turn is at now.
+
+        A clarification question is shown as soon as it stands in the state: it is never spoken in chunks.
+        """
         said = turn_messages(self._values, self._message_id)
+        news = self.progress.see(said, (self._values or {}).get("todos"))
         if not said or not _is_question(said[-1]):
-            return False
+            return news
         self._start(str(said[-1].get("id")))
         self._pieces.append(text_of(said[-1]))
         return True

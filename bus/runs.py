@@ -17,7 +17,7 @@ from bus.errors import RunError, RunsUnavailable, ThreadBusy, ThreadGone
 
 Message = Mapping[str, Any]
 
-STREAM_MODES: tuple[StreamMode, ...] = ("messages-tuple", "values")
+STREAM_MODES: tuple[StreamMode, ...] = ("messages-tuple", "values", "custom")
 
 NEWER_OPTIONS: Mapping[str, Any] = {
     "durability": "sync",  # a turn cut off by a crash goes on from its last step (tools are not run again)
@@ -73,6 +73,13 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a tool or a subagent tells while it works; its shape is its own."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
 class RunFailed:
     """The run ended with an error. `error` is its class, `message` may name internals: log it, don't say it."""
 
@@ -87,7 +94,7 @@ class RunEnded:
     status: str
 
 
-RunPart = RunStarted | MessageChunk | Snapshot | RunFailed | RunEnded
+RunPart = RunStarted | MessageChunk | Snapshot | Told | RunFailed | RunEnded
 
 
 class Runs:
@@ -270,6 +277,7 @@ _READERS: Mapping[str, Callable[[Any], RunPart | None]] = {
     "messages": _chunk,
     "messages-tuple": _chunk,
     "values": _values,
+    "custom": Told,
     "error": _failure,
     "end": _ended,
 }

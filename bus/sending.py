@@ -9,7 +9,7 @@ import httpx
 from bus.artifacts import Artifacts
 from bus.errors import DeliveryError
 from bus.messages import Delivery, FileDelivery, MessageId, RemovalDelivery, TextDelivery
-from bus.ports import Adapter, Buttons, Patches, Removes
+from bus.ports import Adapter, Buttons, Edits, Patches, Removes
 from store.outbox import DeliveryRow, Outbox
 
 log = logging.getLogger(__name__)
@@ -64,22 +64,31 @@ class Sending:
             return await adapter.open_card(
                 body.place, body.markdown, key=row.key, buttons=body.buttons
             )
-        card = await self._sent(body.edits) if isinstance(adapter, Patches) else None
-        if card is not None and isinstance(adapter, Patches):
-            try:
-                await adapter.patch(
-                    body.place, card, body.markdown, final=True, buttons=body.buttons
-                )
-            except DeliveryError as error:
-                if not error.target_gone:
-                    raise
-            else:
-                return card
+        known = await self._sent(body.edits)
+        if known is not None and await self._replaced(known, body, adapter):
+            return known
         if body.buttons and isinstance(adapter, Buttons):
             return await adapter.send_with_buttons(
                 body.place, body.markdown, body.buttons, key=row.key
             )
         return await adapter.send(body.place, body.markdown, key=row.key)
+
+    async def _replaced(self, message: MessageId, body: TextDelivery, adapter: Adapter) -> bool:
+        """Put a text in place of a message that people see; return False if that is gone."""
+        try:
+            if isinstance(adapter, Patches) and adapter.capabilities.patches:
+                await adapter.patch(
+                    body.place, message, body.markdown, final=True, buttons=body.buttons
+                )
+            elif isinstance(adapter, Edits):
+                await adapter.edit(body.place, message, body.markdown, buttons=body.buttons)
+            else:
+                return False
+        except DeliveryError as error:
+            if not error.target_gone:
+                raise
+            return False
+        return True
 
     async def _remove(self, body: RemovalDelivery, adapter: Adapter) -> MessageId:
         message = await self._sent(body.of)

@@ -9,12 +9,13 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from bus.answers import card_key, reply_rows
+from bus.answers import Seen, card_key, notice_key, reply_rows
 from bus.attempt import Attempt, TurnControl, TurnPlan
 from bus.delivery import Delivery
+from bus.display import Display
 from bus.errors import RunError, ThreadBusy, ThreadGone
 from bus.failures import FAILED_TEXT, POISONED_TEXT, STOPPED_TEXT, sorry, told
-from bus.live import Live, live
+from bus.live import live
 from bus.marks import mark, mark_run
 from bus.messages import Inbound
 from bus.replies import Fold, Reply, apology, turn_messages
@@ -82,16 +83,18 @@ class Turns:
         if row.attempts > MAX_ATTEMPTS:
             await self.fail(row, inbound, text=POISONED_TEXT)
             return
-        async with live(self._delivery, row, inbound) as shown:
+        async with live(self._delivery, row, inbound) as display:
             attempt = Attempt(row, plan, inbound.attachments, is_new=is_new)
-            reply = await self._answer(attempt, control, shown)
-        await self._settle(row, inbound, reply, cards=shown.cards)
+            reply = await self._answer(attempt, control, display)
+        await self._settle(row, inbound, reply, display.seen)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = FAILED_TEXT) -> None:
         """Finish a row as dead with a visible message."""
-        found = await self._delivery.outbox.find(card_key(row, 0))
+        card = await self._delivery.outbox.find(card_key(row, 0))
+        notice = await self._delivery.outbox.find(notice_key(row))
+        seen = Seen(cards=1 if card else 0, notice=notice.key if notice else "")
         reply = Reply(markdown=text, failed=True)
-        await self._settle(row, inbound, reply, cards=1 if found else 0, dead=True)
+        await self._settle(row, inbound, reply, seen, dead=True)
 
     async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool] | None:
         """Note the start; return the row as it now is, and whether its thread has yet to be made.
@@ -120,8 +123,8 @@ class Turns:
         row: InboxRow,
         inbound: Inbound,
         reply: Reply | None,
+        seen: Seen,
         *,
-        cards: int,
         dead: bool = False,
     ) -> None:
         deliveries: list[NewDelivery] = []
@@ -129,14 +132,16 @@ class Turns:
             # In a worker thread: cutting a very long answer takes a while.
             split = self._delivery.adapters[row.key.channel].split
             parts = await to_thread.run_sync(split, reply.markdown)
-            deliveries = reply_rows(row, inbound, reply, parts, cards=cards)
+            deliveries = reply_rows(row, inbound, reply, parts, seen)
         await self._inbox.finish(row.id, deliveries, dead=dead)
         self._delivery.notify(row.key)
         if not deliveries:
             adapter = self._delivery.adapters[row.key.channel]
             await self._delivery.presence.finished(adapter, inbound.place, ok=False)
 
-    async def _answer(self, attempt: Attempt, control: TurnControl, shown: Live) -> Reply | None:
+    async def _answer(
+        self, attempt: Attempt, control: TurnControl, display: Display
+    ) -> Reply | None:
         """Return what to say; None = nothing (stopped, and nothing of it was visible)."""
         async with anyio.create_task_group() as tasks:
 
@@ -148,11 +153,13 @@ class Turns:
             tasks.start_soon(stopper)
             await self._bring_files(attempt)
             async with self._limiter:
-                await self._persist(attempt, shown)
+                await self._persist(attempt, display)
             tasks.cancel_scope.cancel()
         if control.stopped:
             said = attempt.fold.text
-            return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip()) if shown.cards else None
+            if not display.seen.anything:
+                return None
+            return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip(), stopped=True)
         return attempt.reply
 
     async def _bring_files(self, attempt: Attempt) -> None:
@@ -175,13 +182,13 @@ class Turns:
         except (RunError, TimeoutError) as error:
             log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
 
-    async def _persist(self, attempt: Attempt, shown: Live) -> None:
+    async def _persist(self, attempt: Attempt, display: Display) -> None:
         """Run the turn, again and again where that can help, until there is something to say."""
         started, tries = anyio.current_time(), 0
         while True:
             tries += 1
             try:
-                attempt.reply = await self._once(attempt, shown)
+                attempt.reply = await self._once(attempt, display)
             except RunError as error:
                 log.warning("turn %s: %s", attempt.message_id, error)
                 if isinstance(error, ThreadGone) and tries <= MAX_ATTEMPTS:
@@ -194,7 +201,7 @@ class Turns:
                 attempt.reply = Reply(markdown=sorry(error), failed=True)
             return
 
-    async def _once(self, attempt: Attempt, shown: Live) -> Reply:
+    async def _once(self, attempt: Attempt, display: Display) -> Reply:
         if not attempt.known:
             await self._make_thread(attempt)
         fold = attempt.fold = Fold(attempt.message_id)
@@ -205,7 +212,7 @@ class Turns:
                 mark_run(part.run_id)
                 await self._inbox.note_run(attempt.row.id, part.run_id)
             if fold.add(part):
-                shown.show(fold.said)
+                display.show(fold.said, fold.progress.lines)
         return await self._conclude(attempt, fold)
 
     async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:

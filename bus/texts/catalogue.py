@@ -125,6 +125,7 @@ class Texts:
 
     # While a turn runs, and buttons.
     working: str
+    progress_subagent: str
     button_stop: str
     press_inactive: str
 

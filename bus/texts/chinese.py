@@ -96,6 +96,7 @@ CHINESE = Texts(
     "请让机器人的管理员在一小时内批准"
     "（`parley pairing approve {code}`），然后重新发送你的消息。",
     working="正在处理…",
+    progress_subagent="子智能体正在工作",
     button_stop="停止",
     press_inactive="该按钮已失效。",
     stopped="⏹ 已停止。",

@@ -98,6 +98,7 @@ ENGLISH = Texts(
     "Ask the person who runs this bot to approve it within one hour "
     "(`parley pairing approve {code}`), then send your message again.",
     working="Working on it…",
+    progress_subagent="a subagent is at work",
     button_stop="Stop",
     press_inactive="This button is no longer active.",
     stopped="⏹ Stopped.",

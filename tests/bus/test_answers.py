@@ -1,6 +1,6 @@
 """Which rows a reply becomes."""
 
-from bus.answers import LEFT_OVER, reply_rows, text_rows
+from bus.answers import LEFT_OVER, Seen, reply_rows, text_rows
 from bus.messages import (
     Delivery,
     FileDelivery,
@@ -45,11 +45,11 @@ def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
 
 def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
     reply = Reply(markdown="x", artifacts=("/mnt/user-data/outputs/a b.txt",))
-    text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], cards=0))
+    text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], Seen()))
     assert isinstance(file, FileDelivery)
     assert (file.name, file.thread_id, file.closes, text.closes) == ("a b.txt", "T", "ok", "")
 
 
 def test_a_failed_turn_ends_as_failed() -> None:
-    [only] = bodies(reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], cards=0))
+    [only] = bodies(reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], Seen()))
     assert only.closes == "failed"

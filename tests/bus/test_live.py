@@ -8,7 +8,8 @@ import anyio
 import httpx
 
 from bus.delivery import Delivery
-from bus.live import Live, live
+from bus.display import Display
+from bus.live import live
 from bus.messages import Inbound, Place, Sender, encode_inbound
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -22,7 +23,7 @@ INTERVAL_S = 0.1
 
 
 @asynccontextmanager
-async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Live]:
+async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
     """Show a turn that runs."""
     inbound = Inbound(
         event_id="e1",

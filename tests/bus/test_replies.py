@@ -104,7 +104,6 @@ def test_presented_files_are_those_whose_call_succeeded_each_once() -> None:
         ("messages", [None, {}]),
         ("values", None),
         ("metadata", {}),
-        ("custom", {"type": "task_running"}),
         ("messages|child:1", [{"type": "AIMessageChunk", "content": "x", "id": "i"}, {}]),
         ("", None),
     ],

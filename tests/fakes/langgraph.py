@@ -31,6 +31,7 @@ class Script:
         hang_after: Stop talking after so many words until cancelled.
         drop_after: Cut the connection after so many words; the run goes on and can be joined.
         question: A clarification instead of an answer.
+        gate: Say nothing until it is set.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -38,6 +39,7 @@ class Script:
     hang_after: int | None = None
     drop_after: int | None = None
     question: str = ""
+    gate: anyio.Event | None = None
 
 
 @dataclass
@@ -217,22 +219,13 @@ class FakeLangGraph:
         """Work the script off into the run's events and the thread's state."""
         messages = self.threads[run.thread_id]
         self._keep(run.thread_id, ["__start__"])
-        for said in (run.body.get("input") or {}).get("messages", []):
-            known = next((m for m in messages if m["id"] == said["id"]), None)
-            if known is None:
-                extra = said.get("additional_kwargs") or {}
-                messages.append(
-                    {
-                        "type": "human",
-                        "id": said["id"],
-                        "content": said["content"],
-                        "additional_kwargs": extra,
-                    }
-                )
+        _take_in(messages, run.body)
         self._keep(run.thread_id, ["model"])
         self._emit(run, "metadata", {"run_id": run.run_id, "attempt": 1})
         self._emit(run, "values", {"messages": list(messages)})
         script, ai_id = run.script, f"ai-{run.run_id}"
+        if script.gate is not None:
+            await script.gate.wait()
         for count, word in enumerate(script.words):
             if script.hang_after == count:
                 await run.cancelled.wait()
@@ -301,6 +294,22 @@ async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, A
         changed = run.changed
         if number >= len(run.events):
             await changed.wait()
+
+
+def _take_in(messages: list[Json], body: Json) -> None:
+    """Add what a run was given to what was said; a message that is there already is not said twice."""
+    for said in (body.get("input") or {}).get("messages", []):
+        known = next((m for m in messages if m["id"] == said["id"]), None)
+        if known is None:
+            extra = said.get("additional_kwargs") or {}
+            messages.append(
+                {
+                    "type": "human",
+                    "id": said["id"],
+                    "content": said["content"],
+                    "additional_kwargs": extra,
+                }
+            )
 
 
 def _shown(state: Json) -> Json:

@@ -252,3 +252,23 @@ class ButtonPlatform(FakePlatform):
         self.removed.append(message)
         self._tell()
         self._raise(failure)
+
+
+class PreviewPlatform(ButtonPlatform):
+    """Shows in private what is being written, without sending it, as Telegram's drafts do."""
+
+    def __init__(self, name: str = "previews") -> None:
+        super().__init__(name)
+        self.previewed: list[tuple[str, str, Button]] = []
+        self._capabilities = Capabilities(
+            patches=False, send_interval_s=0.0, preview_interval_s=0.01
+        )
+
+    def previews(self, place: Place) -> bool:
+        return not place.thread
+
+    async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
+        failure = self._called("preview")
+        self.previewed.append((key, markdown, stop))
+        self._tell()
+        self._raise(failure)

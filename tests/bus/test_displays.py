@@ -1,0 +1,155 @@
+"""What a turn shows before its answer: stop buttons, previews, working messages, lines of progress."""
+
+from pathlib import Path
+
+import anyio
+
+from bus.attempt import TurnControl
+from bus.cards import WORKING_TEXT
+from bus.errors import DeliveryError
+from bus.texts import texts
+from tests.bus.test_live import frames, showing
+from tests.bus.test_turn import house, plan, until
+from tests.fakes.langgraph import Script
+from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
+
+WORDS = texts("en")
+STOP = "stop:1:0"
+
+
+async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path) -> None:
+    platform = CardPlatform()
+    async with house(tmp_path, platform) as h:
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        control = TurnControl()
+        row, inbound = await h.accept("hi")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            await platform.until(1)
+            assert [button.token for button in platform.shown[0].buttons] == [STOP]
+            await until(lambda: bool(platform.frames))
+            assert [button.token for button in platform.shown[0].buttons] == [STOP]
+            control.stop()
+        await until(lambda: platform.shown[0].final)
+    assert platform.shown[0].buttons == ()
+    assert platform.texts == [f"Hel\n\n{WORDS.stopped}"]
+
+
+async def test_only_the_last_card_can_be_stopped(tmp_path: Path) -> None:
+    platform = CardPlatform(patch_interval_s=0.01)
+    async with showing(platform, tmp_path) as shown:
+        shown.show(lambda: "a" * 800 + "b" * 100)
+        await frames(platform, 2)
+        assert [bool(message.buttons) for message in platform.shown] == [False, True]
+
+
+async def test_progress_stands_below_the_words_and_costs_no_card(tmp_path: Path) -> None:
+    platform = CardPlatform(patch_interval_s=0.01)
+    async with showing(platform, tmp_path) as shown:
+        shown.show(lambda: "words", lambda words: f"> {words.button_stop}")
+        assert await frames(platform, 1) == [f"words\n\n> {WORDS.button_stop}"]
+        shown.show(lambda: "a" * 795, lambda _: "> longer than what is left")
+        assert (await frames(platform, 2))[1] == "a" * 795
+        shown.show(str, lambda _: "> at work")
+        assert (await frames(platform, 3))[2] == "> at work"
+    assert len(platform.shown) == 1
+
+
+async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) -> None:
+    platform = PreviewPlatform()
+    platform.fail("preview", DeliveryError("later", retryable=True, retry_after_s=0.01))
+    async with house(tmp_path, platform) as h:
+        control = TurnControl()
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        row, inbound = await h.accept("hi")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            await until(lambda: any(text == "Hel" for _, text, _ in platform.previewed))
+            control.stop()
+        seen = len(platform.previewed)
+        await h.answer("again", "e2")
+        await platform.until(1)
+    assert {(key, stop.token) for key, _, stop in platform.previewed[:seen]} == {
+        ("1:preview", STOP)
+    }
+    # Stopped before anything was sent: the preview goes by itself.
+    assert platform.texts == ["Hello you"]
+
+
+async def test_where_previews_are_of_no_use_they_end(tmp_path: Path) -> None:
+    platform = PreviewPlatform()
+    platform.fail("preview", DeliveryError("never"), times=100)
+    async with house(tmp_path, platform) as h:
+        await h.answer("hi")
+        await platform.until(1)
+    assert platform.calls.count("preview") == 1
+    assert platform.texts == ["Hello you"]
+
+
+async def test_a_long_turn_gets_a_working_message_that_goes_when_the_answer_came(
+    tmp_path: Path,
+) -> None:
+    platform = ButtonPlatform(notice_after_s=0.02)
+    async with house(tmp_path, platform) as h:
+        gate = anyio.Event()
+        h.server.scripts.append(Script(gate=gate))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.answer, "hi")
+            await platform.until(1)
+            gate.set()
+        await until(lambda: bool(platform.removed))
+    assert [(m.text, [b.token for b in m.buttons]) for m in platform.shown] == [
+        (WORDS.working, [STOP]),
+        ("Hello you", []),
+    ]
+    assert platform.removed == ["m1"]
+    assert platform.calls[-1] == "remove"
+
+
+async def test_a_short_turn_shows_nothing_but_its_answer(tmp_path: Path) -> None:
+    platform = ButtonPlatform(notice_after_s=30.0)
+    async with house(tmp_path, platform) as h:
+        await h.answer("hi")
+        await platform.until(1)
+    assert (platform.texts, platform.removed) == (["Hello you"], [])
+
+
+async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> None:
+    platform = ButtonPlatform(notice_after_s=0.01)
+    async with house(tmp_path, platform) as h:
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        control = TurnControl()
+        row, inbound = await h.accept("hi")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            await platform.until(1)
+            control.stop()
+        await until(lambda: WORDS.stopped in platform.texts[0])
+    assert platform.removed == []
+    assert len(platform.shown) == 1
+    assert platform.shown[0].buttons == ()
+
+
+async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: Path) -> None:
+    platform = ButtonPlatform(notice_after_s=0.01)
+    async with house(tmp_path, platform) as h:
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        row, inbound = await h.accept("hi")
+        with anyio.move_on_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+                await platform.until(1)
+                tasks.cancel_scope.cancel()
+    async with house(tmp_path, platform) as h:
+        row, inbound = await h.restarted()
+        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await until(lambda: bool(platform.removed))
+    assert [text for text in platform.texts if text == WORDS.working] == [WORDS.working]
+    assert platform.texts[-1] == "Hello you"
+
+
+async def test_a_card_says_that_work_began(tmp_path: Path) -> None:
+    platform = CardPlatform()
+    async with showing(platform, tmp_path):
+        await platform.until(1)
+        assert platform.texts == [WORKING_TEXT]
