@@ -324,6 +324,7 @@ class Sessions:
             "channel_user_id": inbound.sender.user_id,
             "user_id": user_of(inbound),
             "memory_scope": memory_scope_of(inbound),
+            "language": inbound.place.language,
         }
         return session.model_copy(update={"context": context})
 

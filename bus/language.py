@@ -50,16 +50,17 @@ class Languages:
         written = written_in(heard.text) if isinstance(heard, Inbound) else ""
         if written:
             self._remember(heard.key, written)
-        settled = self.chosen(heard) or self._configured(heard.key.channel)
-        if settled and settled != AUTO:
+        settled = self.settled(heard)
+        if settled != AUTO:
             return settled
         return known(heard.language) or written or self._last_seen(heard.key) or FALLBACK
 
-    def chosen(self, heard: Inbound | Press) -> str:
-        """Return what was chosen: a language, `AUTO`, or ""."""
+    def settled(self, heard: Inbound | Press) -> str:
+        """Return what was chosen or configured: a language, or `AUTO`."""
         own = self._choices.own(person_of(heard.key, heard.sender.user_id)).language
         chat = None if heard.private else self._choices.own(chat_of(heard.key)).language
-        return next((choice for choice in (chat, own) if _is_choice(choice)), None) or ""
+        chosen = next((choice for choice in (chat, own) if _is_choice(choice)), None)
+        return chosen or self._configured(heard.key.channel)
 
     def _configured(self, channel: str) -> str:
         policy = self._policies.get(channel)

@@ -17,6 +17,7 @@ from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
 from bus.commands.export import Export
 from bus.commands.lookup import Lookups
+from bus.commands.speaking import Speaking
 from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
@@ -288,6 +289,7 @@ def _commands(
                 mailboxes=mailboxes,
             ),
             export=Export(conversations=shelves.conversations, runs=runs),
+            speaking=Speaking(choices=choices, languages=shelves.languages),
             why=Why(policies=site.policies, decisions=shelves.decisions),
         ),
     )

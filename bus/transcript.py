@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from bus.runs import Message, text_of
 from bus.said import is_persons, own_words
+from bus.texts import Texts
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""
@@ -11,23 +12,22 @@ MAX_CHARS = 1_000_000
 MAX_NAMES = 20
 """Names of tools and files that one message shows."""
 
-TITLE = "# Conversation"
-LEFT_OUT = "*Earlier messages are left out.*"
-
 _QUESTION = "ask_clarification"
 
 
-def transcript(messages: Sequence[Message], *, person: str) -> str:
+def transcript(messages: Sequence[Message], texts: Texts, *, person: str) -> str:
     """Return a conversation as Markdown; "" if nothing was said. `person` is what the people in it are called."""
     said = [
         (person if is_persons(message) else "Parley", text)
         for message in messages
-        if (text := _said(message))
+        if (text := _said(message, texts))
     ]
     if not said:
         return ""
     kept = _newest(said)
-    head = [TITLE] if kept == said else [TITLE, LEFT_OUT]
+    head = [f"# {texts.transcript_title}"]
+    if kept != said:
+        head.append(f"*{texts.transcript_left_out}*")
     return "\n\n".join([*head, *_headed(kept)]) + "\n"
 
 
@@ -54,16 +54,16 @@ def _headed(said: Sequence[tuple[str, str]]) -> Iterator[str]:
         speaker = who
 
 
-def _said(message: Message) -> str:
+def _said(message: Message, texts: Texts) -> str:
     kind = str(message.get("type") or "")
     if is_persons(message):
-        return _joined(own_words(message), "Files", _file_names(message))
+        return _joined(own_words(message), texts.word_files, _file_names(message))
     if kind == "tool" and message.get("name") == _QUESTION:
         return text_of(message).strip()
     if kind in ("ai", "assistant"):
         calls = [call for call in message.get("tool_calls") or [] if isinstance(call, dict)]
         names = [str(call.get("name") or "") for call in calls if call.get("name") != _QUESTION]
-        return _joined(text_of(message).strip(), "Used", names)
+        return _joined(text_of(message).strip(), texts.word_used, names)
     return ""
 
 

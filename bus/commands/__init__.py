@@ -10,35 +10,35 @@ from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
 from bus.commands.export import Export
 from bus.commands.lookup import Lookups
+from bus.commands.speaking import Speaking
 from bus.commands.threads import ThreadCommands
 from bus.commands.why import Why
 from bus.delivery import Delivery
 from bus.messages import Inbound
 from bus.ports import CommandInfo
+from bus.texts import LANGUAGES, Texts
+from bus.texts.english import ENGLISH
 from store.inbox import Inbox, InboxRow
 
 log = logging.getLogger(__name__)
 
-COMMANDS = (
-    CommandInfo(name="bootstrap", help="Start a bootstrap session (enables agent setup)"),
-    CommandInfo(name="new", help="Start a new conversation"),
-    CommandInfo(name="status", help="Show current thread info"),
-    CommandInfo(name="models", help="List available models"),
-    CommandInfo(name="model", help="Show or choose this conversation's model"),
-    CommandInfo(name="agent", help="Show or choose this conversation's agent"),
-    CommandInfo(name="skills", help="List enabled skills"),
-    CommandInfo(name="memory", help="Show memory status"),
-    CommandInfo(name="forget", help="Delete what is remembered here"),
-    CommandInfo(name="retry", help="Answer the last message again"),
-    CommandInfo(name="undo", help="Take back the last message and its answer"),
-    CommandInfo(name="export", help="Get this conversation as a file"),
-    CommandInfo(name="stop", help="Stop the running answer"),
-    CommandInfo(name="why", help="Why messages were not answered (admins)"),
-    CommandInfo(name="help", help="Show this help"),
+NAMES = (
+    *("bootstrap", "new", "status", "models", "model", "agent", "skills", "memory", "forget"),
+    *("retry", "undo", "export", "stop", "language", "why", "help"),
 )
-"""Every command, in the order of /help. Platforms that list commands list these."""
+"""Every command, in the order of /help."""
 
-FAILED_TEXT = "⚠️ Something went wrong and I could not do this. Please try again."
+COMMANDS = tuple(
+    CommandInfo(
+        name=name,
+        help=ENGLISH.help(name),
+        translations={
+            code: texts.help(name) for code, texts in LANGUAGES.items() if texts is not ENGLISH
+        },
+    )
+    for name in NAMES
+)
+"""Platforms that list commands list these."""
 
 _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
 
@@ -63,15 +63,14 @@ def parse(text: str) -> Parsed | None:
     if match is None:
         return None
     name = match[1].lower()
-    if all(command.name != name for command in COMMANDS):
+    if name not in NAMES:
         return None
     return Parsed(name, (match[2] or "").strip())
 
 
-def help_text() -> str:
+def help_text(texts: Texts) -> str:
     """Return the answer to /help."""
-    lines = [f"/{command.name} — {command.help}" for command in COMMANDS]
-    return "\n".join(["Available commands:", *lines])
+    return "\n".join([texts.commands_head, *(f"/{name} — {texts.help(name)}" for name in NAMES)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +82,7 @@ class Desks:
     choosing: Choosing
     exchanges: Exchanges
     export: Export
+    speaking: Speaking
     why: Why
 
     def handlers(self) -> dict[str, Handler]:
@@ -101,6 +101,7 @@ class Desks:
             "undo": self.exchanges.undo,
             "export": self.export.export,
             "stop": self.threads.stop,
+            "language": self.speaking.language,
             "why": self.why.why,
             "help": _help,
         }
@@ -119,7 +120,7 @@ class Commands:
         parsed = parse(inbound.text)
         if parsed is None:
             # Written by a version that knew this command.
-            await self._answer(row, inbound, help_text())
+            await self._answer(row, inbound, help_text(inbound.place.texts))
             return
         call = Call(argument=parsed.argument, row=row, inbound=inbound)
         answer = await self._handlers[parsed.name](call)
@@ -128,7 +129,7 @@ class Commands:
 
     async def fail(self, row: InboxRow, inbound: Inbound) -> None:
         """Finish the row of a command that could not be run, visibly. Raises StoreError."""
-        await self._answer(row, inbound, FAILED_TEXT, dead=True)
+        await self._answer(row, inbound, inbound.place.texts.command_failed, dead=True)
 
     async def _answer(
         self, row: InboxRow, inbound: Inbound, answer: str | Document, *, dead: bool = False
@@ -142,5 +143,5 @@ class Commands:
         self._delivery.notify(row.key)
 
 
-async def _help(call: Call) -> str:  # noqa: ARG001 - every handler gets its call
-    return help_text()
+async def _help(call: Call) -> str:
+    return help_text(call.texts)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bus.messages import Inbound
+from bus.texts import Texts
 from store.inbox import InboxRow
 
 
@@ -14,6 +15,11 @@ class Call:
     argument: str
     row: InboxRow
     inbound: Inbound
+
+    @property
+    def texts(self) -> Texts:
+        """What the bot says to whoever sent it."""
+        return self.inbound.place.texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 from bus.choices import Choices, chat_of
 from bus.commands.call import Call
 from bus.commands.lookup import Lookups
+from bus.texts import Texts
 from store.conversations import ConversationKey, Conversations
 
 RESET = frozenset({"default", "none", "reset", "off"})
@@ -17,14 +18,17 @@ MAX_LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What can be chosen: its word for people, and the choice's field."""
+    """What can be chosen: the command's name, which is the choice's field."""
 
-    word: str
-    field: str
+    name: str
+
+    def word(self, texts: Texts) -> str:
+        """Return what people call it."""
+        return texts.word_model if self is _MODEL else texts.word_agent
 
 
-_MODEL = _Kind("model", "model")
-_AGENT = _Kind("agent", "agent")
+_MODEL = _Kind("model")
+_AGENT = _Kind("agent")
 
 
 class Choosing:
@@ -39,42 +43,45 @@ class Choosing:
         """Show or choose the model."""
         found = await self._lookups.names("models", "models")
         if found is None:
-            return "Failed to fetch models information."
+            return call.texts.models_failed
         return await self._choose(call, _MODEL, found)
 
     async def agent(self, call: Call) -> str:
         """Show or choose the custom agent."""
         found = await self._lookups.names("agents", "agents")
         if found is None:
-            return "Failed to fetch agents information."
+            return call.texts.agents_failed
         return await self._choose(call, _AGENT, found)
 
-    async def skills(self, call: Call) -> str:  # noqa: ARG002 - every handler gets its call
+    async def skills(self, call: Call) -> str:
         """List the skills that the agent may use."""
         listed = await self._lookups.entries("skills", "skills")
         if listed is None:
-            return "Failed to fetch skills information."
+            return call.texts.skills_failed
         enabled = [skill for skill in listed if skill.get("enabled", True)]
         if not enabled:
-            return "No skills enabled."
-        return "\n".join(["Enabled skills:", *map(_line, enabled[:MAX_LISTED])])
+            return call.texts.skills_none
+        return "\n".join([call.texts.skills_head, *map(_line, enabled[:MAX_LISTED])])
 
     async def _choose(self, call: Call, kind: _Kind, known: Sequence[str]) -> str:
-        wanted = call.argument.strip()
+        wanted, texts = call.argument.strip(), call.texts
         if not wanted:
-            return self._shown(call, kind, known)
+            chosen = getattr(self._choices.of(call.row.key), kind.name)
+            head = texts.choice_now.format(kind=kind.word(texts), name=chosen or texts.word_default)
+            return _listed(head, kind, known, texts)
         reset = wanted.lower() in RESET and wanted not in known
         name = None if reset else _matching(wanted, known)
         if not reset and name is None:
-            return _listed(f"There is no {kind.word} “{wanted[:64]}”.", kind, known)
+            head = texts.choice_unknown.format(kind=kind.word(texts), wanted=wanted[:64])
+            return _listed(head, kind, known, texts)
         key = await self._target(call)
-        await self._choices.set(key, **{kind.field: name})
-        where = "conversation" if key == call.row.key and key.topic else "chat"
-        return f"The {kind.word} of this {where} is now {name or 'the default'}."
-
-    def _shown(self, call: Call, kind: _Kind, known: Sequence[str]) -> str:
-        chosen = getattr(self._choices.of(call.row.key), kind.field)
-        return _listed(f"Current {kind.word}: {chosen or 'default'}", kind, known)
+        await self._choices.set(key, **{kind.name: name})
+        is_own = key == call.row.key and key.topic
+        return texts.choice_done.format(
+            kind=kind.word(texts),
+            where=texts.word_conversation if is_own else texts.word_chat,
+            name=name or texts.word_the_default,
+        )
 
     async def _target(self, call: Call) -> ConversationKey:
         """Return whose choice it is: a message that opens a new topic speaks for the whole chat."""
@@ -90,11 +97,13 @@ def _matching(wanted: str, known: Sequence[str]) -> str | None:
     return next((name for name in known if name.lower() == wanted.lower()), None)
 
 
-def _listed(head: str, kind: _Kind, known: Sequence[str]) -> str:
+def _listed(head: str, kind: _Kind, known: Sequence[str], texts: Texts) -> str:
+    word = kind.word(texts)
     if not known:
-        return f"{head}\nNo {kind.word}s configured."
+        return f"{head}\n{texts.choice_none.format(kind=word)}"
     names = [f"• {name}" for name in known[:MAX_LISTED]]
-    return "\n".join([head, f"Available {kind.word}s:", *names, f"Choose with /{kind.word} NAME."])
+    hint = texts.choice_hint.format(command=kind.name)
+    return "\n".join([head, texts.choice_head.format(kind=word), *names, hint])
 
 
 def _line(skill: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from bus.messages import Exchange, encode_inbound
 from bus.rewind import Rewind
 from bus.runs import Runs
 from bus.said import first_words, last_exchange
+from bus.texts import Texts
 from store.conversations import Conversations
 from store.inbox import Inbox
 
@@ -19,12 +20,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
 """How long the agent's server may take."""
-
-RUNNING_TEXT = "Something is running: send /stop first."
-NOTHING_TO_UNDO = "Nothing to undo."
-NOTHING_TO_RETRY = "Nothing to retry."
-REFUSED_TEXT = "The agent's server does not take messages back."
-UNREACHABLE_TEXT = "I could not reach the agent's server. Please try again in a few minutes."
 
 
 class Exchanges:
@@ -47,29 +42,29 @@ class Exchanges:
         """Take the last exchange out of the thread."""
         with self._mailboxes.claim(call.row) as box:
             if box is None:
-                return RUNNING_TEXT
+                return call.texts.exchange_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
                     exchange = await self._noted(call, box)
                     if exchange is None:
-                        return NOTHING_TO_UNDO
+                        return call.texts.undo_nothing
                     await self._rewind.take_out(exchange.thread_id, exchange.message_id)
             except (RunError, TimeoutError) as error:
-                return _refusal(error, NOTHING_TO_UNDO)
-        return f"Undone: “{first_words(exchange.text)}”."
+                return _refusal(error, call.texts, call.texts.undo_nothing)
+        return call.texts.undo_done.format(words=first_words(exchange.text))
 
     async def retry(self, call: Call) -> str | None:
         """Run the last message anew, in place of what it brought; the turn answers."""
         with self._mailboxes.claim(call.row) as box:
             if box is None:
-                return RUNNING_TEXT
+                return call.texts.exchange_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
                     exchange = await self._noted(call, box)
             except (RunError, TimeoutError) as error:
-                return _refusal(error, NOTHING_TO_RETRY)
+                return _refusal(error, call.texts, call.texts.retry_nothing)
             if exchange is None:
-                return NOTHING_TO_RETRY
+                return call.texts.retry_nothing
             inbound = replace(call.inbound, exchange=exchange)
             self._mailboxes.first(box, call.row, inbound, exchange.text)
         return None
@@ -89,14 +84,14 @@ class Exchanges:
         return exchange
 
 
-def _refusal(error: RunError | TimeoutError, nothing: str) -> str:
+def _refusal(error: RunError | TimeoutError, texts: Texts, nothing: str) -> str:
     log.warning("an exchange could not be taken back: %r", error)
     match error:
         case ThreadBusy():
-            return RUNNING_TEXT
+            return texts.exchange_busy
         case ThreadGone():
             return nothing
         case NotTakenBack():
-            return REFUSED_TEXT
+            return texts.exchange_refused
         case _:
-            return UNREACHABLE_TEXT
+            return texts.exchange_unreachable

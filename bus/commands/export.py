@@ -17,8 +17,6 @@ TIMEOUT_S = 30.0
 """How long the agent's server may take."""
 
 NAME = "conversation.md"
-NOTHING_TEXT = "There is nothing to export yet."
-UNREACHABLE_TEXT = "I could not read the conversation. Please try again in a few minutes."
 
 
 class Export:
@@ -30,18 +28,19 @@ class Export:
 
     async def export(self, call: Call) -> Document | str:
         """Return the conversation; as far as it is said, while a turn runs."""
+        texts = call.texts
         found = await self._conversations.find(call.row.key)
         if found is None or found.thread_id is None:
-            return NOTHING_TEXT
+            return texts.export_nothing
         try:
             with anyio.fail_after(TIMEOUT_S):
                 messages = await self._runs.messages(found.thread_id)
         except ThreadGone:
-            return NOTHING_TEXT
+            return texts.export_nothing
         except (RunError, TimeoutError) as error:
             log.warning("a conversation could not be exported: %r", error)
-            return UNREACHABLE_TEXT
-        person = "You" if call.inbound.private else "People"
+            return texts.export_unreachable
+        person = texts.word_person if call.inbound.private else texts.word_people
         # In a worker thread: a long conversation takes a while.
-        content = await to_thread.run_sync(lambda: transcript(messages, person=person))
-        return Document(name=NAME, content=content) if content else NOTHING_TEXT
+        content = await to_thread.run_sync(lambda: transcript(messages, texts, person=person))
+        return Document(name=NAME, content=content) if content else texts.export_nothing

@@ -25,35 +25,33 @@ class Lookups:
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
 
-    async def models(self, call: Call) -> str:  # noqa: ARG002 - every handler gets its call
+    async def models(self, call: Call) -> str:
         """List the models that are configured."""
         found = await self.names("models", "models")
         if found is None:
-            return "Failed to fetch models information."
+            return call.texts.models_failed
         if not found:
-            return "No models configured."
-        return "Available models:\n" + "\n".join(f"• {name}" for name in found)
+            return call.texts.models_none
+        return "\n".join([call.texts.models_head, *(f"• {name}" for name in found)])
 
     async def memory(self, call: Call) -> str:
         """Say how much is remembered of the person, or of the room."""
         facts = await self._facts(call)
         if facts is None:
-            return "Failed to fetch memory information."
-        return f"Memory contains {facts} fact(s)."
+            return call.texts.memory_failed
+        return call.texts.memory_count.format(count=facts)
 
     async def forget(self, call: Call) -> str:
         """Delete what is remembered of the person, or of the room, once that is confirmed."""
-        whose = "you" if call.inbound.private else "this chat"
+        texts = call.texts
+        whose = texts.word_you if call.inbound.private else texts.word_this_chat
         if call.argument.strip().lower() != FORGET_WORD:
             facts = await self._facts(call)
             if facts is None:
-                return "Failed to fetch memory information."
-            return (
-                f"I remember {facts} fact(s) about {whose}. "
-                f"Send /forget {FORGET_WORD} to delete everything I remember about {whose}."
-            )
+                return call.texts.memory_failed
+            return texts.forget_ask.format(count=facts, whose=whose, word=FORGET_WORD)
         done = await self._request("DELETE", "memory", {"scope": memory_scope_of(call.inbound)})
-        return f"Forgotten: everything about {whose}." if done is not None else "Failed to forget."
+        return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
 
     async def names(self, path: str, key: str) -> list[str] | None:
         """Return the names of the things under `key` of a document, or None if it cannot be had."""

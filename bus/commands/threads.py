@@ -8,9 +8,6 @@ from bus.messages import Inbound
 from store.conversations import Conversations
 from store.inbox import InboxRow
 
-BOOTSTRAP_TEXT = "Initialize workspace"
-"""What the agent is told by a bare /bootstrap."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levers:
@@ -37,19 +34,21 @@ class ThreadCommands:
     async def new(self, call: Call) -> str:
         """Start over in a fresh thread; what runs or waits is still answered, in the old one."""
         await self._levers.renew(call.row)
-        return "New conversation started."
+        return call.texts.new_done
 
     async def status(self, call: Call) -> str:
         """Say which thread this conversation is."""
         found = await self._conversations.find(call.row.key)
         if found is None or found.thread_id is None:
-            return "No active conversation."
-        return f"Active thread: {found.thread_id}"
+            return call.texts.status_none
+        return call.texts.status_thread.format(thread_id=found.thread_id)
 
     async def stop(self, call: Call) -> str:
         """End the running answer now."""
-        return "Stopped." if self._levers.stop(call.row, call.inbound) else "Nothing is running."
+        did_run = self._levers.stop(call.row, call.inbound)
+        return call.texts.stop_done if did_run else call.texts.stop_nothing
 
     async def bootstrap(self, call: Call) -> None:
         """Let the agent set itself up; it answers by itself."""
-        await self._levers.bootstrap(call.row, call.inbound, call.argument or BOOTSTRAP_TEXT)
+        request = call.argument or call.texts.bootstrap_request
+        await self._levers.bootstrap(call.row, call.inbound, request)

@@ -6,6 +6,8 @@ from bus.texts.catalogue import Texts
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 
+__all__ = ["LANGUAGES", "Texts", "known", "texts"]
+
 LANGUAGES: Mapping[str, Texts] = {"en": ENGLISH, "zh": CHINESE}
 """The catalogues by primary language subtag (BCP 47); the first is said to whoever reads none of them."""
 

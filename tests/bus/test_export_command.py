@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from bus.transcript import LEFT_OUT, MAX_CHARS, TITLE, transcript
+from bus.texts.english import ENGLISH
+from bus.transcript import MAX_CHARS, transcript
 from tests.bus.rig import house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 
@@ -64,7 +65,7 @@ def test_tools_are_named_and_the_framework_is_silent() -> None:
         human("the first"),
         {"type": "ai", "content": [{"type": "text", "text": "Done."}]},
     ]  # fmt: skip
-    assert transcript(messages, person="You") == (
+    assert transcript(messages, ENGLISH, person="You") == (
         "# Conversation\n\n## You\n\nRead it\n\n*Files: `a.pdf`*\n\n"
         "## Parley\n\nI look.\n\n*Used: `read_file`*\n\nWhich page?\n\n"
         "## You\n\nthe first\n\n## Parley\n\nDone.\n"
@@ -73,9 +74,9 @@ def test_tools_are_named_and_the_framework_is_silent() -> None:
 
 def test_of_a_very_long_conversation_the_newest_part_is_kept() -> None:
     long = [human(f"{number} " + "x" * (MAX_CHARS // 3)) for number in range(4)]
-    text = transcript(long, person="You")
-    assert text.startswith(f"{TITLE}\n\n{LEFT_OUT}\n\n## You\n\n2 x")
+    text = transcript(long, ENGLISH, person="You")
+    assert text.startswith("# Conversation\n\n*Earlier messages are left out.*\n\n## You\n\n2 x")
     assert len(text) <= MAX_CHARS + 200
-    [only] = transcript([human("x" * (MAX_CHARS + 9))], person="You").splitlines()[-1:]
+    [only] = transcript([human("x" * (MAX_CHARS + 9))], ENGLISH, person="You").splitlines()[-1:]
     assert only == "x" * MAX_CHARS
-    assert transcript([], person="You") == ""
+    assert transcript([], ENGLISH, person="You") == ""

@@ -16,6 +16,7 @@ from bus.messages import Change, Press, PressAnswer
 from bus.ports import Health, Intake, Link, Reason
 from bus.retry import Backoff
 from bus.supervision import Supervised
+from bus.texts.english import ENGLISH
 from store.conversations import ConversationKey
 from store.errors import NotFound
 from tests.bus.rig import OPEN, House, file, house, until
@@ -66,7 +67,7 @@ async def test_a_hanging_conversation_delays_neither_others_nor_commands(tmp_pat
         await home.say("behind it", chat="a")
         await home.say("/help", chat="a")
         await home.say("hi", chat="b")
-        await home.reads(help_text(), "Hello you")
+        await home.reads(help_text(ENGLISH), "Hello you")
         assert home.prompts() == ["hang", "hi"]
 
 
@@ -213,12 +214,12 @@ async def test_lookups_ask_the_gateway(
 
 
 def test_help_is_made_from_the_table() -> None:
-    lines = help_text().splitlines()
+    lines = help_text(ENGLISH).splitlines()
     assert lines[0] == "Available commands:"
     assert lines[1:] == [f"/{command.name} — {command.help}" for command in COMMANDS]
     assert {command.name for command in COMMANDS} == {
         "help", "new", "status", "models", "model", "agent", "skills", "memory", "forget", "stop",
-        "bootstrap", "retry", "undo", "export", "why",
+        "bootstrap", "retry", "undo", "export", "language", "why",
     }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from bots.config import TerminalConfig
-from bus.commands.why import MEANINGS
 from bus.config import ChannelPolicy
 from bus.decisions import KEPT, MAX_CHATS, Decisions
 from bus.ports import Reason
@@ -54,10 +53,6 @@ async def test_nobody_is_an_admin_unless_named(tmp_path: Path) -> None:
         await home.say("/why", user="")
         await home.reads("Only admins may ask this.")
     assert TerminalConfig().admin_users == ["local"]
-
-
-def test_every_refusal_has_its_words() -> None:
-    assert set(MEANINGS) == set(Reason) - {Reason.ACCEPTED}
 
 
 def test_what_is_kept_is_bounded() -> None:

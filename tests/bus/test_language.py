@@ -1,0 +1,142 @@
+"""Which language the bot speaks: chosen, configured, told by the platform, or written."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from bus.commands import help_text
+from bus.config import BusConfig, ChannelPolicy
+from bus.language import MAX_KNOWN, choice_key
+from bus.texts.chinese import CHINESE
+from bus.texts.english import ENGLISH
+from tests.bus.rig import House, house, said, until
+
+GROUP = {"chat": "g", "private": False}
+
+
+async def last(home: House, text: str, **changes: object) -> str:
+    """Return what a message is answered with."""
+    before = len(home.platform.texts)
+    await home.say(text, **changes)
+    await until(lambda: len(home.platform.texts) > before)
+    return home.platform.texts[-1]
+
+
+@pytest.mark.parametrize(
+    ("told", "answer"),
+    [("zh-hans", CHINESE), ("zh-TW", CHINESE), ("en", ENGLISH), ("de", ENGLISH), ("", ENGLISH)],
+)
+async def test_a_command_is_answered_in_the_language_that_the_platform_tells(
+    tmp_path: Path, told: str, answer: object
+) -> None:
+    async with house(tmp_path) as home:
+        words = CHINESE if answer is CHINESE else ENGLISH
+        assert await last(home, "/help", language=told) == help_text(words)
+        assert await last(home, "/stop", language=told) == words.stop_nothing
+
+
+async def test_where_the_platform_tells_nothing_the_language_is_what_people_write(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        assert await last(home, "/status") == "No active conversation."
+        await last(home, "你好，请帮我写一首诗")
+        assert await last(home, "/stop") == "当前没有正在运行的任务。"
+        assert (await last(home, "/status")).startswith("当前会话：")
+        await last(home, "thanks, now in English")
+        assert await last(home, "/stop") == "Nothing is running."
+        assert await last(home, "/stop", chat="other") == "Nothing is running."
+
+
+async def test_the_run_knows_the_language(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await last(home, "你好")
+        await last(home, "hello")
+        spoken = [run.body["context"]["language"] for run in home.server.runs]
+        assert spoken == ["zh", "en"]
+
+
+async def test_a_person_chooses_in_private_and_a_group_for_all(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await last(home, "/language") == (
+            "Current language: English (automatic)\nChoose with /language en | zh | auto."
+        )
+        assert await last(home, "/language zh") == "好的，之后我在这里使用中文。"
+        assert await last(home, "/language") == (
+            "当前语言：中文\n发送 /language en | zh | auto 进行切换。"
+        )
+        # In all private chats of this person, and where a group has no choice of its own.
+        assert await last(home, "/stop", chat="c2") == CHINESE.stop_nothing
+        assert await last(home, "/stop", chat="c2", user="other") == ENGLISH.stop_nothing
+        assert await last(home, "/stop", **GROUP) == CHINESE.stop_nothing
+        assert await last(home, "/language English", **GROUP, user="other") == ENGLISH.language_done
+        assert await last(home, "/stop", **GROUP) == ENGLISH.stop_nothing
+        assert await last(home, "/stop") == CHINESE.stop_nothing
+
+
+async def test_an_unknown_language_is_named_with_those_there_are(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await last(home, "/language tlh") == (
+            "There is no language “tlh”.\nChoose with /language en | zh | auto."
+        )
+
+
+async def test_a_choice_survives_a_restart_and_auto_undoes_it(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await last(home, "/language zh")
+        await last(home, "/model qwen")
+    async with house(tmp_path) as home:
+        assert await last(home, "/stop", event="f1") == CHINESE.stop_nothing
+        assert (await last(home, "/model", event="f2")).startswith("当前模型：qwen\n可用模型：")
+        assert await last(home, "/language auto", event="f3") == ENGLISH.language_done_auto
+        assert await last(home, "/stop", event="f4") == ENGLISH.stop_nothing
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "here", "words"),
+    [
+        ("zh", None, CHINESE),
+        ("auto", "zh", CHINESE),
+        ("zh", "auto", ENGLISH),
+        ("zh", "en-GB", ENGLISH),
+    ],
+)
+async def test_a_configured_language_holds_over_what_the_platform_tells(
+    tmp_path: Path, everywhere: str, here: str | None, words: object
+) -> None:
+    policy = ChannelPolicy(dm_policy="open", language=here)
+    config = BusConfig(drain_s=0.2, language=everywhere)
+    async with house(tmp_path, policy=policy, config=config) as home:
+        spoken = CHINESE if words is CHINESE else ENGLISH
+        assert await last(home, "/stop", language="en") == spoken.stop_nothing
+        assert await last(home, "/language zh", language="en") == CHINESE.language_done
+
+
+def test_a_language_that_nobody_wrote_texts_for_is_no_setting() -> None:
+    with pytest.raises(ValidationError, match="must be one of auto, en, zh"):
+        BusConfig(language="klingon")
+
+
+async def test_a_stranger_is_greeted_in_their_language(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
+        assert (await last(home, "hi", language="zh-CN")).startswith("你好！我还不认识你。")
+        assert (await last(home, "在吗", user="v", chat="d")).startswith("你好！我还不认识你。")
+
+
+async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        languages = home.bus.intake._shelves.languages
+        for number in range(MAX_KNOWN + 2):
+            languages.of(said("你好", "e", chat=str(number)))
+        assert len(languages._last) == MAX_KNOWN
+        assert languages.of(said("42", "e", chat=str(number))) == "zh"
+        assert languages.of(said("42", "e", chat="0")) == "en"
+
+
+async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        languages = home.bus.intake._shelves.languages
+        message = said("你好", "e")
+        await languages._choices.set(choice_key(message), language="tlh")
+        assert languages.of(message) == "zh"

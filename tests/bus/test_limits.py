@@ -1,0 +1,107 @@
+"""How much one person may send, and what happens to the rest."""
+
+from pathlib import Path
+
+import pytest
+
+from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
+from bus.limits import COMMANDS, Rates
+from bus.ports import Reason
+from tests.bus.rig import house, said, until
+
+THREE = RateLimit(messages=3, per_seconds=60)
+CONFIG = BusConfig(drain_s=0.1, rate_limit=THREE)
+TOLD = "That was a lot in a short time, so I did not take this message. Please send it again in {} seconds."
+ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
+
+
+async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Path) -> None:
+    async with house(tmp_path, config=CONFIG, policy=ADMIN) as home:
+        reasons = [await home.say(f"m{i}", chat=f"c{i}") for i in range(5)]
+        assert reasons == [Reason.ACCEPTED] * 3 + [Reason.RATE_LIMITED] * 2
+        await home.reads(*["Hello you"] * 3, TOLD.format(60))
+        # Others are not held up, commands neither.
+        assert await home.say("hi", user="v") is Reason.ACCEPTED
+        assert await home.say("/why", chat="c3") is Reason.ACCEPTED
+        await until(lambda: len(home.platform.texts) == 6)
+        why = next(text for text in home.platform.texts if "Not accepted" in text)
+        assert "`rate_limited` (the sender wrote too much in a short time)" in why
+        assert home.bus.counters()[("fake", Reason.RATE_LIMITED)] == 2
+
+
+async def test_the_time_that_is_left_is_told_and_true(tmp_path: Path) -> None:
+    async with house(tmp_path, config=CONFIG) as home:
+        for number in range(3):
+            await home.say(f"m{number}")
+        home.clock.ahead = 40
+        assert await home.say("too soon") is Reason.RATE_LIMITED
+        await home.reads(*["Hello you"] * 3, TOLD.format(20))
+        home.clock.ahead = 61
+        assert await home.say("now") is Reason.ACCEPTED
+
+
+async def test_a_refused_message_is_not_run_when_the_platform_sends_it_again(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, config=CONFIG) as home:
+        for number in range(3):
+            await home.say(f"m{number}")
+        assert await home.say("lost", event="lost") is Reason.RATE_LIMITED
+        home.clock.ahead = 120
+        assert await home.say("lost", event="lost") is Reason.DUPLICATE
+
+
+async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
+    async with house(tmp_path, config=CONFIG) as home:
+        for _ in range(5):
+            await home.say("once", event="same")
+        assert await home.say("two") is Reason.ACCEPTED
+        assert await home.say("three") is Reason.ACCEPTED
+        assert await home.say("four") is Reason.RATE_LIMITED
+
+
+async def test_commands_have_a_bound_of_their_own(tmp_path: Path) -> None:
+    async with house(tmp_path, config=CONFIG) as home:
+        for _ in range(COMMANDS.messages):
+            assert await home.say("/stop") is Reason.ACCEPTED
+        assert await home.say("/stop") is Reason.RATE_LIMITED
+        assert await home.say("hello") is Reason.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("override", "taken"), [(RateOverride(), 3), (RateOverride(messages=1), 1)]
+)
+async def test_a_channel_may_have_its_own_bound(
+    tmp_path: Path, override: RateOverride, taken: int
+) -> None:
+    policy = ChannelPolicy(dm_policy="open", rate_limit=override)
+    async with house(tmp_path, config=CONFIG, policy=policy) as home:
+        reasons = [await home.say(f"m{number}") for number in range(4)]
+        assert reasons.count(Reason.ACCEPTED) == taken
+
+
+async def test_none_means_any_number(tmp_path: Path) -> None:
+    unbound = CONFIG.model_copy(update={"rate_limit": RateLimit(messages=0)})
+    async with house(tmp_path, config=unbound) as home:
+        reasons = {await home.say("/stop" if i % 2 else f"m{i}", chat=f"c{i}") for i in range(80)}
+        assert reasons == {Reason.ACCEPTED}
+
+
+def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None:
+    rates = Rates(people=2)
+    one = RateLimit(messages=1, per_seconds=10)
+    ann, bob, eve = (said("x", "e", user=name) for name in ("ann", "bob", "eve"))
+    assert rates.take(ann, one, lane="chat", now=100.0) == 0
+    assert rates.take(ann, one, lane="chat", now=103.0) == 7
+    assert rates.take(said("x", "e", user="ann", channel="other"), one, lane="chat", now=103) == 0
+    assert rates.take(bob, one, lane="chat", now=103.0) == 0
+    assert rates.take(eve, one, lane="chat", now=103.0) == 0
+    assert len(rates._sent) == 2
+    assert rates.take(ann, one, lane="chat", now=103.0) == 0  # forgotten meanwhile
+
+
+def test_a_clock_that_is_turned_back_locks_nobody_out() -> None:
+    rates = Rates()
+    one = RateLimit(messages=1, per_seconds=10)
+    assert rates.take(said("x", "e"), one, lane="chat", now=100.0) == 0
+    assert rates.take(said("x", "e"), one, lane="chat", now=50.0) == 0
