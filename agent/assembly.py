@@ -21,6 +21,7 @@ from agent.middleware import Middleware, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import guardrail_link
+from agent.middleware.injections import InjectionMiddleware
 from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.steering import Steering
@@ -140,6 +141,7 @@ class Assembly:
         title = config.title
         title_model = await systems.models.get(title.model_name) if title.model_name else None
         return [
+            InjectionMiddleware(),
             ThreadDataMiddleware(systems.folders),
             SandboxMiddleware(systems.sandboxes),
             DanglingToolCallMiddleware(),

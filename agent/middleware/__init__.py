@@ -13,6 +13,7 @@ from agent.middleware.call_repair import CallRepairMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
+from agent.middleware.injections import InjectionMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.memory import MemoryMiddleware
@@ -32,6 +33,7 @@ from agent.middleware.view_image import ViewImageMiddleware
 Middleware = AgentMiddleware[Any, Any]
 
 ORDER: tuple[type[Middleware], ...] = (
+    InjectionMiddleware,
     ToolOutputBudgetMiddleware,
     SanitisingMiddleware,
     ThreadDataMiddleware,
