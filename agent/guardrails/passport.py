@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.errors import GuardrailUnusable
 from agent.guardrails.limits import Broken, Limits
 from agent.guardrails.protocol import (
+    FREE,
     LIMIT_EXCEEDED,
     NOT_ALLOWED,
     SUSPENDED,
@@ -52,9 +53,6 @@ CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
 
 MCP_CAPABILITY: Final = "mcp.tool.execute"
 """Is enough for every tool of an MCP server."""
-
-FREE: Final = frozenset({"ask_clarification", "write_todos"})
-"""Tools that touch nothing outside the conversation: an active passport is enough."""
 
 
 class _Capability(BaseModel):

@@ -12,6 +12,11 @@ LIMIT_EXCEEDED: Final = "oap.limit_exceeded"
 SUSPENDED: Final = "oap.passport_suspended"
 DENIED: Final = "oap.denied"
 EVALUATOR_ERROR: Final = "oap.evaluator_error"
+APPROVAL_REQUIRED: Final = "oap.approval_required"
+REJECTED: Final = "oap.rejected"
+
+FREE: Final = frozenset({"ask_clarification", "write_todos"})
+"""Tools that touch nothing outside the conversation: an active passport is enough, and nobody is asked about them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,8 @@ class GuardrailDecision:
     """Whether the call may be made.
 
     Attributes:
+        allow: False also where a person has to be asked: who does not know of `ask` makes no call.
+        ask: Whether a person decides; the first reason is told to them.
         reasons: The first is told to the model.
         policy_id: Which rule decided, for the log.
         metadata: Whatever else a provider wants to say.
@@ -65,12 +72,13 @@ class GuardrailDecision:
     reasons: tuple[GuardrailReason, ...] = ()
     policy_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    ask: bool = False
 
 
 class GuardrailProvider(Protocol):
     """Decides about tool calls. No class to derive from: these three names are enough.
 
-    What it answers is read by name as well: `allow`, `reasons` with `code` and `message`, `policy_id`.
+    What it answers is read by name as well: `allow`, `ask`, `reasons` with `code` and `message`, `policy_id`.
     """
 
     @property
@@ -99,3 +107,9 @@ def denied(code: str, message: str, *, policy_id: str | None = None) -> Guardrai
     return GuardrailDecision(
         allow=False, reasons=(GuardrailReason(code, message),), policy_id=policy_id
     )
+
+
+def ask_person(message: str, *, policy_id: str | None = None) -> GuardrailDecision:
+    """Return the decision that a person decides, and what they are told of it."""
+    reason = GuardrailReason(APPROVAL_REQUIRED, message)
+    return GuardrailDecision(allow=False, ask=True, reasons=(reason,), policy_id=policy_id)

@@ -11,18 +11,23 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 from typing_extensions import override
 
 from agent.config import GuardrailsConfig
 from agent.errors import ThreadIdMissing
+from agent.guardrails.approval import DESCRIPTION, needs_approval, question, verdict
 from agent.guardrails.protocol import (
+    APPROVAL_REQUIRED,
     DENIED,
     EVALUATOR_ERROR,
+    REJECTED,
     GuardrailDecision,
     GuardrailProvider,
     GuardrailReason,
     GuardrailRequest,
+    ask_person,
+    denied,
 )
 from agent.options import Caller
 from agent.state import ThreadState
@@ -32,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 REASON_CHARS: Final = 500
 NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
+ONLY_LEAD_ASKS: Final = (
+    "a person has to approve it, and a subagent cannot ask one; leave this step to the lead agent"
+)
 SERVER_KEY: Final = "mcp_server"
 """Where a tool's metadata names the MCP server that it belongs to."""
 
@@ -42,20 +50,27 @@ def guardrail_link(
     config: GuardrailsConfig, provider: GuardrailProvider | None, *, is_subagent: bool = False
 ) -> "GuardrailMiddleware | None":
     """Return the link of a chain whose tool calls need leave; None = nobody is to be asked."""
-    if not config.enabled or provider is None:
+    if not config.enabled or (provider is None and not config.ask):
         return None
     return GuardrailMiddleware(config, provider, is_subagent=is_subagent)
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Lets a tool run when the provider allows it; otherwise the model reads why not.
+    """Lets a tool run when the provider allows it, and a person where one has to; otherwise the model reads why not.
 
     A provider that fails, hangs or answers nonsense denies, or allows with `fail_closed: false`. Interrupts that it
     raises pass through. It stands outside the error handling of tools, so that a denial stays one.
+
+    Asking a person interrupts the graph. Resumed, the call begins anew from here: nothing of it ran before. Calls
+    beside it keep their results.
     """
 
     def __init__(
-        self, config: GuardrailsConfig, provider: GuardrailProvider, *, is_subagent: bool = False
+        self,
+        config: GuardrailsConfig,
+        provider: GuardrailProvider | None,
+        *,
+        is_subagent: bool = False,
     ) -> None:
         super().__init__()
         self._config = config
@@ -67,29 +82,56 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
         asked = self._asked(request)
-        try:
-            decision = _decided_within(self._provider, asked, self._config.timeout_seconds)
-            refusal = _refusal(decision)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
-            refusal = self._without_answer(asked, error)
-        return handler(request) if refusal is None else self._denial(asked, refusal)
+        refusal = None
+        if self._provider is not None:
+            try:
+                decision = _decided_within(self._provider, asked, self._config.timeout_seconds)
+                refusal = _refusal(decision)
+            except GraphBubbleUp:
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
+                refusal = self._without_answer(asked, error)
+        return self._refused(asked, refusal) or handler(request)
 
     @override
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
         asked = self._asked(request)
-        try:
-            with anyio.fail_after(self._config.timeout_seconds):
-                decision = await self._provider.aevaluate(asked)
-            refusal = _refusal(decision)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
-            refusal = self._without_answer(asked, error)
-        return await handler(request) if refusal is None else self._denial(asked, refusal)
+        refusal = None
+        if self._provider is not None:
+            try:
+                with anyio.fail_after(self._config.timeout_seconds):
+                    decision = await self._provider.aevaluate(asked)
+                refusal = _refusal(decision)
+            except GraphBubbleUp:
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
+                refusal = self._without_answer(asked, error)
+        return self._refused(asked, refusal) or await handler(request)
+
+    def _refused(
+        self, asked: GuardrailRequest, refusal: GuardrailDecision | None
+    ) -> ToolMessage | None:
+        """Return why the call is not made; None = it is. A person who has to be asked is asked here."""
+        if refusal is None and needs_approval(asked.tool_name, self._config.ask):
+            refusal = ask_person(DESCRIPTION, policy_id="ask")
+        if refusal is None:
+            return None
+        if getattr(refusal, "ask", False) is not True:
+            return self._denial(asked, refusal)
+        if self._is_subagent:
+            return self._denial(asked, denied(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
+        reason = next(iter(refusal.reasons or ()), NO_REASON)
+        decided = verdict(interrupt(question(asked, _sentence(reason.message))))
+        logger.info(
+            "tool %s was %s by a person, thread %s, user %s",
+            asked.tool_name,
+            "approved" if decided.approved else "rejected",
+            asked.thread_id,
+            asked.user_id,
+        )
+        return None if decided.approved else _rejection(asked, decided.reason)
 
     def _asked(self, request: ToolCallRequest) -> GuardrailRequest:
         call = request.tool_call
@@ -118,7 +160,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         """Return what holds when the provider gave no decision: a refusal, or None."""
         logger.error(
             "the guardrail %s failed for the tool %s; the call is %s",
-            self._provider.name,
+            self._provider.name if self._provider is not None else "",
             asked.tool_name,
             "denied" if self._config.fail_closed else "made",
             exc_info=error,
@@ -156,6 +198,23 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             status="error",
             additional_kwargs={"guardrail": {"code": code, "policy_id": policy}, **stamps},
         )
+
+
+def _rejection(asked: GuardrailRequest, reason: str) -> ToolMessage:
+    """Return what the model reads when a person did not approve."""
+    name = asked.tool_name or "unknown_tool"
+    said = f'They said: "{reason}"' if reason else "They gave no reason"
+    stamps = stamp("failed", "not approved by the user") if name == TASK else {}
+    return ToolMessage(
+        content=(
+            f"The user did not approve the call of '{name}', so it was not made. {said}. "
+            "Do not make the same call again unless the user asks for it."
+        ),
+        name=name,
+        tool_call_id=asked.tool_call_id or "missing_tool_call_id",
+        status="error",
+        additional_kwargs={"guardrail": {"code": REJECTED, "policy_id": None}, **stamps},
+    )
 
 
 def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:

@@ -1,0 +1,211 @@
+"""Tool calls that wait for a person: the interrupt, what is answered to it, and what runs once only."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from agent.config import AgentConfig, GuardrailsConfig
+from agent.guardrails.protocol import (
+    GuardrailDecision,
+    GuardrailRequest,
+    allowed,
+    ask_person,
+    denied,
+)
+from agent.middleware.guardrails import guardrail_link
+from agent.paths import OUTPUTS
+from tests.agent.house import House, house
+from tests.agent.turns import THREAD
+from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+
+HERE = __name__
+APPROVE = {"decisions": [{"type": "approve"}]}
+REJECT = {"decisions": [{"type": "reject", "message": "not on a Friday"}]}
+CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
+
+
+class Judge:
+    """Decides by the file's name: `ask-*` is left to a person, `no-*` denied."""
+
+    name = "judge"
+
+    def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        path = str(request.tool_input.get("path", ""))
+        if "no-" in path:
+            return denied("judge.no", "never")
+        return ask_person("it writes a file.") if "ask-" in path else allowed()
+
+    async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        return self.evaluate(request)
+
+
+class Waiting:
+    """The agent of a house in one thread, and what it waits for."""
+
+    def __init__(self, home: House) -> None:
+        self.home = home
+        self.interrupts: tuple[Any, ...] = ()
+
+    async def go(self, given: object, **context: object) -> list[AnyMessage]:
+        graph = await self.home.agents.graph(CONFIG)
+        state = await graph.ainvoke(
+            given, CONFIG, context={"thread_id": THREAD, **context}, durability="sync"
+        )
+        self.interrupts = tuple(state.get("__interrupt__", ()))
+        messages: list[AnyMessage] = state["messages"]
+        return messages
+
+    async def say(self, text: str) -> list[AnyMessage]:
+        return await self.go({"messages": [HumanMessage(text)]})
+
+    async def resume(self, *answers: object) -> list[AnyMessage]:
+        pairs = zip(self.interrupts, answers, strict=False)
+        return await self.go(Command(resume={one.id: answer for one, answer in pairs}))
+
+    def files(self) -> list[str]:
+        return sorted(file.name for file in self.home.folders().outputs.glob("*"))
+
+
+def guarded(*ask: str, use: str = "") -> dict[str, Any]:
+    section: dict[str, Any] = {"enabled": True, "ask": list(ask)}
+    return {"guardrails": section | ({"provider": {"use": use}} if use else {})}
+
+
+def write(name: str, call_id: str = "c1") -> Call:
+    args = {"path": f"{OUTPUTS}/{name}", "content": "hi"}
+    return Call(name="write_file", args=args, id=call_id)
+
+
+def append(call_id: str) -> Call:
+    args = {"path": f"{OUTPUTS}/log.txt", "content": "x", "append": True}
+    return Call(name="write_file", args=args, id=call_id)
+
+
+def model(*calls: Call) -> ScriptedChatModel:
+    return ScriptedChatModel.playing(Turn(text="Let me.", calls=calls), "I see.")
+
+
+def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
+    return {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+
+
+async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
+    async with house(tmp_path, model(write("a.txt")), guarded("write_*")) as home:
+        agent = Waiting(home)
+        await agent.say("write it")
+        (asked,) = agent.interrupts
+        assert agent.files() == []
+        args = {"path": f"{OUTPUTS}/a.txt", "content": "hi"}
+        [action] = asked.value["action_requests"]
+        assert (action["name"], action["args"]) == ("write_file", args)
+        assert action["description"]
+        review = {"action_name": "write_file", "allowed_decisions": ["approve", "reject"]}
+        assert asked.value["review_configs"] == [review]
+        messages = await agent.resume(APPROVE)
+        assert agent.files() == ["a.txt"]
+        assert messages[-1].text == "I see."
+
+
+async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with house(tmp_path, model(write("a.txt")), guarded("*")) as home:
+        agent = Waiting(home)
+        await agent.say("write it")
+        messages = await agent.resume(REJECT)
+        assert agent.files() == []
+        assert messages[-1].text == "I see."
+        told = results(messages)["c1"]
+        assert "did not approve" in told
+        assert "not on a Friday" in told
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "", "yes", True, {}, {"decisions": []}, {"type": "edit"}, [1, 2]]
+)
+async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: object) -> None:
+    async with house(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
+        agent = Waiting(home)
+        await agent.say("write it")
+        messages = await agent.resume(answer)
+        assert agent.files() == []
+        assert "did not approve" in results(messages)["c1"]
+
+
+async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_path: Path) -> None:
+    free = Call(name="ls", args={"path": OUTPUTS}, id="free")
+    calls = model(append("c1"), append("c2"), free, append("c3"))
+    async with house(tmp_path, calls, guarded("write_file")) as home:
+        agent = Waiting(home)
+        await agent.say("write them")
+        assert len(agent.interrupts) == 3
+        first = agent.interrupts
+        await agent.resume(APPROVE)
+        # One was answered: it ran, the others still wait.
+        assert {one.id for one in agent.interrupts} == {one.id for one in first[1:]}
+        messages = await agent.resume(REJECT, APPROVE)
+        told = results(messages)
+        assert len(agent.interrupts) == 0
+        assert "did not approve" in told["c2"]
+        assert (home.folders().outputs / "log.txt").read_text() == "xx"
+        assert len([m for m in messages if isinstance(m, ToolMessage)]) == 4
+
+
+async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
+    calls = model(write("ask-1", "ask"), write("no-1", "no"), write("free-1", "free"))
+    async with house(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as home:
+        agent = Waiting(home)
+        await agent.say("write them")
+        (asked,) = agent.interrupts
+        assert asked.value["action_requests"][0]["description"] == "it writes a file"
+        assert agent.files() == ["free-1"]
+        told = results(await agent.resume(APPROVE))
+        assert agent.files() == ["ask-1", "free-1"]
+        assert "Guardrail denied" in told["no"]
+
+
+async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) -> None:
+    async with house(tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:Judge")) as home:
+        agent = Waiting(home)
+        messages = await agent.say("write it")
+        assert agent.interrupts == ()
+        assert "judge.no" in results(messages)["c1"]
+
+
+async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path) -> None:
+    async with house(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
+        agent = Waiting(home)
+        await agent.say("write it")
+        messages = await agent.say("forget it")
+        assert agent.files() == []
+        assert messages[-1].text == "I see."
+
+
+async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
+    link = guardrail_link(
+        GuardrailsConfig(enabled=True, ask=("write_file",)), None, is_subagent=True
+    )
+    assert link is not None
+    args = {"description": "write", "prompt": "write it", "subagent_type": "general-purpose"}
+    lead = ScriptedChatModel.playing(
+        Turn(calls=(Call(name="task", args=args, id="t"),)),
+        Turn(calls=(write("a.txt"),)),
+        "It needs approval.",
+        "Done.",
+    )
+    async with house(tmp_path, lead, guarded("write_file")) as home:
+        agent = Waiting(home)
+        messages = await home.say("delegate", subagent_enabled=True)
+        assert messages[-1].text == "Done."
+        assert agent.files() == []
+    assert any("a subagent cannot ask" in m.text for prompt in lead.prompts for m in prompt)
+
+
+def test_ask_alone_is_a_guardrail() -> None:
+    config = AgentConfig.model_validate(guarded("bash")).guardrails
+    assert guardrail_link(config, None) is not None
+    off = GuardrailsConfig(enabled=False, ask=("bash",))
+    assert guardrail_link(off, None) is None
