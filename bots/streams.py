@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, FileTooLarge
 
 
 async def bounded(
@@ -43,4 +43,4 @@ def too_large(max_bytes: int) -> DeliveryError:
     >>> str(too_large(50_000_000))
     'it is larger than 50 MB'
     """
-    return DeliveryError(f"it is larger than {max_bytes // 1_000_000} MB")
+    return FileTooLarge(max_bytes)

@@ -44,13 +44,14 @@ class Artifacts:
                 await to_thread.run_sync(folder.cleanup)
 
     async def _fetch(self, body: FileDelivery, target: Path, max_bytes: int) -> OutgoingFile | str:
+        texts = body.place.texts
         path = f"threads/{body.thread_id}/artifacts/{body.path.lstrip('/')}"
         try:
             async with self._gateway.stream("GET", path, timeout=FETCH_TIMEOUT_S) as answer:
                 if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
                     raise DeliveryError("the gateway could not read the file", retryable=True)
                 if answer.is_error:
-                    return f"⚠️ I could not attach **{body.name}**: the file is no longer there."
+                    return texts.artifact_gone.format(name=body.name)
                 size = await _save(answer, target, max_bytes)
                 mime = answer.headers.get("content-type", "application/octet-stream").partition(
                     ";"
@@ -59,9 +60,9 @@ class Artifacts:
             reason = f"the gateway cannot be reached ({type(error).__name__})"
             raise DeliveryError(reason, retryable=True) from error
         if size is None:
-            return f"⚠️ I could not attach **{body.name}**: it is larger than {max_bytes // 1_000_000} MB."
+            return texts.artifact_too_large.format(name=body.name, megabytes=max_bytes // 1_000_000)
         if size == 0:
-            return f"⚠️ I could not attach **{body.name}**: the file is empty."
+            return texts.artifact_empty.format(name=body.name)
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
 
 

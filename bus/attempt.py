@@ -9,6 +9,8 @@ import anyio
 from bus.config import SessionConfig
 from bus.messages import Attachment, Exchange
 from bus.replies import Fold, Reply
+from bus.texts import Texts
+from bus.texts.english import ENGLISH
 from bus.uploads import Brought
 from store.inbox import InboxRow
 
@@ -23,6 +25,7 @@ class TurnPlan:
         bootstrap: Whether this turn sets the agent up.
         thread_id: The thread to use; None = the conversation's present one.
         again: What was said before and is said anew, in place of it.
+        texts: What the bot itself says to the sender.
     """
 
     text: str
@@ -30,6 +33,7 @@ class TurnPlan:
     bootstrap: bool = False
     thread_id: str | None = None
     again: Exchange | None = None
+    texts: Texts = ENGLISH
 
 
 class TurnControl:
@@ -60,6 +64,7 @@ class Attempt:
     ) -> None:
         self.row = row
         self.plan = plan
+        self.texts = plan.texts
         self.attachments = attachments
         self.brought = Brought(files=plan.again.files if plan.again else ())
         self.thread_id = row.thread_id or ""

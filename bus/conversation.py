@@ -269,7 +269,8 @@ class Mailboxes:
         try:
             await self._run(box, letter)
         except SessionInvalid as error:
-            await self._fail(row, inbound, f"⚠️ {error.user_message}")
+            texts = inbound.place.texts
+            await self._fail(row, inbound, texts.agent_name_invalid.format(name=error.agent))
         except StoreError:
             # The row stays unfinished; the router takes it up again.
             log.exception("turn %s could not be recorded", row.id)
@@ -290,6 +291,7 @@ class Mailboxes:
             bootstrap=letter.bootstrap,
             thread_id=box.thread_id,
             again=letter.inbound.exchange,
+            texts=letter.inbound.place.texts,
         )
         await self._turns.run(letter.row, letter.inbound, plan, box.control)
 

@@ -8,7 +8,6 @@ from bus.answers import Seen
 from bus.delivery import Delivery
 from bus.messages import Inbound
 from bus.ports import Adapter
-from bus.texts import texts
 from bus.texts.catalogue import Texts
 from store.inbox import InboxRow
 
@@ -55,7 +54,7 @@ class Display:
 
     @property
     def _words(self) -> Texts:
-        return texts(self._inbound.language)
+        return self._inbound.place.texts
 
     def _below(self) -> str:
         """Return what may stand below the words for a while."""

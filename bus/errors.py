@@ -9,6 +9,7 @@ BusError
 │   ├── NotTakenBack   the server does not change what was said
 │   └── RunsUnavailable the server cannot be reached or answered 5xx
 └── DeliveryError      a platform refused, or may have refused, a message
+    └── FileTooLarge   a file that somebody sent is not taken
 """
 
 from typing_extensions import override
@@ -83,3 +84,15 @@ class DeliveryError(BusError):
         self.retry_after_s = retry_after_s
         self.ambiguous = ambiguous
         self.target_gone = target_gone
+
+
+class FileTooLarge(DeliveryError):
+    """A file that somebody sent is larger than what is taken.
+
+    Attributes:
+        megabytes: What is taken.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.megabytes = max_bytes // 1_000_000
+        super().__init__(f"it is larger than {self.megabytes} MB")

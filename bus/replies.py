@@ -16,8 +16,7 @@ from bus.runs import (
     is_apology,
     text_of,
 )
-
-NO_ANSWER = "(No response from agent)"
+from bus.texts import Texts
 
 BLOCK_PIECES = 256
 """Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""
@@ -93,10 +92,10 @@ class Fold:
         """Take the thread's state for the last word (the stream ended without one)."""
         self._values = values
 
-    def reply(self) -> Reply:
+    def reply(self, texts: Texts) -> Reply:
         """Return the answer of a run that succeeded."""
         said = turn_messages(self._values, self._message_id)
-        spoken = self.text if _is_readable(self.text) else NO_ANSWER
+        spoken = self.text if _is_readable(self.text) else texts.no_answer
         return Reply(markdown=answer_text(said) or spoken, artifacts=presented_files(said))
 
     def _speak(self, chunk: MessageChunk) -> bool:

@@ -17,10 +17,6 @@ log = logging.getLogger(__name__)
 APOLOGY_S = 10.0
 """Bound of the patch that ends a card whose answer was refused."""
 
-APOLOGY = (
-    "⚠️ I have an answer, but this chat does not take it. Please tell the person who runs this bot."
-)
-
 
 class Sending:
     """Puts rows in front of people.
@@ -53,9 +49,10 @@ class Sending:
         card = await self._sent(body.edits)
         if card is None:
             return
+        apology = body.place.texts.answer_refused
         try:
             with anyio.fail_after(APOLOGY_S):
-                await adapter.patch(body.place, card, APOLOGY, final=True)
+                await adapter.patch(body.place, card, apology, final=True)
         except (DeliveryError, TimeoutError) as error:
             log.warning("a card could not be ended: %s", error)
 

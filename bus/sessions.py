@@ -17,12 +17,12 @@ class SessionInvalid(BusError):
     """The configured session cannot be used.
 
     Attributes:
-        user_message: What the person is told.
+        agent: The name of an agent that is none.
     """
 
-    def __init__(self, user_message: str) -> None:
-        super().__init__(user_message)
-        self.user_message = user_message
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"not a name of an agent: {agent!r}")
+        self.agent = agent
 
 
 def merged(defaults: SessionConfig, channel: SessionConfig, user_id: str) -> SessionConfig:
@@ -61,9 +61,7 @@ def embedded(session: SessionConfig) -> SessionConfig:
         return session.model_copy(update={"assistant_id": LEAD})
     name = wanted.strip().lower().replace("_", "-")
     if not _NAME.fullmatch(name):
-        raise SessionInvalid(
-            f"The agent name “{wanted[:64]}” is not valid: use letters, digits and hyphens."
-        )
+        raise SessionInvalid(wanted[:64])
     return session.model_copy(
         update={"assistant_id": LEAD, "context": {**session.context, "agent_name": name}}
     )

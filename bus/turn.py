@@ -14,7 +14,7 @@ from bus.attempt import Attempt, TurnControl, TurnPlan
 from bus.delivery import Delivery
 from bus.display import Display
 from bus.errors import RunError, ThreadBusy, ThreadGone
-from bus.failures import FAILED_TEXT, POISONED_TEXT, STOPPED_TEXT, sorry, told
+from bus.failures import sorry, told
 from bus.live import live
 from bus.marks import mark, mark_run
 from bus.messages import Inbound
@@ -81,19 +81,19 @@ class Turns:
         row, is_new = begun
         mark(row.key.channel, row.conversation_id, row.thread_id)
         if row.attempts > MAX_ATTEMPTS:
-            await self.fail(row, inbound, text=POISONED_TEXT)
+            await self.fail(row, inbound, text=inbound.place.texts.interrupted_too_often)
             return
         async with live(self._delivery, row, inbound) as display:
             attempt = Attempt(row, plan, inbound.attachments, is_new=is_new)
             reply = await self._answer(attempt, control, display)
         await self._settle(row, inbound, reply, display.seen)
 
-    async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = FAILED_TEXT) -> None:
-        """Finish a row as dead with a visible message."""
+    async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = "") -> None:
+        """Finish a row as dead with a visible message: `text`, or that it failed."""
         card = await self._delivery.outbox.find(card_key(row, 0))
         notice = await self._delivery.outbox.find(notice_key(row))
         seen = Seen(cards=1 if card else 0, notice=notice.key if notice else "")
-        reply = Reply(markdown=text, failed=True)
+        reply = Reply(markdown=text or inbound.place.texts.failed, failed=True)
         await self._settle(row, inbound, reply, seen, dead=True)
 
     async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool] | None:
@@ -159,14 +159,14 @@ class Turns:
             said = attempt.fold.text
             if not display.seen.anything:
                 return None
-            return Reply(markdown=f"{said}\n\n{STOPPED_TEXT}".strip(), stopped=True)
+            return Reply(markdown=f"{said}\n\n{attempt.texts.stopped}".strip(), stopped=True)
         return attempt.reply
 
     async def _bring_files(self, attempt: Attempt) -> None:
         if attempt.attachments:
             adapter = self._delivery.adapters[attempt.row.key.channel]
             attempt.brought = await self._uploads.bring(
-                adapter, attempt.thread_id, attempt.attachments
+                adapter, attempt.thread_id, attempt.attachments, attempt.texts
             )
 
     async def _cancel_run(self, attempt: Attempt) -> None:
@@ -198,7 +198,7 @@ class Turns:
                 if error.retryable and anyio.current_time() - started < patience:
                     await anyio.sleep(self._backoff.wait_s(tries))
                     continue
-                attempt.reply = Reply(markdown=sorry(error), failed=True)
+                attempt.reply = Reply(markdown=sorry(error, attempt.texts), failed=True)
             return
 
     async def _once(self, attempt: Attempt, display: Display) -> Reply:
@@ -217,7 +217,7 @@ class Turns:
 
     async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""
-        text: str | None = attempt.brought.said_with(attempt.plan.text)
+        text: str | None = attempt.brought.said_with(attempt.plan.text, attempt.texts)
         if attempt.check:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
             if found is not None and found[1] in ("pending", "running"):
@@ -256,13 +256,13 @@ class Turns:
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
             own = apology(turn_messages(fold.values, attempt.message_id))
-            broken_off = f"{fold.text}\n\n{told(failure)}".strip()
+            broken_off = f"{fold.text}\n\n{told(failure, attempt.texts)}".strip()
             return Reply(markdown=own or broken_off, failed=True)
         if fold.ended == "interrupted":
-            return Reply(markdown=f"{fold.text}\n\n{STOPPED_TEXT}".strip())
+            return Reply(markdown=f"{fold.text}\n\n{attempt.texts.stopped}".strip())
         if not turn_messages(fold.values, attempt.message_id):
             fold.settle(await self._runs.state(attempt.thread_id))
-        return fold.reply()
+        return fold.reply(attempt.texts)
 
     async def _make_thread(self, attempt: Attempt) -> None:
         key = attempt.row.key

@@ -13,10 +13,11 @@ import anyio
 import httpx
 from anyio import to_thread
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, FileTooLarge
 from bus.messages import Attachment
 from bus.ports import Adapter, Downloads
 from bus.retry import Backoff
+from bus.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,12 @@ class Brought:
     files: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
 
-    def said_with(self, text: str) -> str:
+    def said_with(self, text: str, texts: Texts) -> str:
         """Return what the agent is told: the text, with what concerns the files on lines of their own."""
         lines = list(self.problems)
         if not text and self.files:
             names = ", ".join(str(file["filename"]) for file in self.files)
-            lines.insert(0, f"[Attached: {names}]")
+            lines.insert(0, texts.upload_attached.format(names=names))
         return "\n".join([text, *lines] if text else lines)
 
 
@@ -73,37 +74,39 @@ class Uploads:
         self._backoff = Backoff(first_s=0.5, cap_s=4.0)
 
     async def bring(
-        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment]
+        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Texts
     ) -> Brought:
         """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
         for file in attachments[:MAX_FILES]:
-            found = await self._one(adapter, thread_id, file)
+            found = await self._one(adapter, thread_id, file, texts)
             if isinstance(found, str):
-                problems.append(_problem(file, found))
+                problems.append(_problem(file, found, texts))
             else:
                 files.append(found)
         problems += [
-            _problem(file, f"only {MAX_FILES} files of a message are taken")
+            _problem(file, texts.upload_too_many.format(count=MAX_FILES), texts)
             for file in attachments[MAX_FILES:]
         ]
         return Brought(files=tuple(files), problems=tuple(problems))
 
     async def _one(
-        self, adapter: Adapter, thread_id: str, file: Attachment
+        self, adapter: Adapter, thread_id: str, file: Attachment, texts: Texts
     ) -> Mapping[str, Any] | str:
         """Return the file as it is now known, or why it is not there."""
         if not isinstance(adapter, Downloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
-            return f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+            return _said(FileTooLarge(MAX_FILE_BYTES), texts)
         folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
         try:
             with anyio.fail_after(FILE_S):
                 return await self._tried(adapter, thread_id, file, Path(folder.name) / "file")
+        except DeliveryError as error:
+            return _said(error, texts)
         except TimeoutError:
-            return "it took too long"
+            return texts.upload_too_slow
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(folder.cleanup)
@@ -111,16 +114,18 @@ class Uploads:
     async def _tried(
         self, adapter: Downloads, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
-        for attempt in range(1, ATTEMPTS + 1):
+        """Bring a file, repeating what may help. Raises DeliveryError."""
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 await _fetch(adapter, file, copy)
                 return await self._hand_over(thread_id, file, copy)
             except DeliveryError as error:
                 log.warning("the file %s could not be brought: %s", file.name, error)
                 if not error.retryable or attempt == ATTEMPTS:
-                    return str(error)
+                    raise
                 await anyio.sleep(error.retry_after_s or self._backoff.wait_s(attempt))
-        return "it took too many attempts"
 
     async def _hand_over(
         self, thread_id: str, file: Attachment, copy: Path
@@ -205,7 +210,7 @@ async def _fetch(adapter: Downloads, file: Attachment, copy: Path) -> None:
         async for chunk in chunks:
             size += len(chunk)
             if size > MAX_FILE_BYTES:
-                raise DeliveryError(f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB")
+                raise FileTooLarge(MAX_FILE_BYTES)
             await out.write(chunk)
 
 
@@ -231,5 +236,14 @@ def _kept(answer: httpx.Response) -> Mapping[str, Any] | str:
     }
 
 
-def _problem(file: Attachment, reason: str) -> str:
-    return f"[Attachment that could not be read: {file.name}{f' ({reason})' if reason else ''}]"
+def _said(error: DeliveryError, texts: Texts) -> str:
+    """Return why a file is not there; what platforms and the gateway say themselves is English."""
+    if isinstance(error, FileTooLarge):
+        return texts.upload_too_large.format(megabytes=error.megabytes)
+    return str(error)
+
+
+def _problem(file: Attachment, reason: str, texts: Texts) -> str:
+    if not reason:
+        return texts.upload_failed.format(name=file.name)
+    return texts.upload_failed_because.format(name=file.name, reason=reason)

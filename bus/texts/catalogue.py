@@ -157,7 +157,6 @@ class Texts:
     upload_too_many: str
     upload_too_large: str
     upload_too_slow: str
-    upload_too_often: str
     message_cut: str
 
     def help(self, command: str) -> str:

@@ -123,6 +123,5 @@ CHINESE = Texts(
     upload_too_many="每条消息最多接收 {count} 个文件",
     upload_too_large="文件超过 {megabytes} MB",
     upload_too_slow="读取超时",
-    upload_too_often="多次尝试均未成功",
     message_cut="[消息过长已截断：原文共 {length} 个字符，这里只保留前 {kept} 个。]",
 )

@@ -136,6 +136,5 @@ ENGLISH = Texts(
     upload_too_many="only {count} files of a message are taken",
     upload_too_large="it is larger than {megabytes} MB",
     upload_too_slow="it took too long",
-    upload_too_often="it took too many attempts",
     message_cut="[This message was cut: it had {length} characters, only the first {kept} are here.]",
 )

@@ -16,6 +16,7 @@ from bus.messages import Inbound, Place, Sender
 from bus.replies import Fold
 from bus.runs import MessageChunk, Snapshot
 from bus.service import Site, running
+from bus.texts.english import ENGLISH
 from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -60,7 +61,7 @@ def _folded(size: int) -> float:
     shown = len(fold.said())
     spent = time.process_time() - began
     fold.add(Snapshot({"messages": [{"type": "human", "id": "h"}]}))
-    if shown != size or len(fold.reply().markdown) != size:
+    if shown != size or len(fold.reply(ENGLISH).markdown) != size:
         raise RuntimeError("the fold lost something")
     return spent
 

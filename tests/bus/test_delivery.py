@@ -15,7 +15,7 @@ from bus.delivery import REPEATED, Delivery, Patience
 from bus.errors import DeliveryError
 from bus.messages import FileDelivery, MessageId, Place, TextDelivery, encode_delivery
 from bus.retry import Backoff
-from bus.sending import APOLOGY
+from bus.texts.english import ENGLISH
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -289,7 +289,7 @@ async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
         platform.fail("patch", DeliveryError("audited"))
         await delivery.owe(KEY, [text("final", "phone numbers", edits="card")])
         row = await settle(delivery, "final")
-    assert (row.state, row.error, platform.texts) == ("failed", "audited", [APOLOGY])
+    assert (row.state, row.error, platform.texts) == ("failed", "audited", [ENGLISH.answer_refused])
 
 
 async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: Path) -> None:

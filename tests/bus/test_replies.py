@@ -2,8 +2,9 @@
 
 import pytest
 
-from bus.replies import NO_ANSWER, Fold, answer_text, presented_files, turn_messages
+from bus.replies import Fold, answer_text, presented_files, turn_messages
 from bus.runs import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
+from bus.texts.english import ENGLISH
 
 
 def ai(text: str, message_id: str = "a", **extra: object) -> dict[str, object]:
@@ -49,7 +50,7 @@ def test_the_state_has_the_last_word() -> None:
     fold = Fold("h")
     fold.add(delta("Hal"))
     fold.add(Snapshot({"messages": [human("q", "h"), ai("Hallo!")]}))
-    assert fold.reply().markdown == "Hallo!"
+    assert fold.reply(ENGLISH).markdown == "Hallo!"
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "\u200b\ufeff", "\x00", "\ud800"])
@@ -57,14 +58,14 @@ def test_an_answer_in_which_there_is_nothing_to_read_is_told(text: str) -> None:
     fold = Fold("h")
     fold.add(delta(text))
     fold.add(Snapshot({"messages": [human("q", "h"), ai(text)]}))
-    assert fold.reply().markdown == NO_ANSWER
+    assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
 def test_only_what_follows_our_message_counts() -> None:
     state = {"messages": [human("1", "h1"), ai("one", "a1"), human("2", "h2")]}
     fold = Fold("h2")
     fold.add(Snapshot(state))
-    assert fold.reply().markdown == NO_ANSWER
+    assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
 def test_hidden_human_messages_do_not_end_the_turn() -> None:
@@ -78,7 +79,7 @@ def test_a_clarification_is_the_answer_and_shows_while_it_runs() -> None:
     fold = Fold("h")
     changed = fold.add(Snapshot({"messages": [human("q", "h"), ai(""), question]}))
     assert changed
-    assert fold.text == fold.reply().markdown == "❓ Which one?"
+    assert fold.text == fold.reply(ENGLISH).markdown == "❓ Which one?"
 
 
 def test_presented_files_are_those_whose_call_succeeded_each_once() -> None:

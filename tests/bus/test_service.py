@@ -11,7 +11,6 @@ from typing_extensions import override
 from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import DeliveryError, IntakeClosed
-from bus.failures import FAILED_TEXT
 from bus.messages import Change, Press, PressAnswer
 from bus.ports import Health, Intake, Link, Reason
 from bus.retry import Backoff
@@ -315,7 +314,7 @@ async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
 
     async with house(tmp_path, platform=Clumsy()) as home:
         await home.say("one")
-        await until(lambda: FAILED_TEXT[:90] in "".join(home.platform.texts))
+        await until(lambda: ENGLISH.failed[:90] in "".join(home.platform.texts))
         await home.say("two")
         await until(lambda: "Hello you" in home.platform.texts)
         assert await state_of(home, "e1") == "dead"

@@ -63,5 +63,5 @@ def test_the_lead_agent_has_no_agent_name() -> None:
 
 @pytest.mark.parametrize("assistant", ["a/b", "../x", "é", "a b", "x" * 65])
 def test_an_impossible_agent_name_is_refused(assistant: str) -> None:
-    with pytest.raises(SessionInvalid, match="agent name"):
+    with pytest.raises(SessionInvalid, match="not a name of an agent"):
         embedded(SessionConfig(assistant_id=assistant))

@@ -13,9 +13,9 @@ from langgraph_sdk import get_client
 from bus.attempt import TurnControl, TurnPlan
 from bus.config import DEFAULT_SESSION
 from bus.delivery import Delivery
-from bus.failures import FAILED_TEXT, POISONED_TEXT, STOPPED_TEXT
 from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
 from bus.runs import RunRequest, Runs
+from bus.texts.english import ENGLISH
 from bus.turn import MAX_ATTEMPTS, Turns
 from bus.uploads import Uploads
 from store.config import StoreConfig
@@ -150,7 +150,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
         with anyio.fail_after(5):
             while not (len(platform.shown) > 1 and platform.shown[1].final):
                 await platform.changed.wait()
-    assert platform.texts == [f"Hel\n\n{STOPPED_TEXT}", "Hello you"]
+    assert platform.texts == [f"Hel\n\n{ENGLISH.stopped}", "Hello you"]
     assert platform.signs[:2] == ["working", "done"]
 
 
@@ -181,7 +181,7 @@ async def test_a_failed_run_is_told_and_the_next_message_works(tmp_path: Path) -
         await h.answer("hi", "e1")
         await h.answer("again", "e2")
         await h.platform.until(2)
-    assert h.platform.texts == [FAILED_TEXT, "Hello you"]
+    assert h.platform.texts == [ENGLISH.failed, "Hello you"]
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 409])
@@ -271,7 +271,7 @@ async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) ->
         await h.turns.run(row, inbound, plan("hi"), TurnControl())
         await h.platform.until(1)
         assert await h.inbox.unfinished() == []
-    assert h.platform.texts == [POISONED_TEXT]
+    assert h.platform.texts == [ENGLISH.interrupted_too_often]
 
 
 def posts_to(requests: list[tuple[str, str]], path: str) -> int:
