@@ -42,6 +42,7 @@ class InboxRow:
     """An accepted message. `(conversation_id, seq)` is its place in the conversation's order.
 
     Attributes:
+        asks: What its turn ended with asking (encoded by the bus); None = nothing.
         thread_id: The thread that it was tied to, by a turn that began or by `Inbox.pin`.
         present_thread: The conversation's thread when the row was read, or accepted.
     """
@@ -59,6 +60,7 @@ class InboxRow:
     run_id: str | None
     received_at: float
     present_thread: str | None = None
+    asks: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +111,18 @@ INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at)
 VALUES (:conversation_id, :seq, :event_id, :kind, :body, :received_at)
 RETURNING id
 """
-_SELECT = """
+SELECT_ROWS = """
 SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS present_thread
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 """
-_UNFINISHED = f"""{_SELECT}
+"""Inbox rows with their conversation's key and present thread; a condition on `inbox` may follow."""
+_UNFINISHED = f"""{SELECT_ROWS}
 WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
 """
 _WAITING_BY_STATE = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
-_RECENT = f"{_SELECT} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
+_RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _BEGIN = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
     run_id = CASE WHEN thread_id = :thread_id THEN run_id END
@@ -136,7 +139,7 @@ WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kin
 AND thread_id IS NULL AND seq < :before_seq
 """
 _FINISH = """
-UPDATE inbox SET state = :state WHERE id = :id AND state IN ('new', 'running')
+UPDATE inbox SET state = :state, asks = :asks WHERE id = :id AND state IN ('new', 'running')
 RETURNING conversation_id, kind
 """
 _COUNT_DOWN = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
@@ -204,16 +207,22 @@ class Inbox:
         await self._database.transaction(lambda tx: tx.run(_PIN, params))
 
     async def finish(
-        self, inbox_id: int, deliveries: Sequence[NewDelivery], *, dead: bool = False
+        self,
+        inbox_id: int,
+        deliveries: Sequence[NewDelivery],
+        *,
+        dead: bool = False,
+        asks: str | None = None,
     ) -> bool:
-        """Mark a row done (or dead) and owe its deliveries, in one transaction.
+        """Mark a row done (or dead), note what it ended with asking, and owe its deliveries, in one transaction.
 
         False, and nothing is written, if the row was finished before: the caller must then send nothing.
         """
         now = self._now()
 
         def work(tx: Transaction) -> bool:
-            rows = tx.run(_FINISH, {"id": inbox_id, "state": "dead" if dead else "done"})
+            ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "asks": asks}
+            rows = tx.run(_FINISH, ending)
             if not rows:
                 return False
             if rows[0]["kind"] == "chat":
@@ -225,7 +234,7 @@ class Inbox:
 
     async def unfinished(self) -> list[InboxRow]:
         """Return the rows in state new or running, by conversation and sequence."""
-        return [_row(row) for row in await self._database.read(_UNFINISHED)]
+        return [inbox_row(row) for row in await self._database.read(_UNFINISHED)]
 
     async def counts(self) -> dict[str, int]:
         """Return how many messages are not finished, by state."""
@@ -235,7 +244,7 @@ class Inbox:
     async def recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before}
-        return [_row(row) for row in await self._database.read(_RECENT, params)]
+        return [inbox_row(row) for row in await self._database.read(_RECENT, params)]
 
     async def prune(self, *, now: float) -> int:
         """Forget finished rows and seen ids older than 7 days; return how many rows went."""
@@ -326,7 +335,8 @@ def _settled(tx: Transaction, new: NewInbox) -> ConversationKey:
     return new.key
 
 
-def _row(row: Row) -> InboxRow:
+def inbox_row(row: Row) -> InboxRow:
+    """Return what a row of `SELECT_ROWS` says."""
     return InboxRow(
         id=row["id"],
         conversation_id=row["conversation_id"],
@@ -341,4 +351,5 @@ def _row(row: Row) -> InboxRow:
         run_id=row["run_id"],
         received_at=row["received_at"],
         present_thread=row["present_thread"],
+        asks=row["asks"],
     )

@@ -1,0 +1,56 @@
+"""What became of accepted messages: a row by its id, the rows after it, the question before it, its answer."""
+
+from store.database import Database, Params
+from store.inbox import SELECT_ROWS, InboxRow, inbox_row
+from store.outbox import DeliveryRow, Outbox
+
+_ONE = f"{SELECT_ROWS} WHERE inbox.id = :id"
+_AFTER = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq AND inbox.kind = 'chat'
+ORDER BY inbox.seq LIMIT :limit
+"""
+_ASKING = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.asks IS NOT NULL
+ORDER BY inbox.seq DESC LIMIT 1
+"""
+
+MAX_PARTS = 1000
+"""Messages that an answer is searched through."""
+
+
+class History:
+    """Looks back at the journal. Rows older than a week may be gone."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._outbox = Outbox(database)
+
+    async def row(self, inbox_id: int) -> InboxRow | None:
+        """Return one row; None if there is none (any more)."""
+        rows = await self._database.read(_ONE, {"id": inbox_id})
+        return inbox_row(rows[0]) if rows else None
+
+    async def after(self, row: InboxRow, *, limit: int = 20) -> list[InboxRow]:
+        """Return the chat rows that came after a row in its conversation, first to last."""
+        params: Params = {
+            "conversation_id": row.conversation_id,
+            "seq": row.seq,
+            "limit": limit,
+        }
+        return [inbox_row(found) for found in await self._database.read(_AFTER, params)]
+
+    async def asking(self, row: InboxRow) -> InboxRow | None:
+        """Return the last row before one in its conversation whose turn ended with asking something."""
+        params: Params = {"conversation_id": row.conversation_id, "seq": row.seq}
+        rows = await self._database.read(_ASKING, params)
+        return inbox_row(rows[0]) if rows else None
+
+    async def last_words(self, row: InboxRow) -> DeliveryRow | None:
+        """Return the last text message of a row's answer."""
+        last = None
+        for index in range(MAX_PARTS):
+            found = await self._outbox.find(f"{row.id}:reply:{index}")
+            if found is None:
+                break
+            last = found
+        return last

@@ -1,0 +1,49 @@
+"""Looking back: rows by id, what came after them, what was asked before them."""
+
+from store.database import Database
+from store.history import History
+from store.inbox import Inbox
+from store.outbox import NewDelivery
+from tests.store.test_inbox import KEY, accept, new
+
+
+async def test_a_row_is_found_by_its_id_with_what_it_asked(database: Database) -> None:
+    inbox, history = Inbox(database), History(database)
+    row = await accept(inbox, new(1))
+    assert await history.row(row.id + 1) is None
+    await inbox.finish(row.id, [], asks='{"options": ["a"]}')
+    found = await history.row(row.id)
+    assert found is not None
+    assert (found.state, found.asks) == ("done", '{"options": ["a"]}')
+
+
+async def test_what_came_after_a_row_is_chat_of_its_own_conversation(database: Database) -> None:
+    inbox, history = Inbox(database), History(database)
+    first = await accept(inbox, new(1))
+    await accept(inbox, new(2, kind="command"))
+    third = await accept(inbox, new(3))
+    assert [row.id for row in await history.after(first)] == [third.id]
+    assert await history.after(third) == []
+
+
+async def test_the_last_question_before_a_row_is_found(database: Database) -> None:
+    inbox, history = Inbox(database), History(database)
+    first, second, third = [await accept(inbox, new(number)) for number in (1, 2, 3)]
+    await inbox.finish(second.id, [], asks="{}")
+    assert await history.asking(first) is None
+    assert await history.asking(second) is None
+    found = await history.asking(third)
+    assert found is not None
+    assert found.id == second.id
+
+
+async def test_the_last_words_of_an_answer(database: Database) -> None:
+    inbox, history = Inbox(database), History(database)
+    row = await accept(inbox, new(1))
+    assert await history.last_words(row) is None
+    rows = [NewDelivery(key=f"{row.id}:reply:{n}", conversation=KEY, body="{}") for n in range(3)]
+    file = NewDelivery(key=f"{row.id}:file:0", conversation=KEY, body="{}")
+    await inbox.finish(row.id, [*rows, file])
+    found = await history.last_words(row)
+    assert found is not None
+    assert found.key == f"{row.id}:reply:2"
