@@ -7,7 +7,7 @@ finishes what it has, in the old thread, while new messages get a fresh mailbox 
 import logging
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,12 +15,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from bus.attempt import TurnControl, TurnPlan
-from bus.choices import Choices, context_of
-from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.marks import mark
 from bus.messages import ConversationKey, Inbound
-from bus.scopes import memory_scope_of, user_of
-from bus.sessions import SessionInvalid, embedded, merged
+from bus.sessions import SessionInvalid, Sessions
 from bus.turn import Turns
 from store.conversations import Conversations
 from store.errors import StoreError
@@ -74,7 +71,7 @@ class Mailboxes:
         *,
         tasks: TaskGroup,
         turns: Turns,
-        sessions: "Sessions",
+        sessions: Sessions,
         inbox: Inbox,
         conversations: Conversations,
     ) -> None:
@@ -303,41 +300,6 @@ class Mailboxes:
                 await self._turns.fail(row, inbound, text=text)
         except Exception:
             log.exception("the failure of turn %s could not be told", row.id)
-
-
-class Sessions:
-    """The sessions of the people on every channel: the configuration's, and over it what they chose."""
-
-    def __init__(
-        self, config: BusConfig, policies: Mapping[str, ChannelPolicy], choices: Choices
-    ) -> None:
-        self._config = config
-        self._policies = policies
-        self._choices = choices
-
-    def of(self, inbound: Inbound) -> SessionConfig:
-        """Return the session for a message. Raises SessionInvalid."""
-        session = self._merged(inbound)
-        if self._config.langgraph_url is None:
-            session = embedded(session)
-        context = {
-            **session.context,
-            **context_of(self._choices.of(inbound.key)),
-            "channel_user_id": inbound.sender.user_id,
-            "user_id": user_of(inbound),
-            "memory_scope": memory_scope_of(inbound),
-            "language": inbound.place.language,
-        }
-        return session.model_copy(update={"context": context})
-
-    def interrupts(self, inbound: Inbound) -> bool:
-        """Return whether a message ends the turn that runs before it."""
-        return self._merged(inbound).busy == "interrupt"
-
-    def _merged(self, inbound: Inbound) -> SessionConfig:
-        policy = self._policies.get(inbound.key.channel)
-        own = policy.session if policy is not None else SessionConfig()
-        return merged(self._config.session, own, inbound.sender.user_id)
 
 
 def _is_near(box: Mailbox, key: ConversationKey, inbound: Inbound) -> bool:

@@ -21,7 +21,7 @@ from bus.commands.speaking import Speaking
 from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
-from bus.conversation import Mailboxes, Sessions
+from bus.conversation import Mailboxes
 from bus.delivery import Delivery
 from bus.intake import BusIntake, Shelves
 from bus.language import Languages
@@ -29,6 +29,7 @@ from bus.ports import Adapter, Health, Now, Reason
 from bus.retry import Backoff
 from bus.router import Router
 from bus.runs import Runs
+from bus.sessions import Sessions
 from bus.supervision import Supervised
 from bus.turn import Turns
 from bus.uploads import Uploads

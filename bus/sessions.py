@@ -1,11 +1,15 @@
-"""What a run is started with: user > channel > defaults, key by key. Pure."""
+"""What a run is started with: user > channel > defaults, key by key, and over them what people chose."""
 
 import copy
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from bus.config import DEFAULT_SESSION, SessionConfig
+from bus.choices import Choices, context_of
+from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import BusError
+from bus.messages import Inbound
+from bus.scopes import memory_scope_of, user_of
 
 LEAD = "lead_agent"
 """The one assistant of the embedded runtime; other names choose a custom agent within it."""
@@ -23,6 +27,41 @@ class SessionInvalid(BusError):
     def __init__(self, agent: str) -> None:
         super().__init__(f"not a name of an agent: {agent!r}")
         self.agent = agent
+
+
+class Sessions:
+    """The sessions of the people on every channel: the configuration's, and over it what they chose."""
+
+    def __init__(
+        self, config: BusConfig, policies: Mapping[str, ChannelPolicy], choices: Choices
+    ) -> None:
+        self._config = config
+        self._policies = policies
+        self._choices = choices
+
+    def of(self, inbound: Inbound) -> SessionConfig:
+        """Return the session for a message. Raises SessionInvalid."""
+        session = self._merged(inbound)
+        if self._config.langgraph_url is None:
+            session = embedded(session)
+        context = {
+            **session.context,
+            **context_of(self._choices.of(inbound.key)),
+            "channel_user_id": inbound.sender.user_id,
+            "user_id": user_of(inbound),
+            "memory_scope": memory_scope_of(inbound),
+            "language": inbound.place.language,
+        }
+        return session.model_copy(update={"context": context})
+
+    def interrupts(self, inbound: Inbound) -> bool:
+        """Return whether a message ends the turn that runs before it."""
+        return self._merged(inbound).busy == "interrupt"
+
+    def _merged(self, inbound: Inbound) -> SessionConfig:
+        policy = self._policies.get(inbound.key.channel)
+        own = policy.session if policy is not None else SessionConfig()
+        return merged(self._config.session, own, inbound.sender.user_id)
 
 
 def merged(defaults: SessionConfig, channel: SessionConfig, user_id: str) -> SessionConfig:
