@@ -128,6 +128,13 @@ class Texts:
     progress_subagent: str
     button_stop: str
     press_inactive: str
+    press_again: str
+    """What was pressed could not be kept just now."""
+
+    # Where the bot is new, and where a click has no chat.
+    hello_private: str
+    hello_group: str
+    menu_unplaced: str
 
     # Instead of an answer.
     stopped: str

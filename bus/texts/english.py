@@ -101,6 +101,12 @@ ENGLISH = Texts(
     progress_subagent="a subagent is at work",
     button_stop="Stop",
     press_inactive="This button is no longer active.",
+    press_again="That did not get through. Please press it again in a moment.",
+    hello_private="Hello! Write to me what you need: I answer questions, look things up, work with files and "
+    "run code. /help lists my commands.",
+    hello_group="Hello everyone! Mention me and say what you need; reply to my answer to go on. "
+    "/help lists my commands.",
+    menu_unplaced="Please send me {command} as a message.",
     stopped="⏹ Stopped.",
     no_answer="(No response from agent)",
     failed="⚠️ Something went wrong and I could not finish this answer. Please send your message again; "
