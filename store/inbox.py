@@ -107,8 +107,8 @@ WHERE id = :id
 RETURNING last_seq, thread_id
 """
 _INSERT = """
-INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at)
-VALUES (:conversation_id, :seq, :event_id, :kind, :body, :received_at)
+INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at)
+VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at)
 RETURNING id
 """
 SELECT_ROWS = """
@@ -125,7 +125,7 @@ SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROU
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _BEGIN = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
-    run_id = CASE WHEN thread_id = :thread_id THEN run_id END
+    run_id = CASE WHEN thread_id = :thread_id AND attempts > 0 THEN run_id END
 WHERE id = :id AND state IN ('new', 'running')
 RETURNING id
 """
@@ -182,7 +182,7 @@ class Inbox:
     async def begin(self, inbox_id: int, *, thread_id: str) -> bool:
         """Note that a turn starts (state running, attempts + 1). False if the row is already done or dead.
 
-        The run noted before is kept as long as the thread is the same.
+        The run noted before is kept as long as the thread is the same; one that the row was only said to is not.
         """
         params: Params = {"id": inbox_id, "thread_id": thread_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
@@ -213,8 +213,11 @@ class Inbox:
         *,
         dead: bool = False,
         asks: str | None = None,
+        also: Sequence[int] = (),
     ) -> bool:
         """Mark a row done (or dead), note what it ended with asking, and owe its deliveries, in one transaction.
+
+        `also`: rows that the same turn answered, done without deliveries of their own.
 
         False, and nothing is written, if the row was finished before: the caller must then send nothing.
         """
@@ -222,11 +225,10 @@ class Inbox:
 
         def work(tx: Transaction) -> bool:
             ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "asks": asks}
-            rows = tx.run(_FINISH, ending)
-            if not rows:
+            if not _finished(tx, ending):
                 return False
-            if rows[0]["kind"] == "chat":
-                tx.run(_COUNT_DOWN, {"id": rows[0]["conversation_id"]})
+            for other in also:
+                _finished(tx, {"id": other, "state": "done", "asks": None})
             owe(tx, deliveries, now=now)
             return True
 
@@ -261,6 +263,13 @@ class Inbox:
                 return gone
 
 
+def _finished(tx: Transaction, ending: Params) -> bool:
+    rows = tx.run(_FINISH, ending)
+    if rows and rows[0]["kind"] == "chat":
+        tx.run(_COUNT_DOWN, {"id": rows[0]["conversation_id"]})
+    return bool(rows)
+
+
 def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | Overfull:
     if not _first_time(tx, new):
         return Duplicate()
@@ -285,6 +294,7 @@ def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_i
             "conversation_id": conversation_id,
             "seq": seq,
             "event_id": new.event_id,
+            "message_id": new.message_id,
             "kind": new.kind,
             "body": new.body,
             "received_at": new.received_at,
@@ -309,21 +319,35 @@ def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_i
 
 def _first_time(tx: Transaction, new: NewInbox) -> bool:
     """Note the ids of a message; False if one of them was noted before."""
-    ids = [("event", "", new.event_id)]
+    fresh = note_seen(tx, new.key, new.event_id, at=new.received_at)
     if new.message_id:
-        ids.append(("message", new.key.chat, new.message_id))
-    fresh = True
-    for kind, chat, external_id in ids:
-        params: Params = {
-            "channel": new.key.channel,
-            "workspace": new.key.workspace,
-            "kind": kind,
-            "chat": chat,
-            "external_id": external_id,
-            "seen_at": new.received_at,
-        }
-        fresh = bool(tx.run(_NOTE_SEEN, params)) and fresh
+        seen = _Seen("message", new.key.chat, new.message_id)
+        fresh = _note(tx, new.key, seen, at=new.received_at) and fresh
     return fresh
+
+
+def note_seen(tx: Transaction, key: ConversationKey, event_id: str, *, at: float) -> bool:
+    """Note the id of an event (`at` in Unix seconds); False if it was noted before."""
+    return _note(tx, key, _Seen("event", "", event_id), at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    kind: Literal["event", "message"]
+    chat: str
+    external_id: str
+
+
+def _note(tx: Transaction, key: ConversationKey, seen: _Seen, *, at: float) -> bool:
+    params: Params = {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "kind": seen.kind,
+        "chat": seen.chat,
+        "external_id": seen.external_id,
+        "seen_at": at,
+    }
+    return bool(tx.run(_NOTE_SEEN, params))
 
 
 def _settled(tx: Transaction, new: NewInbox) -> ConversationKey:

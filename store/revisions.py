@@ -1,0 +1,69 @@
+"""Accepted messages that change afterwards: found by the platform's id, given another body, tied to a run."""
+
+from dataclasses import dataclass
+
+from store.conversations import ConversationKey, key_params
+from store.database import Database, Params, Transaction
+from store.inbox import SELECT_ROWS, InboxRow, inbox_row, note_seen
+
+_BY_MESSAGE = f"""{SELECT_ROWS}
+WHERE inbox.message_id = :message_id
+AND channel = :channel AND workspace = :workspace AND chat = :chat
+ORDER BY inbox.id DESC LIMIT 1
+"""
+_BY_EVENT = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = :conversation_id AND inbox.event_id = :event_id
+ORDER BY inbox.id DESC LIMIT 1
+"""
+_REVISE = "UPDATE inbox SET body = :body, attempts = 0 WHERE id = :id"
+_SAY = """
+UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What the platform told: its id, stable over redeliveries, and when (Unix seconds)."""
+
+    key: ConversationKey
+    event_id: str
+    at: float
+
+
+class Revisions:
+    """The rows of the inbox, as messages that can change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
+        """Return the row of a message of a chat, whatever its topic; None if it was not accepted, or is forgotten."""
+        if not message_id:
+            return None
+        params: Params = {**key_params(key), "message_id": message_id}
+        rows = await self._database.read(_BY_MESSAGE, params)
+        return inbox_row(rows[0]) if rows else None
+
+    async def of_event(self, conversation_id: int, event_id: str) -> InboxRow | None:
+        """Return the row of a conversation that came with an event."""
+        params: Params = {"conversation_id": conversation_id, "event_id": event_id}
+        rows = await self._database.read(_BY_EVENT, params)
+        return inbox_row(rows[0]) if rows else None
+
+    async def revise(self, inbox_id: int, body: str, event: Event) -> bool:
+        """Give a row another body, once an event, and let its attempts count anew; False = the event was seen."""
+        params: Params = {"id": inbox_id, "body": body}
+
+        def work(tx: Transaction) -> bool:
+            if not note_seen(tx, event.key, event.event_id, at=event.at):
+                return False
+            tx.run(_REVISE, params)
+            return True
+
+        return await self._database.transaction(work)
+
+    async def say(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
+        """Note that a waiting row is about to be said to a run that goes on. False if it waits no more."""
+        params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
+        return bool(await self._database.transaction(lambda tx: tx.run(_SAY, params)))

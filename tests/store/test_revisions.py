@@ -1,0 +1,73 @@
+"""Messages that change after they were accepted, and rows that are said to runs of others."""
+
+from dataclasses import replace
+
+from store.database import Database
+from store.inbox import Duplicate, Inbox
+from store.revisions import Event, Revisions
+from tests.store.test_inbox import KEY, accept, new
+
+
+def event(name: str) -> Event:
+    return Event(key=KEY, event_id=name, at=1.0)
+
+
+async def test_a_message_is_found_in_its_chat_whatever_the_topic(database: Database) -> None:
+    inbox, revisions = Inbox(database), Revisions(database)
+    row = await accept(inbox, replace(new(1), message_id="m"))
+    for key in (KEY, replace(KEY, topic="another")):
+        found = await revisions.of_message(key, "m")
+        assert found is not None
+        assert (found.id, found.key) == (row.id, KEY)
+    for key in (replace(KEY, chat="other"), replace(KEY, workspace="other")):
+        assert await revisions.of_message(key, "m") is None
+    await accept(inbox, replace(new(2), message_id=""))
+    assert await revisions.of_message(KEY, "") is None
+    by_event = await revisions.of_event(row.conversation_id, row.event_id)
+    assert by_event is not None
+    assert by_event.id == row.id
+    assert await revisions.of_event(row.conversation_id, "unheard of") is None
+
+
+async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Database) -> None:
+    inbox, revisions = Inbox(database), Revisions(database)
+    row = await accept(inbox, replace(new(1), message_id="m"))
+    await inbox.begin(row.id, thread_id="t")
+    assert await revisions.revise(row.id, "second", event("edit"))
+    assert not await revisions.revise(row.id, "third", event("edit"))
+    [running] = await inbox.unfinished()
+    assert (running.body, running.attempts, running.state) == ("second", 0, "running")
+    await inbox.finish(row.id, [])
+    assert await revisions.revise(row.id, "fourth", event("another edit"))
+    found = await revisions.of_message(KEY, "m")
+    assert found is not None
+    assert (found.body, found.state) == ("fourth", "done")
+    assert await inbox.accept(replace(new(2), event_id="edit"), cap=9) == Duplicate()
+
+
+async def test_a_row_is_said_to_a_run_while_it_waits_and_begins_without_it(
+    database: Database,
+) -> None:
+    inbox, revisions = Inbox(database), Revisions(database)
+    row = await accept(inbox, new(1))
+    assert await revisions.say(row.id, thread_id="t", run_id="another's")
+    [waiting] = await inbox.unfinished()
+    assert (waiting.state, waiting.thread_id, waiting.run_id) == ("new", "t", "another's")
+    assert await inbox.begin(row.id, thread_id="t")
+    [begun] = await inbox.unfinished()
+    assert (begun.attempts, begun.run_id) == (1, None)
+    assert not await revisions.say(row.id, thread_id="t", run_id="r")
+    await inbox.note_run(row.id, "own")
+    await inbox.begin(row.id, thread_id="t")
+    [again] = await inbox.unfinished()
+    assert (again.attempts, again.run_id) == (2, "own")
+
+
+async def test_rows_that_one_turn_answered_end_with_it(database: Database) -> None:
+    inbox = Inbox(database)
+    first, second, third = [await accept(inbox, new(number)) for number in (1, 2, 3)]
+    await inbox.begin(first.id, thread_id="t")
+    assert await inbox.finish(first.id, [], also=[second.id])
+    assert [row.id for row in await inbox.unfinished()] == [third.id]
+    assert not await inbox.finish(first.id, [], also=[third.id])
+    assert [row.id for row in await inbox.unfinished()] == [third.id]
