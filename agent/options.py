@@ -117,6 +117,15 @@ def injected(config: Mapping[str, Any] | None) -> list[AnyMessage]:
     return list(take()) if callable(take) else []
 
 
+def language_of(context: object, config: Mapping[str, Any] | None) -> str | None:
+    """Return in which language a run's people are spoken to (BCP 47), if somebody said; as `thread_id_of` looks.
+
+    >>> language_of({"language": "zh"}, None)
+    'zh'
+    """
+    return _named(context, config, "language")
+
+
 def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
     """Return the run's thread id: from the runtime context, else from `config.configurable`.
 

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from agent.config import LlmRetryConfig
 from agent.errors import AgentError
+from agent.middleware.speech import words_for
 from agent.models.breakers import Breakers, Trial
 from agent.models.failures import ModelFailure, failure_of, fallback_message
 from agent.models.side import ModelSource
@@ -113,7 +114,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             failure = failure_of(error)
             if failure is None:
                 raise
-            return _told(_Failed(failure=failure, heard=heard))
+            return _told(request, _Failed(failure=failure, heard=heard))
 
     @override
     async def awrap_model_call(self, request: Request, handler: Handler) -> Response:
@@ -126,12 +127,12 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             if not isinstance(outcome, _Failed):
                 return outcome
             if outcome.heard.text:
-                return _told(outcome)
+                return _told(request, outcome)
             # What is wrong with the model that was asked for is what people should know.
             first = first or outcome
         if first is None:
             raise RuntimeError("no model to call")
-        return _told(first)
+        return _told(request, first)
 
     async def _with(
         self, request: Request, name: str, failure: ModelFailure
@@ -235,7 +236,7 @@ def _with_listener(model: BaseChatModel, heard: _Heard) -> BaseChatModel:
     return model.model_copy(update={"callbacks": manager})
 
 
-def _told(failed: _Failed) -> Response:
-    heard = failed.heard
-    message = fallback_message(failed.failure, said=heard.text, message_id=heard.message_id)
+def _told(request: Request, failed: _Failed) -> Response:
+    heard, words = failed.heard, words_for(request)
+    message = fallback_message(failed.failure, words, said=heard.text, message_id=heard.message_id)
     return ModelResponse(result=[message])

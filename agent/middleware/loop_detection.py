@@ -15,8 +15,10 @@ from typing_extensions import override
 from agent.authors import LOOP_WARNING
 from agent.config import LoopDetectionConfig
 from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.speech import words_for
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
+from agent.wording import Wording
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,6 @@ STOP = (
     "No tool can be called any more in this turn: you were going in circles. Answer now with what you have, "
     "and say what is missing."
 )
-STOPPED = "(I was repeating the same steps and stopped. Please say what to do differently, or ask for a smaller part.)"
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -71,7 +72,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         response = handler(self._warned(request, found))
         if not self._goes_on_and_on(response, found):
             return response
-        return _ended(response, handler(_stopped(request)))
+        return _ended(response, handler(_stopped(request)), words_for(request))
 
     @override
     async def awrap_model_call(
@@ -81,7 +82,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         response = await handler(self._warned(request, found))
         if not self._goes_on_and_on(response, found):
             return response
-        return _ended(response, await handler(_stopped(request)))
+        return _ended(response, await handler(_stopped(request)), words_for(request))
 
     def _warned(self, request: Request, found: Findings) -> Request:
         count = found.sets[found.latest] if found.latest else 0
@@ -150,12 +151,12 @@ def _stopped(request: Request) -> Request:
     return _with_word(request, STOP).override(tool_choice=choice)
 
 
-def _ended(circling: Response, final: Response) -> Response:
+def _ended(circling: Response, final: Response, words: Wording) -> Response:
     """Return the last answer without calls, behind what the model said with the calls that are dropped."""
     said = [_bare(message) for message in _answers(circling) if message.text.strip()]
     result = [_bare(message) for message in _answers(final)]
     if not any(message.text.strip() for message in result):
-        result = [with_note(message, STOPPED) for message in result[-1:]]
+        result = [with_note(message, words.went_in_circles) for message in result[-1:]]
     return ModelResponse(result=[*said, *result])
 
 

@@ -18,16 +18,17 @@ from typing_extensions import override
 
 from agent.authors import FRAMEWORK_TAGS
 from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.speech import words_for
 from agent.middleware.system_message import extended
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
+from agent.wording import Wording
 
 SAFETY_REASONS = frozenset(
     {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation"}
 )
 """Finish reasons, in lower case, with which providers cut or refuse an answer: OpenAI, Anthropic, Google."""
 
-REFUSED = "⚠️ The model's provider stopped this answer with its content filter. Please put your request in other words."
 SAY_SOMETHING = "You have not said anything yet that the user can read. Tell the user now what you found or did."
 
 _FORGED = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(FRAMEWORK_TAGS)})(?![\w-]))", re.IGNORECASE)
@@ -60,7 +61,7 @@ class SanitisingMiddleware(AgentMiddleware[ThreadState, Any]):
         response = handler(clean)
         if _says_nothing(request, response):
             response = handler(_asked_again(clean))
-        return self._checked(response)
+        return self._checked(request, response)
 
     @override
     async def awrap_model_call(
@@ -70,12 +71,13 @@ class SanitisingMiddleware(AgentMiddleware[ThreadState, Any]):
         response = await handler(clean)
         if _says_nothing(request, response):
             response = await handler(_asked_again(clean))
-        return self._checked(response)
+        return self._checked(request, response)
 
-    def _checked(self, response: Response) -> Response:
+    def _checked(self, request: Request, response: Response) -> Response:
         if not self._safety or not any(map(_was_cut, response.result)):
             return response
-        result = [_made_safe(m) if _was_cut(m) else m for m in response.result]
+        words = words_for(request)
+        result = [_made_safe(m, words) if _was_cut(m) else m for m in response.result]
         return ModelResponse(result=result, structured_response=response.structured_response)
 
 
@@ -172,8 +174,8 @@ def _was_cut(message: BaseMessage) -> bool:
     return isinstance(reason, str) and reason.lower() in SAFETY_REASONS
 
 
-def _made_safe(message: BaseMessage) -> BaseMessage:
+def _made_safe(message: BaseMessage, words: Wording) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     bare = without_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
-    return bare if bare.text.strip() else with_note(bare, REFUSED)
+    return bare if bare.text.strip() else with_note(bare, words.filtered)

@@ -12,17 +12,15 @@ from typing_extensions import override
 
 from agent.authors import is_from_a_person
 from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.speech import words_for
 from agent.state import ThreadState
 from agent.subagents.execution import TURN_CAPPED
+from agent.wording import Wording
 
 LAST_TURN = (
     "This is your last turn: no tool can be called any more. "
     "Answer now with what you have, and say what is missing."
 )
-
-
-UNFINISHED = "(I used up all my steps before I was finished. Please ask again in smaller steps.)"
-"""What is said where the last answer says nothing."""
 
 STEPS_A_TURN = 2
 """A model call and its tools: two steps of a graph whose middleware adds none."""
@@ -50,7 +48,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return handler(request)
-        return _final(handler(_told(request)))
+        return _final(handler(_told(request)), words_for(request))
 
     @override
     async def awrap_model_call(
@@ -60,7 +58,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return await handler(request)
-        return _final(await handler(_told(request)))
+        return _final(await handler(_told(request)), words_for(request))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
         most = self._max_turns or get_config()["recursion_limit"] // STEPS_A_TURN
@@ -75,15 +73,15 @@ def _told(request: ModelRequest[Any]) -> ModelRequest[Any]:
     return request.override(messages=[*request.messages, HumanMessage(LAST_TURN)])
 
 
-def _final(response: ModelResponse[Any]) -> ModelResponse[Any]:
-    result = [_capped(message) for message in response.result]
+def _final(response: ModelResponse[Any], words: Wording) -> ModelResponse[Any]:
+    result = [_capped(message, words) for message in response.result]
     return ModelResponse(result=result, structured_response=response.structured_response)
 
 
-def _capped(message: BaseMessage) -> BaseMessage:
+def _capped(message: BaseMessage, words: Wording) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     capped = without_calls(message, lambda _: True)
     marks = {**capped.additional_kwargs, TURN_CAPPED: True}
     marked = capped.model_copy(update={"additional_kwargs": marks})
-    return marked if marked.text.strip() else with_note(marked, UNFINISHED)
+    return marked if marked.text.strip() else with_note(marked, words.steps_used_up)

@@ -15,6 +15,8 @@ from typing import Literal
 from langchain_core.exceptions import ContextOverflowError, ModelError
 from langchain_core.messages import AIMessage, BaseMessage
 
+from agent.wording import Wording
+
 Reason = Literal[
     "auth",
     "quota",
@@ -32,28 +34,6 @@ RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 MARK = "error_fallback"
 """Key in `additional_kwargs` of a message that only says that no model could be reached."""
-
-_AGAIN = "Please send your message again in a few minutes."
-_OPERATOR = "Please tell the person who runs this bot"
-
-TEXTS: Mapping[Reason, str] = {
-    "auth": "⚠️ The model's key was refused, so I cannot answer. "
-    f"{_OPERATOR}: the key in its configuration has to be renewed.",
-    "quota": "⚠️ The quota of the model's account is used up, so I cannot answer. "
-    f"{_OPERATOR}: its account with the model's provider needs credit.",
-    "rate_limit": "⚠️ The model gets too many requests at the moment. "
-    "Please send your message again in a minute.",
-    "server": f"⚠️ The model's server has a problem. {_AGAIN}",
-    "timeout": f"⚠️ The model's server did not answer in time. {_AGAIN}",
-    "connection": f"⚠️ I could not reach the model's server. {_AGAIN}",
-    "context": "⚠️ This conversation is too long for the model. Please send /new to start a new one, "
-    "and say again what matters.",
-    "request": "⚠️ The model refused the request. Please send /new and ask again; "
-    "if it fails again, tell the person who runs this bot.",
-    "circuit_open": f"⚠️ The model's server has failed several times in a row, so I leave it alone for a moment. "
-    f"{_AGAIN}",
-}
-"""By reason: what people are told, and what they can do."""
 
 _TIMEOUTS = {
     *("APITimeoutError", "TimeoutException", "TimeoutError", "ServerTimeoutError", "Timeout"),
@@ -138,17 +118,18 @@ def failure_of(error: Exception) -> ModelFailure | None:
 
 
 def fallback_message(
-    failure: ModelFailure, *, said: str = "", message_id: str | None = None
+    failure: ModelFailure, words: Wording, *, said: str = "", message_id: str | None = None
 ) -> AIMessage:
     """Return the message that ends a turn whose model could not be reached.
 
     Args:
         failure: Why.
+        words: What people are told.
         said: What the model had said before it failed; people have seen it, so it stays.
         message_id: The id under which they saw it.
     """
     return AIMessage(
-        content=f"{said.rstrip()}\n\n{TEXTS[failure.reason]}".strip(),
+        content=f"{said.rstrip()}\n\n{words.model(failure.reason)}".strip(),
         id=message_id,
         additional_kwargs={
             MARK: True,

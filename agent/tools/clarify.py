@@ -7,6 +7,9 @@ from typing import Any, Literal
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
+from agent.wording import Wording
+from agent.wording.english import ENGLISH
+
 NAME = "ask_clarification"
 
 ICONS = {
@@ -52,14 +55,14 @@ def ask_clarification_tool() -> BaseTool:
     )
 
 
-def question_text(arguments: Mapping[str, Any]) -> str:
+def question_text(arguments: Mapping[str, Any], words: Wording = ENGLISH) -> str:
     r"""Write a question as the user sees it.
 
     >>> question_text({"question": "Which?", "options": ["a", "b"]})
     '❓ Which?\n\n  1. a\n  2. b'
     """
     icon = ICONS.get(str(arguments.get("clarification_type")), ICONS["missing_info"])
-    question = str(arguments.get("question") or "").strip() or "How shall I go on?"
+    question = str(arguments.get("question") or "").strip() or words.bare_question
     context = arguments.get("context")
     text = f"{icon} {context}\n\n{question}" if context else f"{icon} {question}"
     options = options_of(arguments.get("options"))

@@ -28,9 +28,9 @@ from agent.errors import (
     UploadNotFound,
     UploadTooLarge,
 )
-from agent.middleware.turn_limit import UNFINISHED
 from agent.models.playback import Call, Turn
 from agent.paths import OUTPUTS
+from agent.wording.english import ENGLISH
 from store.errors import Locked
 from tests.agent.test_skills import put
 from tests.fakes.scripted import ScriptedChatModel, registered
@@ -190,7 +190,7 @@ async def test_what_a_turn_may_ask_for(tmp_path: Path) -> None:
 async def test_a_turn_is_bounded_in_steps(tmp_path: Path) -> None:
     look = Turn(calls=(Call(name="ls", args={"path": OUTPUTS}, id="c1"),))
     async with opened(tmp_path, ScriptedChatModel.playing(*[look] * 9)) as client:
-        assert await client.chat("go on", "t1", recursion_limit=3) == UNFINISHED
+        assert await client.chat("go on", "t1", recursion_limit=3) == ENGLISH.steps_used_up
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["t1"]
 
 

@@ -22,8 +22,9 @@ from agent.errors import ModelNotFound
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.steering import fallback_order
 from agent.models.breakers import Breakers
-from agent.models.failures import TEXTS, failure_of, is_fallback
+from agent.models.failures import failure_of, is_fallback
 from agent.state import ThreadState
+from agent.wording.english import ENGLISH
 from tests.agent.house import house
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import ScriptedChatModel, registered
@@ -136,7 +137,7 @@ def test_errors_are_told_apart(error: Exception, reason: str, *, retryable: bool
     assert failure is not None
     assert (failure.reason, failure.retryable) == (reason, retryable)
     assert SECRET not in failure.detail
-    assert "⚠️" in TEXTS[failure.reason]
+    assert "⚠️" in ENGLISH.model(failure.reason)
 
 
 @pytest.mark.parametrize("error", [TypeError("x"), KeyError("x"), ValueError("x"), OSError("disk")])
@@ -208,7 +209,7 @@ async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
 async def test_the_last_failure_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 3, "Never."))
     said = await rig.say()
-    assert said.text == TEXTS["server"]
+    assert said.text == ENGLISH.model_server
     assert said.additional_kwargs["error_type"] == "APIStatusError"
     assert said.additional_kwargs["error_reason"] == "server"
     assert "attempt 3 of 3" in caplog.text
@@ -258,7 +259,7 @@ async def test_when_all_fail_the_first_one_s_trouble_is_told() -> None:
     rig = Rig(
         ScriptedChatModel.playing(refused(401)), {"second": ScriptedChatModel.playing(refused(400))}
     )
-    assert (await rig.say()).text == TEXTS["auth"]
+    assert (await rig.say()).text == ENGLISH.model_auth
 
 
 def test_the_order_is_that_of_the_configuration() -> None:
@@ -298,7 +299,7 @@ async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
             (run,) = (await home.client.get(f"{url}/runs")).json()
             state = (await home.client.get(f"{url}/state")).json()
     last = state["values"]["messages"][-1]
-    assert last["content"] == f"one two\n\n{TEXTS['connection']}"
+    assert last["content"] == f"one two\n\n{ENGLISH.model_connection}"
     assert f'"id":"{last["id"]}"' in stream.replace('": "', '":"')
     assert (run["status"], len(server.requests)) == ("error", 1)
     assert '"status":"error"' in stream.replace('": "', '":"')
@@ -323,11 +324,11 @@ async def test_a_model_that_keeps_failing_is_left_alone_then_tried_once() -> Non
     rig = Rig(model, threshold=2, max_attempts=1)
     for _ in range(2):
         await rig.say()
-    assert (await rig.say()).text == TEXTS["circuit_open"]
+    assert (await rig.say()).text == ENGLISH.model_circuit_open
     assert len(model.prompts) == 2
     rig.now += 61
-    assert (await rig.say()).text == TEXTS["server"]  # the one try
-    assert (await rig.say()).text == TEXTS["circuit_open"]
+    assert (await rig.say()).text == ENGLISH.model_server  # the one try
+    assert (await rig.say()).text == ENGLISH.model_circuit_open
     rig.now += 61
     assert (await rig.say()).text == "Well again."
     assert (await rig.say()).text == "(done)"
@@ -344,7 +345,7 @@ async def test_refusals_and_answers_in_between_do_not_count() -> None:
     ]
     rig = Rig(ScriptedChatModel.playing(*script), threshold=2, max_attempts=1)
     said = [(await rig.say()).text for _ in script]
-    assert TEXTS["circuit_open"] not in said
+    assert ENGLISH.model_circuit_open not in said
     assert said[-1] == "Still asked."
 
 

@@ -8,8 +8,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import ValidationError
 
 from agent.config import LoopDetectionConfig
-from agent.middleware.loop_detection import STOP, STOPPED, findings
+from agent.middleware.loop_detection import STOP, findings
 from agent.paths import OUTPUTS, WORKSPACE
+from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.fakes.model import Call as ServedCall
 from tests.fakes.model import FakeModelServer, Reply
@@ -93,7 +94,7 @@ async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> N
     model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
     async with house(tmp_path, model) as home:
         messages = await home.say("look")
-    assert messages[-1].text == STOPPED
+    assert messages[-1].text == ENGLISH.went_in_circles
     assert isinstance(messages[-1], AIMessage)
     assert not messages[-1].tool_calls
 

@@ -14,12 +14,12 @@ from agent.agents import CustomAgent
 from agent.authors import FRAMEWORK_TAGS
 from agent.memory.scopes import Spot
 from agent.middleware.sanitising import (
-    REFUSED,
     SAFETY_REASONS,
     SAY_SOMETHING,
     neutral,
 )
 from agent.paths import OUTPUTS, WORKSPACE
+from agent.wording.english import ENGLISH
 from tests.agent.house import house
 from tests.agent.turns import CONFIG
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -150,10 +150,10 @@ async def test_calls_of_a_filtered_answer_are_not_made(tmp_path: Path, reason: s
 async def test_a_filtered_answer_without_words_says_so_and_poisons_nothing(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(Turn(finish_reason="content_filter"), "Next.")
     async with house(tmp_path, model) as home:
-        assert (await home.say("go"))[-1].text == REFUSED
+        assert (await home.say("go"))[-1].text == ENGLISH.filtered
         await home.say("and now?")
     assert len(model.prompts) == 2
-    assert [m.text for m in model.prompts[1][1:]] == ["go", REFUSED, "and now?"]
+    assert [m.text for m in model.prompts[1][1:]] == ["go", ENGLISH.filtered, "and now?"]
 
 
 async def test_the_filter_s_verdict_can_be_left_alone(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from agent.authors import PLAN_REMINDER
 from agent.middleware.todo_list import PARALLEL, PROMPT
-from agent.models.failures import TEXTS
 from agent.paths import WORKSPACE
+from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
 
@@ -89,7 +89,7 @@ async def test_a_model_that_cannot_be_reached_is_not_reminded(tmp_path: Path) ->
     model = ScriptedChatModel.playing(planning(), TimeoutError(), "Never.")
     config = {**QUIET, "llm_retry": {"max_attempts": 1}}
     async with house(tmp_path, model, config) as home:
-        assert (await plan(home))[-1].text == TEXTS["timeout"]
+        assert (await plan(home))[-1].text == ENGLISH.model_timeout
     assert len(model.prompts) == 2
 
 

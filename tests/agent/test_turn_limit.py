@@ -6,8 +6,9 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
-from agent.middleware.turn_limit import LAST_TURN, UNFINISHED
+from agent.middleware.turn_limit import LAST_TURN
 from agent.paths import WORKSPACE
+from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -41,6 +42,6 @@ async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_o
 ) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")
     async with house(tmp_path, model) as home:
-        assert (await say(home, "look", steps=6))[-1].text == UNFINISHED
+        assert (await say(home, "look", steps=6))[-1].text == ENGLISH.steps_used_up
         assert (await say(home, "and?", steps=6))[-1].text == "Ready."
     assert told(model) == [False, False, True, False, False]

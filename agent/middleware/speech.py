@@ -1,0 +1,13 @@
+"""In which words a run's people are spoken to where no model speaks."""
+
+from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
+from langchain_core.runnables.config import ensure_config
+
+from agent.options import language_of
+from agent.wording import Wording, wording
+
+
+def words_for(request: ModelRequest | ToolCallRequest) -> Wording:
+    """Return the words of the run that a request belongs to."""
+    context = getattr(request.runtime, "context", None)
+    return wording(language_of(context, ensure_config()))
