@@ -11,7 +11,7 @@ from gateway import logs
 from gateway.auth import admin_token
 from gateway.config import Config, load
 from gateway.failures import CommandFailed
-from gateway.serving import banner
+from gateway.serving import banner, heap
 from gateway.serving.doors import listening
 
 SERVING = "gateway.serving.service"
@@ -20,6 +20,7 @@ SERVING = "gateway.serving.service"
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
+    heap.rest()
     given = {"host": arguments.host, "port": arguments.port}
     given = {key: value for key, value in given.items() if value}
     config = load(arguments.config, gateway=given)

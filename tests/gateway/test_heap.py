@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.serving.heap import YOUNG_OBJECTS, settle
+from gateway.serving.heap import YOUNG_OBJECTS, rest, settle
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     before = gc.get_threshold()
     yield
+    gc.enable()
     gc.unfreeze()
     gc.set_threshold(*before)
 
@@ -31,6 +32,13 @@ def test_what_is_there_is_left_alone_and_later_cycles_are_collected() -> None:
     gone = weakref.ref(Node())
     gc.collect()
     assert gone() is None
+
+
+def test_nothing_is_collected_while_the_service_starts() -> None:
+    rest()
+    assert not gc.isenabled()
+    settle()
+    assert gc.isenabled()
 
 
 def test_young_garbage_goes_without_being_asked() -> None:
