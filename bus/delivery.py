@@ -12,8 +12,14 @@ import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.errors import DeliveryError
+from bus.messages import (
+    AmendmentDelivery,
+    MessageId,
+    RemovalDelivery,
+    TextDelivery,
+    decode_delivery,
+)
 from bus.messages import Delivery as Body
-from bus.messages import MessageId, RemovalDelivery, TextDelivery, decode_delivery
 from bus.pacing import Pacer
 from bus.ports import Adapter, Edits, Finds, Now, Patches
 from bus.presence import Presence
@@ -206,7 +212,7 @@ class Delivery:
         after a while and marked uncertain.
         """
         age = self._now() - row.updated_at
-        harmless = isinstance(body, RemovalDelivery) or (
+        harmless = isinstance(body, RemovalDelivery | AmendmentDelivery) or (
             isinstance(body, TextDelivery)
             and bool(body.edits)
             and isinstance(adapter, Patches | Edits)

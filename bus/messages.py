@@ -11,6 +11,7 @@ from bus.texts.catalogue import Texts
 from store.conversations import ConversationKey
 
 __all__ = [
+    "AmendmentDelivery",
     "Attachment",
     "Button",
     "Change",
@@ -89,12 +90,14 @@ class Exchange:
     Attributes:
         text: The person's own words.
         files: The files that came with it, as the thread's uploads name them.
+        earlier: Ids under which it may stand in the thread instead: attempts that failed.
     """
 
     thread_id: str
     message_id: str
     text: str
     files: tuple[Mapping[str, Any], ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,8 @@ class Inbound:
         sent_at: When it was sent by the platform's clock (Unix seconds), if told.
         exchange: What the command takes back, noted before it does: a restart takes back no other.
         language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
+        answers: The inbox row whose question it answers by a button; 0 = it was written.
+        stopped: Whether its turn was ended by a button: a restart does not take it up.
     """
 
     event_id: str
@@ -130,6 +135,8 @@ class Inbound:
     sent_at: float | None = None
     exchange: Exchange | None = None
     language: str = ""
+    answers: int = 0
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +268,25 @@ class RemovalDelivery:
     closes: Literal["", "ok", "failed"] = ""
 
 
-Delivery = TextDelivery | FileDelivery | RemovalDelivery
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmendmentDelivery:
+    """A message of ours as it is to be shown from now on, without buttons. One that is gone stays so.
+
+    Attributes:
+        of: The outbox key of that message.
+        markdown: Its text.
+        closes: As on `TextDelivery`.
+    """
+
+    kind: Literal["amendment"] = "amendment"
+    channel: str
+    place: Place
+    of: str
+    markdown: str
+    closes: Literal["", "ok", "failed"] = ""
+
+
+Delivery = TextDelivery | FileDelivery | RemovalDelivery | AmendmentDelivery
 
 _INBOUND: TypeAdapter[Inbound] = TypeAdapter(Inbound)
 _DELIVERY: TypeAdapter[Delivery] = TypeAdapter(Delivery)

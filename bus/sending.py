@@ -8,7 +8,14 @@ import httpx
 
 from bus.artifacts import Artifacts
 from bus.errors import DeliveryError
-from bus.messages import Delivery, FileDelivery, MessageId, RemovalDelivery, TextDelivery
+from bus.messages import (
+    AmendmentDelivery,
+    Delivery,
+    FileDelivery,
+    MessageId,
+    RemovalDelivery,
+    TextDelivery,
+)
 from bus.ports import Adapter, Buttons, Edits, Patches, Removes
 from store.outbox import DeliveryRow, Outbox
 
@@ -39,6 +46,8 @@ class Sending:
                 return await self._file(row, body, adapter)
             case RemovalDelivery():
                 return await self._remove(body, adapter)
+            case AmendmentDelivery():
+                return await self._amend(body, adapter)
             case _:
                 assert_never(body)
 
@@ -91,6 +100,20 @@ class Sending:
         message = await self._sent(body.of)
         if message is not None and isinstance(adapter, Removes):
             await adapter.remove(body.place, message)
+        return MessageId("")
+
+    async def _amend(self, body: AmendmentDelivery, adapter: Adapter) -> MessageId:
+        message = await self._sent(body.of)
+        try:
+            if message is None:
+                pass
+            elif isinstance(adapter, Edits):
+                await adapter.edit(body.place, message, body.markdown)
+            elif isinstance(adapter, Patches):
+                await adapter.patch(body.place, message, body.markdown, final=True)
+        except DeliveryError as error:
+            if not error.target_gone:
+                raise
         return MessageId("")
 
     async def _sent(self, key: str) -> MessageId | None:

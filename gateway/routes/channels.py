@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from bots.config import BotsConfig
 from bus.config import ChannelPolicy
 from bus.messages import (
+    AmendmentDelivery,
     FileDelivery,
     RemovalDelivery,
     TextDelivery,
@@ -288,7 +289,7 @@ def _delivery(row: DeliveryRow) -> dict[str, Any]:
     match body:
         case FileDelivery():
             text = body.name
-        case TextDelivery():
+        case TextDelivery() | AmendmentDelivery():
             text = body.markdown
         case RemovalDelivery():
             text = ""
