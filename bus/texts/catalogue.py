@@ -117,6 +117,7 @@ class Texts:
     why_queue_full: str
     why_rate_limited: str
     why_unsupported: str
+    why_too_late: str
 
     # Messages that are not taken.
     queue_full: str
@@ -127,7 +128,27 @@ class Texts:
     working: str
     progress_subagent: str
     button_stop: str
+    button_retry: str
+    button_approve: str
+    button_deny: str
     press_inactive: str
+    press_not_yours: str
+    press_not_allowed: str
+    press_finished: str
+    press_stopping: str
+    press_answered: str
+    press_newer: str
+    press_full: str
+    mark_retry: str
+    """What stands below a failed answer that is tried again."""
+    mark_approved: str
+    mark_denied: str
+
+    # What the agent asks leave for.
+    approval_ask: str
+    approval_hint: str
+    approval_free: str
+    approval_waits: str
     press_again: str
     """What was pressed could not be kept just now."""
 
@@ -158,6 +179,8 @@ class Texts:
     artifact_gone: str
     artifact_too_large: str
     artifact_empty: str
+    code_in_file: str
+    """Stands where code was that is too long for a message."""
     upload_attached: str
     upload_failed: str
     upload_failed_because: str

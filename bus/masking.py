@@ -1,0 +1,46 @@
+"""Secrets in what people are shown of a tool's arguments. Pure."""
+
+import re
+
+HIDDEN = "•••"
+
+_NAMES = re.compile(
+    r"pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|credential",
+    re.IGNORECASE,
+)
+_VALUES = re.compile(
+    r"""
+      \b(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}              # model providers, Stripe
+    | \bxox[a-z]-[A-Za-z0-9-]{8,} | \bxapp-[A-Za-z0-9-]{8,}   # Slack
+    | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_\w{16,} | \bglpat-[\w-]{16,}
+    | \bAKIA[0-9A-Z]{12,}                           # AWS
+    | \bAIza[\w-]{20,}                              # Google
+    | \b\d{8,10}:[A-Za-z0-9_-]{30,}                 # Telegram
+    | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*             # JSON web tokens
+    | (?<=bearer\ )[^\s"']{8,} | (?<=basic\ )[A-Za-z0-9+/=]{8,}
+    | (?<=://)[^/\s:@]+:[^/\s@]+(?=@)               # user and password in an address
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_SETTINGS = re.compile(
+    r"((?:pass(?:word|wd)?|secret|token|api[-_]?key|access[-_]?key)[A-Za-z_]*[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether what has this name is kept from sight.
+
+    >>> is_secret("API_KEY"), is_secret("path")
+    (True, False)
+    """
+    return bool(_NAMES.search(name))
+
+
+def masked(text: str) -> str:
+    """Return a text without what looks like a secret.
+
+    >>> masked('curl -H "Authorization: Bearer abcdef123456" https://me:pw@host/?token=xyz')
+    'curl -H "Authorization: Bearer •••" https://•••@host/?token=•••'
+    """
+    return _SETTINGS.sub(rf"\1{HIDDEN}", _VALUES.sub(HIDDEN, text))
