@@ -7,6 +7,7 @@ BusError
 │   ├── ThreadBusy     another run holds the thread (HTTP 409)
 │   ├── ThreadGone     the server lost the thread (HTTP 404)
 │   ├── NotTakenBack   the server does not change what was said
+│   ├── NotHeard       the server's runs cannot be told anything while they go on
 │   └── RunsUnavailable the server cannot be reached or answered 5xx
 └── DeliveryError      a platform refused, or may have refused, a message
     └── FileTooLarge   a file that somebody sent is not taken
@@ -49,6 +50,10 @@ class ThreadGone(RunError):
 
 class NotTakenBack(RunError):
     """The agent's server does not take messages back."""
+
+
+class NotHeard(RunError):
+    """Runs of the agent's server hear nothing while they go on."""
 
 
 class RunsUnavailable(RunError):

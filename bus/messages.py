@@ -118,7 +118,8 @@ class Inbound:
         exchange: What the command takes back, noted before it does: a restart takes back no other.
         language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
         answers: The inbox row whose question it answers by a button; 0 = it was written.
-        stopped: Whether its turn was ended by a button: a restart does not take it up.
+        stopped: Whether its turn was ended by a button, or the message deleted: a restart does not take it up.
+        edits: How often it was edited since it was accepted; `text` is its present one.
     """
 
     event_id: str
@@ -137,6 +138,7 @@ class Inbound:
     language: str = ""
     answers: int = 0
     stopped: bool = False
+    edits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from bus.runs import (
     Snapshot,
     Told,
     is_apology,
+    is_steering,
     text_of,
 )
 from bus.texts import Texts
@@ -129,6 +130,8 @@ class Fold:
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
     """Return the messages that follow the human message `message_id`; without it, the last visible human one.
 
+    What people said meanwhile is among them and does not end the turn.
+
     >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
     ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
     >>> [m["id"] for m in turn_messages(state, "h1")], [m["id"] for m in turn_messages(state, "?")]
@@ -139,13 +142,11 @@ def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence
     ]
     start = _last(messages, lambda m: m.get("id") == message_id)
     if start is None:
-        start = _last(messages, lambda m: m.get("type") == "human" and not _hidden(m))
+        start = _last(messages, _begins)
     if start is None:
         return []
     following = messages[start + 1 :]
-    end = next(
-        (i for i, m in enumerate(following) if m.get("type") == "human" and not _hidden(m)), None
-    )
+    end = next((i for i, m in enumerate(following) if _begins(m)), None)
     return following[:end]
 
 
@@ -199,6 +200,11 @@ def presented_files(said: Sequence[Message]) -> tuple[str, ...]:
 
 def _last(messages: Sequence[Message], wanted: Any) -> int | None:  # noqa: ANN401 - a predicate
     return next((i for i in range(len(messages) - 1, -1, -1) if wanted(messages[i])), None)
+
+
+def _begins(message: Message) -> bool:
+    """Return whether a message begins a turn."""
+    return message.get("type") == "human" and not _hidden(message) and not is_steering(message)
 
 
 def _hidden(message: Message) -> bool:

@@ -24,8 +24,10 @@ class Rewind:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
 
-    async def take_out(self, thread_id: str, message_id: str) -> None:
+    async def take_out(self, thread_id: str, message_id: str, *others: str) -> None:
         """Take a message and all that came after it out of a thread; nothing if it is not there.
+
+        `others`: further ids that it may have; the first of them in the thread counts.
 
         The thread goes on from its newest state without the message. Where that state is gone (a server
         keeps so many) the messages are removed one by one.
@@ -35,19 +37,20 @@ class Rewind:
             NotTakenBack: the server does not do this.
             RunError: the server cannot be reached, or lost the thread.
         """
-        messages = await self._runs.messages(thread_id)
-        if not _holds(messages, message_id):
+        ids = [str(message.get("id")) for message in await self._runs.messages(thread_id)]
+        wanted = {message_id, *others}
+        first = next((one for one in ids if one in wanted), None)
+        if first is None:
             return
-        ids = [str(message.get("id")) for message in messages]
         try:
-            base = await self._state_before(thread_id, message_id)
+            base = await self._state_before(thread_id, first)
             if base is None:
-                await self._remove(thread_id, ids[ids.index(message_id) :])
+                await self._remove(thread_id, ids[ids.index(first) :])
             else:
-                await self._fork(thread_id, base, message_id)
+                await self._fork(thread_id, base, first)
         except httpx.HTTPError as error:
             raise _unchanged(error) from error
-        if _holds(await self._runs.messages(thread_id), message_id):
+        if _holds(await self._runs.messages(thread_id), first):
             raise NotTakenBack
 
     async def _state_before(self, thread_id: str, message_id: str) -> State | None:

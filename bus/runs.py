@@ -13,7 +13,7 @@ from langgraph_sdk.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
-from bus.errors import RunError, RunsUnavailable, ThreadBusy, ThreadGone
+from bus.errors import NotHeard, RunError, RunsUnavailable, ThreadBusy, ThreadGone
 
 Message = Mapping[str, Any]
 
@@ -27,6 +27,9 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 """Options that not every server takes; the first 422 drops them for good."""
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
+
+STEERING = "steering"
+"""Marks, in `additional_kwargs`, what was said to a run while it went on: it began no turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,15 @@ class RunRequest:
     files: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """Something to say to a run that goes on; the fields are those of `RunRequest`."""
+
+    message_id: str
+    text: str
+    files: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +147,8 @@ class Runs:
         """Return (run id, status) of the run that answers `message_id`, newest first. Raises RunError."""
         try:
             for run in await self._client.runs.list(thread_id, limit=20):
-                metadata = run.get("metadata") or {}
-                if run["run_id"] == run_id or metadata.get("message_id") == message_id:
+                answers = (run.get("metadata") or {}).get("message_id")
+                if answers == message_id or (answers is None and run["run_id"] == run_id):
                     return run["run_id"], str(run["status"])
         except httpx.HTTPError as error:
             raise wrapped(error) from error
@@ -182,14 +194,29 @@ class Runs:
         except httpx.HTTPError as error:
             raise wrapped(error) from error
 
+    async def inject(self, thread_id: str, run_id: str, hint: Hint) -> bool:
+        """Say something to a run that goes on; return whether it will look at it. False = it does not listen now.
+
+        Raises:
+            NotHeard: the server does not do this.
+            RunError: it cannot be reached.
+        """
+        said = _human(hint.message_id, hint.text, hint.files, {STEERING: True})
+        params = {"run_id": run_id, "messages": [said]}
+        command = {"id": 1, "method": "input.inject", "params": params}
+        try:
+            answer: Any = await self._client.http.post(
+                f"/threads/{thread_id}/commands", json=command
+            )
+        except httpx.HTTPError as error:
+            meaning = wrapped(error)
+            raise (meaning if meaning.retryable else NotHeard()) from error
+        if not isinstance(answer, dict) or answer.get("error") not in (None, "no_such_run"):
+            raise NotHeard
+        return answer.get("type") == "success"
+
     async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
-        said: dict[str, Any] = {
-            "role": "human",
-            "content": request.text,
-            "id": request.message_id,
-        }
-        if request.files:
-            said["additional_kwargs"] = {"files": [dict(file) for file in request.files]}
+        said = _human(request.message_id, request.text, request.files, {})
         options: dict[str, Any] = dict(self._options)
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
             request.thread_id,
@@ -204,6 +231,18 @@ class Runs:
         )
         async for part in _parts(stream):
             yield part
+
+
+def _human(
+    message_id: str,
+    text: str | None,
+    files: Sequence[Mapping[str, Any]],
+    extra: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return a person's message as the wire has it."""
+    further = {**extra, "files": [dict(file) for file in files]} if files else dict(extra)
+    said: dict[str, Any] = {"role": "human", "content": text, "id": message_id}
+    return {**said, "additional_kwargs": further} if further else said
 
 
 async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
@@ -236,6 +275,15 @@ def is_apology(message: Message) -> bool:
     """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
     extra = message.get("additional_kwargs") or {}
     return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
+
+
+def is_steering(message: Message) -> bool:
+    """Return whether a message was said to a run that went on.
+
+    >>> is_steering({"additional_kwargs": {"steering": True}}), is_steering({"id": "m"})
+    (True, False)
+    """
+    return (message.get("additional_kwargs") or {}).get(STEERING) is True
 
 
 def _values(data: Any) -> Snapshot | None:  # noqa: ANN401 - this is the wire

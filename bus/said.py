@@ -1,10 +1,11 @@
 """What people said, as a thread's messages hold it. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bus.messages import Exchange
-from bus.runs import Message, text_of
+from bus.runs import Message, is_steering, text_of
 
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 """Names of human messages that no person wrote, here and in DeerFlow."""
@@ -41,18 +42,27 @@ def own_words(message: Message) -> str:
 
 
 def last_exchange(thread_id: str, messages: Sequence[Message]) -> Exchange | None:
-    """Return what a person said last; None if nobody said anything."""
+    """Return what a person said last, with all that was said meanwhile; None if nobody said anything."""
+    added: list[Message] = []
     for message in reversed(messages):
-        if is_persons(message) and message.get("id"):
-            extra = message.get("additional_kwargs") or {}
-            files = [file for file in extra.get("files") or [] if isinstance(file, dict)]
-            return Exchange(
-                thread_id=thread_id,
-                message_id=str(message["id"]),
-                text=own_words(message),
-                files=tuple(files),
-            )
+        if not is_persons(message) or not message.get("id"):
+            continue
+        if is_steering(message):
+            added.insert(0, message)
+            continue
+        said = [message, *added]
+        return Exchange(
+            thread_id=thread_id,
+            message_id=str(message["id"]),
+            text="\n\n".join(own_words(one) for one in said),
+            files=tuple(file for one in said for file in _files(one)),
+        )
     return None
+
+
+def _files(message: Message) -> list[Mapping[str, Any]]:
+    extra = message.get("additional_kwargs") or {}
+    return [file for file in extra.get("files") or [] if isinstance(file, dict)]
 
 
 def first_words(text: str) -> str:
