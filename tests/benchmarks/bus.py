@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph
-from bus.config import BusConfig, ChannelPolicy
+from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import Inbound, Place, Sender
 from bus.ports import Adapter
 from bus.service import Bus, Site, running
@@ -231,7 +231,9 @@ async def _house(
             await database.transaction(_mapper("old", mapped))
             await database.transaction(_mapper("c", known))
             site = Site(
-                config=BusConfig(drain_s=0.1, max_concurrent_runs=max_runs),
+                config=BusConfig(
+                    drain_s=0.1, max_concurrent_runs=max_runs, rate_limit=RateLimit(messages=0)
+                ),
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters=adapters,
                 database=database,
@@ -288,7 +290,7 @@ def _said(text: str, *, chat: str, event: str = "") -> Inbound:
         message_id=event,
         key=ConversationKey(channel="fake", workspace="w", chat=chat),
         place=Place(chat=chat, reply_to=event),
-        sender=Sender(user_id="u", name="u"),
+        sender=Sender(user_id=f"u of {chat}", name="u"),
         text=text,
         private=True,
         addressed=True,

@@ -11,7 +11,7 @@ import httpx
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
-from bus.config import BusConfig, ChannelPolicy
+from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import Inbound, Place, Sender
 from bus.replies import Fold
 from bus.runs import MessageChunk, Snapshot
@@ -99,7 +99,9 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
             httpx.AsyncClient(transport=transport, base_url="http://b/api", timeout=300) as client,
             running(
                 Site(
-                    config=BusConfig(drain_s=0.1, max_concurrent_runs=cards),
+                    config=BusConfig(
+                        drain_s=0.1, max_concurrent_runs=cards, rate_limit=RateLimit(messages=0)
+                    ),
                     policies={platform.name: ChannelPolicy(dm_policy="open")},
                     adapters={platform.name: platform},
                     database=database,
