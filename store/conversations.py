@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store.database import Database, Row, Transaction, Value
 
@@ -37,6 +37,28 @@ class Conversation:
     updated_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A chat that got another id."""
+
+    channel: str
+    workspace: str
+    old_chat: str
+    new_chat: str
+
+    def present(self, key: ConversationKey) -> ConversationKey:
+        """Return a key of the old chat as it is in the new one; any other key as it is.
+
+        >>> move = Move(channel="t", workspace="w", old_chat="-1", new_chat="-100")
+        >>> move.present(ConversationKey(channel="t", workspace="w", chat="-1", topic="5")).topic
+        '-1:5'
+        """
+        if (key.channel, key.workspace, key.chat) != (self.channel, self.workspace, self.old_chat):
+            return key
+        topic = f"{self.old_chat}:{key.topic}" if key.topic else ""
+        return replace(key, chat=self.new_chat, topic=topic)
+
+
 _FIND = """
 SELECT * FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
@@ -56,6 +78,10 @@ UPDATE conversation SET thread_id = :thread_id, updated_at = :now
 WHERE id = :id AND (thread_id IS NULL OR thread_id = :instead_of)
 """
 _THREAD = "SELECT thread_id FROM conversation WHERE id = :id"
+_MOVED = """
+SELECT now_chat FROM moved_chat
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat
+"""
 _LISTING = """
 SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
 """
@@ -71,6 +97,11 @@ class Conversations:
     async def find(self, key: ConversationKey) -> Conversation | None:
         """Return the conversation of `key`, or None if nobody spoke there yet."""
         rows = await self._database.read(_FIND, key_params(key))
+        if not rows:
+            moved = await self._database.read(_MOVED, key_params(key))
+            if moved:
+                present = _present(key, moved[0])
+                rows = await self._database.read(_FIND, key_params(present))
         return _conversation(rows[0]) if rows else None
 
     async def bind(self, key: ConversationKey, thread_id: str, *, instead_of: str | None) -> str:
@@ -94,10 +125,27 @@ class Conversations:
 
 
 def ensure(tx: Transaction, key: ConversationKey, *, now: float) -> int:
-    """Return the id of the row of `key`, made if it was missing. For the other tables' transactions."""
+    """Return the id of the row of `key`, made if it was missing. For the other tables' transactions.
+
+    A key whose chat has another id by now means the conversation that moved with it.
+    """
     params = key_params(key)
-    found = tx.run(_ID, params) or tx.run(_ENSURE, {**params, "now": now})
+    found = tx.run(_ID, params)
+    if not found:
+        moved = tx.run(_MOVED, params)
+        params = key_params(_present(key, moved[0])) if moved else params
+        found = tx.run(_ENSURE, {**params, "now": now})
     return int(found[0]["id"])
+
+
+def _present(key: ConversationKey, moved: Row) -> ConversationKey:
+    move = Move(
+        channel=key.channel,
+        workspace=key.workspace,
+        old_chat=key.chat,
+        new_chat=moved["now_chat"],
+    )
+    return move.present(key)
 
 
 def key_params(key: ConversationKey) -> dict[str, Value]:
