@@ -43,7 +43,7 @@ class RateOverride(BaseModel):
 
 
 class SessionConfig(BaseModel):
-    """What a run is started with. Merged user > channel > defaults, `config` and `context` key by key."""
+    """What a run is started with. Merged user > chat > channel > defaults, `config` and `context` key by key."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -51,6 +51,7 @@ class SessionConfig(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
     context: dict[str, Any] = Field(default_factory=dict)
     busy: Busy | None = None
+    chats: dict[str, "SessionConfig"] = Field(default_factory=dict)
     users: dict[str, "SessionConfig"] = Field(default_factory=dict)
 
 

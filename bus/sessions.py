@@ -61,18 +61,27 @@ class Sessions:
     def _merged(self, inbound: Inbound) -> SessionConfig:
         policy = self._policies.get(inbound.key.channel)
         own = policy.session if policy is not None else SessionConfig()
-        return merged(self._config.session, own, inbound.sender.user_id)
+        user, chat = inbound.sender.user_id, inbound.key.chat
+        return merged(self._config.session, own, user_id=user, chat=chat)
 
 
-def merged(defaults: SessionConfig, channel: SessionConfig, user_id: str) -> SessionConfig:
-    """Return the session of one person on one channel. Nothing in it is shared with the configuration.
+def merged(
+    defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str = ""
+) -> SessionConfig:
+    """Return the session of one person in one chat. Nothing in it is shared with the configuration.
 
     >>> channel = SessionConfig(context={"a": 2}, users={"7": SessionConfig(context={"a": 3})})
-    >>> merged(SessionConfig(context={"a": 1, "b": 1}), channel, "7").context["a"]
+    >>> merged(SessionConfig(context={"a": 1, "b": 1}), channel, user_id="7").context["a"]
     3
     """
+    theirs = (defaults.chats.get(chat), channel.chats.get(chat))
     own = (defaults.users.get(user_id), channel.users.get(user_id))
-    layers = [DEFAULT_SESSION, defaults, channel, *(layer for layer in own if layer is not None)]
+    layers = [
+        DEFAULT_SESSION,
+        defaults,
+        channel,
+        *(layer for layer in (*theirs, *own) if layer is not None),
+    ]
     config: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for layer in layers:
