@@ -144,8 +144,12 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] == "websocket":
+            refusal = self._socket_refusal(scope)
+            if refusal is not None:
+                await _refuse_socket(scope, send, refusal)
+                return
+            await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         if refusal is not None:
@@ -171,6 +175,16 @@ class Guard:
         if too_fast or (without and scope["path"] not in self._open_paths):
             return too_fast or without
         return _too_long(headers, _body_limit(scope))
+
+    def _socket_refusal(self, scope: Scope) -> Refusal | None:
+        """Return why a WebSocket is not opened. Browsers ask for one from any page, and no CORS holds them back."""
+        headers = Headers(scope=scope)
+        if _host_name(headers.get("host", "")) not in self._hosts:
+            return Refusal(status=421, detail=MISDIRECTED)
+        if self._is_foreign("POST", headers):
+            return Refusal(status=403, detail=FOREIGN)
+        without = self._without_token(headers)
+        return _too_fast(scope, self._known if without is None else self._strangers) or without
 
     def _without_token(self, headers: Headers) -> Refusal | None:
         if self._token is None:
@@ -250,12 +264,21 @@ def _limited(receive: Receive, max_bytes: int) -> Receive:
     return limited
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def _refuse_socket(scope: Scope, send: Send, refusal: Refusal) -> None:
+    """Refuse a WebSocket with the answer that a request would get, where the server can send one."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await _refuse(send, refusal, prefix="websocket.")
+
+
+async def _refuse(send: Send, refusal: Refusal, *, prefix: str = "") -> None:
     body = json.dumps({"detail": refusal.detail}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         *refusal.headers,
     ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    start = f"{prefix}http.response.start"
+    await send({"type": start, "status": refusal.status, "headers": headers})
+    await send({"type": f"{prefix}http.response.body", "body": body})

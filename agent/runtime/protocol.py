@@ -16,6 +16,7 @@ from agent.runtime.blocks import MessagePieces
 from agent.runtime.events import RunEvent
 from agent.runtime.live import LiveRun
 from agent.runtime.serialise import dumps
+from agent.runtime.tree import Namespace, RunTree, graph_name
 
 MOST_EVENTS = 10_000
 """Events of a thread that are kept for those who come later."""
@@ -42,12 +43,14 @@ class ProtocolEvent:
 
     Attributes:
         seq: 1, 2, 3 ... within the thread.
+        event_id: The same in every sequence of the thread, whatever `seq` it has there.
         method: `values`, `messages`, `lifecycle`, `input.requested` ...
         name: The `name` of a custom event's data.
         data: The whole event as JSON.
     """
 
     seq: int
+    event_id: str
     method: str
     namespace: tuple[str, ...]
     name: str | None
@@ -60,9 +63,14 @@ class ProtocolEvent:
 
 
 class ProtocolRun:
-    """Puts the events of one run into the protocol's form."""
+    """Puts the events of one run into the protocol's form.
+
+    Attributes:
+        tree: The run's graph and those inside it.
+    """
 
     def __init__(self, graph_id: str) -> None:
+        self.tree = RunTree(graph_id)
         self._graph_id = graph_id
         self._messages: dict[tuple[str, ...], MessagePieces] = {}
         self._error: str | None = None
@@ -73,20 +81,28 @@ class ProtocolRun:
         """Yield (namespace, what is said) for one event."""
         mode, _, rest = event.name.partition("|")
         namespace = tuple(rest.split("|")) if rest else ()
+        for inner in self.tree.see(namespace):
+            yield inner, ("lifecycle", {"event": "started", "graph_name": graph_name(inner)})
         if mode == "messages":
-            pieces = self._messages.setdefault(namespace, MessagePieces())
-            message = orjson.loads(event.data)[0]
-            for piece in pieces.feed(message):
-                yield namespace, ("messages", piece)
-                if (piece.get("content") or {}).get("type") == "tool_call":
-                    yield namespace, ("tools", _started(piece["content"]))
-            if message.get("type") == "tool":
-                yield namespace, ("tools", _returned(message))
+            for said in self._message(namespace, event.data):
+                yield namespace, said
         elif mode in _PASSED_ON:
             for said in self._pass_on(mode, namespace, event.data):
                 yield namespace, said
+            if mode == "tasks" and (ended := self.tree.task(event.data)) is not None:
+                yield _inner_end(*ended)
         else:
             yield from self._control(mode, event.data)
+
+    def _message(self, namespace: Namespace, data: bytes) -> Iterator[Said]:
+        pieces = self._messages.setdefault(namespace, MessagePieces())
+        message = orjson.loads(data)[0]
+        for piece in pieces.feed(message):
+            yield "messages", piece
+            if (piece.get("content") or {}).get("type") == "tool_call":
+                yield "tools", _started(piece["content"])
+        if message.get("type") == "tool":
+            yield "tools", _returned(message)
 
     def _pass_on(self, mode: str, namespace: tuple[str, ...], data: bytes) -> Iterator[Said]:
         if namespace or mode not in {"values", "updates"} or _ASKS not in data:
@@ -113,7 +129,10 @@ class ProtocolRun:
                 # Told no earlier: who answers must find the question on disk.
                 told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
                 yield (), ("input.requested", told)
-            yield (), ("lifecycle", self._lifecycle(self._end(orjson.loads(data)["status"])))
+            status = self._end(orjson.loads(data)["status"])
+            for ended in self.tree.close(status):
+                yield _inner_end(*ended)
+            yield (), ("lifecycle", self._lifecycle(status))
 
     def _end(self, status: str) -> str:
         if status == "success":
@@ -125,6 +144,13 @@ class ProtocolRun:
         if event == "failed":
             told["error"] = self._error or "The run failed."
         return told
+
+
+def _inner_end(namespace: Namespace, status: str) -> tuple[Namespace, Said]:
+    told = {"event": status, "graph_name": graph_name(namespace)}
+    if status == "failed":
+        told["error"] = "The graph failed."
+    return namespace, ("lifecycle", told)
 
 
 def _started(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,18 +200,31 @@ class ThreadSequence:
         newest_first = list(islice(reversed(self._events), count))
         return newest_first[::-1]
 
+    def lacks(self, after: int) -> bool:
+        """Return whether events right after a number are gone already."""
+        first = self._events[0].seq if self._events else self.last_seq + 1
+        return 0 < after <= self.last_seq and after + 1 < first
+
+    def place(self, event_id: str) -> int | None:
+        """Return the number of a kept event; None = it is gone, or never was."""
+        return next((one.seq for one in reversed(self._events) if one.event_id == event_id), None)
+
+    def tree(self, run_id: str) -> RunTree | None:
+        """Return the graphs of a run whose events were read."""
+        found = self._read.get(run_id)
+        return found[0].tree if found else None
+
     def _take(self, run_id: str, run: ProtocolRun, event: RunEvent) -> None:
         stamp = int(self._now() * 1000)
         for number, (namespace, (method, data)) in enumerate(run.feed(event)):
             self.last_seq += 1
             encoded = data if isinstance(data, bytes) else dumps(data)
+            event_id = f"{run_id}:{event.id}.{number}"
             whole = (
-                b'{"type":"event","event_id":"%b:%d.%d","seq":%d,"method":"%b",'
+                b'{"type":"event","event_id":"%b","seq":%d,"method":"%b",'
                 b'"params":{"namespace":%b,"timestamp":%d,"data":%b}}'
             ) % (
-                run_id.encode(),
-                event.id,
-                number,
+                event_id.encode(),
                 self.last_seq,
                 method.encode(),
                 dumps(namespace),
@@ -193,7 +232,7 @@ class ThreadSequence:
                 encoded,
             )
             name = _name_of(encoded) if method == "custom" else None
-            self._keep(ProtocolEvent(self.last_seq, method, namespace, name, whole))
+            self._keep(ProtocolEvent(self.last_seq, event_id, method, namespace, name, whole))
 
     def _keep(self, event: ProtocolEvent) -> None:
         self._events.append(event)

@@ -26,7 +26,7 @@ MAX_RECURSION = 1000
 DEFAULT_RECURSION = 100
 
 _OWN = frozenset({"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"})
-"""Options that are set here and never taken from a client."""
+"""Options that are no options of the graph: whose they are and where they go on is decided here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +99,8 @@ def runnable_config(
     ids = {"thread_id": thread_id, "run_id": run_id}
     asked = request.config.get("recursion_limit")
     limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
-    checkpoint = {
-        key: value
-        for key, value in request.checkpoint.items()
-        if key in _OWN - ids.keys() and value
-    }
     return {
-        "configurable": options(request) | checkpoint | ids,
+        "configurable": options(request) | _checkpoint(request) | ids,
         "metadata": {
             **(request.config.get("metadata") or {}),
             **request.metadata,
@@ -116,6 +111,18 @@ def runnable_config(
         "recursion_limit": max(1, min(limit, MAX_RECURSION)),
         "run_id": UUID(run_id),
         "run_name": graph_id,
+    }
+
+
+def _checkpoint(request: RunRequest) -> dict[str, Any]:
+    """Return where the run goes on from; clients name it in `checkpoint` or among the options."""
+    among = request.config.get("configurable") or {}
+    named = {key: among[key] for key in ("checkpoint_id", "checkpoint_ns") if among.get(key)}
+    places = _OWN - {"thread_id", "run_id"}
+    return {
+        key: value
+        for key, value in (named | dict(request.checkpoint)).items()
+        if key in places and value
     }
 
 

@@ -65,6 +65,16 @@ class ThreadStates:
             return None
         return await graph.aget_state(_config(thread.thread_id, checkpoint), subgraphs=subgraphs)
 
+    async def has_inner(self, thread: Thread, namespace: Sequence[str]) -> bool:
+        """Return whether a thread's graph has a graph inside, by the way to it (`node:task id` for every step)."""
+        graph = await self._graph(thread)
+        if graph is None:
+            return False
+        wanted = "|".join(step.partition(":")[0] for step in namespace)
+        async for _ in graph.aget_subgraphs(namespace=wanted, recurse=True):
+            return True
+        return False
+
     async def history(
         self,
         thread: Thread,

@@ -11,6 +11,7 @@ from gateway.langgraph import (
     meta,
     protocol,
     runs,
+    sockets,
     threads,
 )
 from gateway.langgraph.services import LangGraphServices
@@ -20,5 +21,5 @@ __all__ = ["LangGraphServices", "langgraph_routers"]
 
 def langgraph_routers() -> list[APIRouter]:
     """Return the routers; their handlers find a `LangGraphServices` at `app.state.langgraph`."""
-    modules = (meta, assistants, threads, following, protocol, batches, crons, runs, items)
+    modules = (meta, assistants, threads, following, protocol, sockets, batches, crons, runs, items)
     return [module.router for module in modules]

@@ -10,6 +10,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from gateway.auth import MAX_BODY_BYTES
+
 GRACE_S = 1
 """How long open requests may finish when the server stops; streams are cut then."""
 
@@ -26,7 +28,9 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=MAX_BODY_BYTES,
+                ws_per_message_deflate=False,
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,

@@ -111,7 +111,7 @@ async def serving(
 async def _listening(app: FastAPI) -> AsyncIterator[str]:
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="websockets-sansio")
         server = _Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: server.serve(sockets=[listener]))

@@ -1,0 +1,175 @@
+"""The commands of LangChain's newer streaming protocol, whichever way they come."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from agent.runtime.errors import RuntimeProblem
+from agent.runtime.protocol import MODES
+from gateway.langgraph import stating
+from gateway.langgraph.directory import resolved
+from gateway.langgraph.requests import run_request
+from gateway.langgraph.route import Refused, checked_id, validated
+from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.stating import CommandFailed
+from gateway.langgraph.wire import RunCreate
+from store.errors import Conflict, NotFound
+
+Json = dict[str, Any]
+Handler = Callable[[LangGraphServices, str, Json], Awaitable[Json]]
+
+
+async def carried_out(
+    services: LangGraphServices, thread_id: str, body: object, further: Mapping[str, Handler]
+) -> Json:
+    """Carry out one command; return the answer, which may be an error of the protocol.
+
+    Args:
+        services: The parts.
+        thread_id: The thread, checked.
+        body: The command.
+        further: Commands that this way of sending them has besides.
+
+    Raises:
+        Refused: it has not the form of a command.
+    """
+    if not isinstance(body, dict):
+        raise Refused(400, "The request body must be an object")
+    number, method, params = body.get("id"), body.get("method"), body.get("params") or {}
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(method, str):
+        raise Refused(400, "A command has an id (a number), a method and params.")
+    if not isinstance(params, dict):
+        raise Refused(400, "The params of a command are an object.")
+    handler = further.get(method) or _COMMANDS.get(method)
+    if handler is None:
+        return failed(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
+    try:
+        result = await handler(services, thread_id, params)
+    except CommandFailed as error:
+        return failed(number, error.code, str(error))
+    except (RuntimeProblem, NotFound, Conflict) as error:
+        return failed(number, "invalid_argument", str(error))
+    except Refused as error:
+        return failed(number, "invalid_argument", error.detail)
+    applied = services.sequences.of(thread_id).last_seq
+    return {
+        "type": "success",
+        "id": number,
+        "result": result,
+        "meta": {"applied_through_seq": applied},
+    }
+
+
+def failed(number: int | None, code: str, message: str) -> Json:
+    """Return an error of the protocol."""
+    return {"type": "error", "id": number, "error": code, "message": message}
+
+
+async def _tree(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Show the graphs of a run, by default the one that began last."""
+    begun = services.runs.begun(thread_id)
+    wanted = params.get("run_id")
+    if wanted is not None:
+        wanted = checked_id(str(wanted), "run")
+        begun = [live for live in begun if live.run_id == wanted]
+    if not begun:
+        raise CommandFailed("no_such_run", "The thread has no run whose events are still kept.")
+    sequence = services.sequences.of(thread_id)
+    sequence.advance(services.runs.begun(thread_id))
+    tree = sequence.tree(begun[-1].run_id)
+    if tree is None:
+        raise CommandFailed("no_such_run", "The run was stopped before it began.")
+    return {"tree": tree.view()}
+
+
+async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Start a run from a past checkpoint of the thread."""
+    thread = await services.threads.get(thread_id)
+    checkpoint_id = await stating.known_checkpoint(services, thread, params)
+    body = {
+        "assistant_id": thread.metadata.get("assistant_id") or thread.metadata.get("graph_id"),
+        "input": params.get("input"),
+        "config": params.get("config"),
+        "checkpoint_id": checkpoint_id,
+    }
+    return {**await _run(services, thread_id, body), "thread_id": thread_id}
+
+
+async def _subscribe(_services: LangGraphServices, _thread_id: str, _params: Json) -> Json:
+    raise CommandFailed(
+        "not_supported",
+        "Subscriptions belong to a WebSocket; over HTTP open POST .../stream/events for each.",
+    )
+
+
+async def _start(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Start a run; the thread is made where there is none."""
+    body = {
+        "assistant_id": params.get("assistant_id"),
+        "input": params.get("input"),
+        "config": params.get("config"),
+        "metadata": params.get("metadata"),
+        "multitask_strategy": params.get("multitask_strategy") or params.get("multitaskStrategy"),
+    }
+    return await _run(services, thread_id, body)
+
+
+async def _respond(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Answer what the graph asked, and go on."""
+    thread = await services.threads.get(thread_id)
+    answers = params.get("responses") or [params]
+    if not isinstance(answers, list) or not all(isinstance(one, dict) for one in answers):
+        raise CommandFailed("invalid_argument", "responses must be a list of objects.")
+    asked = {one["id"] for listed in thread.interrupts.values() for one in listed}
+    for one in answers:
+        if one.get("interrupt_id") not in asked:
+            raise CommandFailed("no_such_interrupt", "Nothing with this interrupt_id was asked.")
+    last = await services.runs.rows.listing(thread_id, limit=1)
+    before = last[0].kwargs if last else {}
+    body = {
+        "assistant_id": thread.metadata.get("assistant_id") or thread.metadata.get("graph_id"),
+        "command": {
+            "resume": {one["interrupt_id"]: one.get("response") for one in answers},
+            "update": params.get("update"),
+            "goto": params.get("goto"),
+        },
+        # Who answers goes on as whom and with what the run that asked was started.
+        "config": params.get("config") or before.get("config"),
+        "context": before.get("context"),
+        "metadata": params.get("metadata"),
+    }
+    await _run(services, thread_id, body)
+    return {}
+
+
+async def _inject(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Say something to a run that goes on."""
+    said = params.get("messages") or params.get("message")
+    if not said or not isinstance(said, list | dict):
+        raise CommandFailed("invalid_argument", "messages must be a list of messages.")
+    wanted = params.get("run_id")
+    run_id = None if wanted is None else checked_id(str(wanted), "run")
+    listening = services.runs.inject(thread_id, run_id, said)
+    if listening is None:
+        raise CommandFailed("no_such_run", "No run on this thread listens now.")
+    return {"run_id": listening, "accepted": True}
+
+
+async def _run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
+    streaming = {"stream_mode": MODES, "stream_subgraphs": True, "if_not_exists": "create"}
+    request = run_request(validated(RunCreate, {**body, **streaming}), thread_id)
+    live = await services.runs.start(await resolved(services, request))
+    return {"run_id": live.run_id}
+
+
+_COMMANDS: Mapping[str, Handler] = {
+    "run.start": _start,
+    "input.respond": _respond,
+    "input.inject": _inject,
+    "agent.getTree": _tree,
+    "state.get": stating.get,
+    "state.listCheckpoints": stating.checkpoints,
+    "state.fork": _fork,
+    "subscription.subscribe": _subscribe,
+    "subscription.unsubscribe": _subscribe,
+    "subscription.reconnect": _subscribe,
+}
