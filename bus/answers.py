@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bus.buttons import Token, Verb
 from bus.messages import (
+    AmendmentDelivery,
+    Button,
     Delivery,
     FileDelivery,
     Inbound,
@@ -14,11 +17,16 @@ from bus.messages import (
     encode_delivery,
 )
 from bus.replies import Reply
+from bus.texts import Texts
 from store.inbox import InboxRow
 from store.outbox import NewDelivery
 
 LEFT_OVER = "…"
 """What a card says that the final answer has no more words for."""
+
+
+LABEL_CHARS = 75
+"""The longest label of a button (Slack's limit)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +80,39 @@ def text_rows(
     ]
 
 
+def reply_buttons(row: InboxRow, reply: Reply, texts: Texts) -> tuple[Button, ...]:
+    """Return what can be pressed under an answer; every button can be said in words as well."""
+    if reply.question.approval:
+        approve = Token(Verb.APPROVE, row.id).text
+        deny = Token(Verb.DENY, row.id).text
+        return (
+            Button(label=texts.button_approve, token=approve, style="primary"),
+            Button(label=texts.button_deny, token=deny, style="danger"),
+        )
+    if reply.failed and reply.retry:
+        return (Button(label=texts.button_retry, token=Token(Verb.RETRY, row.id).text),)
+    return tuple(
+        Button(label=_label(option), token=Token(Verb.OPTION, row.id, index).text)
+        for index, option in enumerate(reply.question.options)
+    )
+
+
 def reply_rows(
-    row: InboxRow, inbound: Inbound, reply: Reply, parts: Sequence[str], seen: Seen
+    row: InboxRow,
+    inbound: Inbound,
+    reply: Reply,
+    parts: Sequence[str],
+    seen: Seen,
+    buttons: Sequence[Button] = (),
 ) -> list[NewDelivery]:
     """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn.
 
-    A working message goes after the answer came; it says itself that a turn was stopped.
+    A working message goes after the answer came; it says itself that a turn was stopped. Buttons stand under
+    the last of the text.
     """
     texts = text_rows(row, inbound, parts, cards=seen.cards)
+    if buttons:
+        texts[-1] = _changed(texts[-1], buttons=tuple(buttons))
     if seen.notice and reply.stopped:
         texts[0] = _changed(texts[0], edits=seen.notice)
     files = [
@@ -115,6 +148,21 @@ def document_row(row: InboxRow, inbound: Inbound, *, name: str, content: str) ->
         content=content,
     )
     return _row(row, "file:0", body)
+
+
+def settled_row(row: InboxRow, last: TextDelivery, of: str, text: str) -> NewDelivery:
+    """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
+    body = AmendmentDelivery(channel=row.key.channel, place=last.place, of=of, markdown=text)
+    return NewDelivery(key=settled_key(row), conversation=row.key, body=encode_delivery(body))
+
+
+def settled_key(row: InboxRow) -> str:
+    """Return the outbox key under which the buttons of an answer are taken away, once."""
+    return f"{row.id}:settled"
+
+
+def _label(option: str) -> str:
+    return option if len(option) <= LABEL_CHARS else f"{option[: LABEL_CHARS - 1]}…"
 
 
 def _changed(row: NewDelivery, **changes: Any) -> NewDelivery:  # noqa: ANN401 - fields of a delivery

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bus.asking import INTERRUPTS, NOTHING, Question, asked_text, awaited_in, options_in
 from bus.progress import Progress
 from bus.runs import (
     Message,
@@ -32,12 +33,16 @@ class Reply:
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
         stopped: Whether somebody ended it; `markdown` then says so.
+        retry: Whether it failed for a reason that may be gone when it is tried again.
+        question: What it ends with asking.
     """
 
     markdown: str
     artifacts: tuple[str, ...] = ()
     failed: bool = False
     stopped: bool = False
+    retry: bool = False
+    question: Question = NOTHING
 
 
 class Fold:
@@ -53,6 +58,7 @@ class Fold:
         self._blocks: list[str] = []
         self._pieces: list[str] = []
         self._values: Mapping[str, Any] | None = None
+        self._interrupts: dict[str, Mapping[str, Any]] = {}
         self.progress = Progress()
         self.failure: RunFailed | None = None
         self.ended = ""
@@ -63,7 +69,7 @@ class Fold:
             case MessageChunk(kind="ai"):
                 return self._speak(part)
             case Snapshot():
-                self._values = part.values
+                self.settle(part.values)
                 return self._look()
             case Told():
                 return self.progress.hear(part.data)
@@ -92,12 +98,32 @@ class Fold:
     def settle(self, values: Mapping[str, Any]) -> None:
         """Take the thread's state for the last word (the stream ended without one)."""
         self._values = values
+        # Tools that wait beside each other are told of one by one; a state without any means that it goes on.
+        found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
+        known = self._interrupts if found else {}
+        self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
+
+    @property
+    def waits(self) -> bool:
+        """Whether the thread is interrupted and waits for an answer."""
+        return bool(self._interrupts)
 
     def reply(self, texts: Texts) -> Reply:
-        """Return the answer of a run that succeeded."""
+        """Return the answer of a run that succeeded, or what it waits for."""
         said = turn_messages(self._values, self._message_id)
+        if self._interrupts:
+            asked = list(self._interrupts.values())
+            words = [text_of(said[-1]).strip() if said else "", asked_text(asked, texts)]
+            return Reply(
+                markdown="\n\n".join(part for part in words if _is_readable(part)),
+                question=Question(awaited=awaited_in(asked)),
+            )
         spoken = self.text if _is_readable(self.text) else texts.no_answer
-        return Reply(markdown=answer_text(said) or spoken, artifacts=presented_files(said))
+        return Reply(
+            markdown=answer_text(said) or spoken,
+            artifacts=presented_files(said),
+            question=Question(options=offered(said)),
+        )
 
     def _speak(self, chunk: MessageChunk) -> bool:
         if not chunk.text:
@@ -157,6 +183,21 @@ def answer_text(said: Sequence[Message]) -> str:
         if (is_ai or _is_question(message)) and _is_readable(text := text_of(message)):
             return text.strip()
     return ""
+
+
+def offered(said: Sequence[Message]) -> tuple[str, ...]:
+    """Return the options of the question that a turn ends with.
+
+    >>> call = {"id": "c", "name": "ask_clarification", "args": {"options": ["a", "b"]}}
+    >>> asked = {"type": "tool", "name": "ask_clarification", "tool_call_id": "c", "content": "Which?"}
+    >>> offered([{"type": "ai", "tool_calls": [call]}, asked]), offered([asked])
+    (('a', 'b'), ())
+    """
+    if not said or not _is_question(said[-1]):
+        return ()
+    calls = [call for message in said for call in message.get("tool_calls") or []]
+    asked = said[-1].get("tool_call_id")
+    return next((options_in(call.get("args")) for call in calls if call.get("id") == asked), ())
 
 
 def apology(said: Sequence[Message]) -> str:

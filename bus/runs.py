@@ -13,6 +13,7 @@ from langgraph_sdk.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
+from bus.asking import INTERRUPTS
 from bus.errors import NotHeard, RunError, RunsUnavailable, ThreadBusy, ThreadGone
 
 Message = Mapping[str, Any]
@@ -38,6 +39,7 @@ class RunRequest:
 
     Attributes:
         text: What the person said; None = go on from the thread's last checkpoint.
+        resume: The answer to what the thread is interrupted by, instead of `text`; None = none.
         files: The files that came with it, as the thread's uploads name them.
         message_id: The id that the human message gets, so that a restart finds it in the state.
     """
@@ -46,6 +48,7 @@ class RunRequest:
     assistant_id: str
     message_id: str
     text: str | None
+    resume: object = None
     files: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -129,13 +132,19 @@ class Runs:
             raise wrapped(error) from error
 
     async def state(self, thread_id: str) -> Mapping[str, Any]:
-        """Return the thread's present values; empty for a new thread. Raises RunError."""
+        """Return the thread's present values, with what it is interrupted by; empty for a new thread.
+
+        Raises RunError.
+        """
         try:
             state = await self._client.threads.get_state(thread_id)
         except httpx.HTTPError as error:
             raise wrapped(error) from error
         values = state.get("values") or {}
-        return cast(Mapping[str, Any], values) if isinstance(values, dict) else {}
+        if not isinstance(values, dict):
+            return {}
+        waits = interrupts_in(cast("Mapping[str, Any]", state))
+        return {**values, INTERRUPTS: waits} if waits else values
 
     async def messages(self, thread_id: str) -> list[Message]:
         """Return what was said in a thread. Raises RunError."""
@@ -218,6 +227,8 @@ class Runs:
     async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
         said = _human(request.message_id, request.text, request.files, {})
         options: dict[str, Any] = dict(self._options)
+        if request.resume is not None:
+            options["command"] = {"resume": request.resume}
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
             request.thread_id,
             request.assistant_id,
@@ -353,6 +364,17 @@ def text_of(message: Message) -> str:
 def messages_in(values: Mapping[str, Any]) -> list[Message]:
     """Return the messages that a state holds."""
     return [one for one in values.get("messages") or [] if isinstance(one, dict)]
+
+
+def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a thread's state is interrupted by; older servers tell it with the tasks only.
+
+    >>> interrupts_in({"tasks": [{"interrupts": [{"id": "i", "value": "?"}]}]})
+    [{'id': 'i', 'value': '?'}]
+    """
+    tasks = [task for task in state.get("tasks") or [] if isinstance(task, dict)]
+    of_tasks = [one for task in tasks for one in task.get("interrupts") or []]
+    return [one for one in state.get("interrupts") or of_tasks if isinstance(one, dict)]
 
 
 def wrapped(error: httpx.HTTPError) -> RunError:
