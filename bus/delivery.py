@@ -25,7 +25,7 @@ from bus.ports import Adapter, Edits, Finds, Now, Patches
 from bus.presence import Presence
 from bus.retry import Again, Backoff, GiveUp, InDoubt, judge
 from bus.sending import Sending
-from store.conversations import ConversationKey
+from store.conversations import ConversationKey, Move
 from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ class Delivery:
         self._attempts: set[anyio.CancelScope] = set()
         self._in_flight: dict[anyio.Event, tuple[str, str]] = {}
         self._tasks: TaskGroup | None = None
+        self._moves: list[Move] = []
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Send what is owed, first what an earlier process left, until cancelled."""
@@ -110,8 +111,22 @@ class Delivery:
                 for attempt in self._attempts:
                     attempt.deadline = min(attempt.deadline, anyio.current_time() + STOP_GRACE_S)
 
+    async def relocate(self, move: Move) -> None:
+        """Send from now on in the lanes of a chat's new id what is owed under the old one. Raises StoreError."""
+        self._moves.append(move)
+        for row in await self.outbox.open_rows():
+            if row.conversation.chat == move.new_chat and row.state == "pending":
+                self.notify(row.conversation)
+
+    def present(self, key: ConversationKey) -> ConversationKey:
+        """Return the key under which a conversation is kept now."""
+        for move in self._moves:
+            key = move.present(key)
+        return key
+
     def notify(self, key: ConversationKey) -> None:
         """Say that rows of this conversation may be due. Cheap; call it after every commit of deliveries."""
+        key = self.present(key)
         if self._tasks is None or key.channel not in self.adapters:
             return  # rows of a channel that is off wait until it is on again
         lane = self._lanes.get(key)
@@ -164,6 +179,8 @@ class Delivery:
                 await self._advance(rows[0])
         finally:
             self._lanes.pop(key, None)
+            if self.present(key) != key:
+                self.notify(key)  # it moved while this lane was at work
 
     async def _advance(self, row: DeliveryRow) -> None:
         """Bring the first open row of a lane one step further."""
@@ -285,7 +302,7 @@ class Delivery:
     ) -> None:
         await self.outbox.delivered(row.id, message, now=self._now(), uncertain=uncertain)
         if message and row.conversation.topic:
-            await self._origins.remember(row.conversation, message)
+            await self._origins.remember(self.present(row.conversation), message)
 
     async def _fail(self, row: DeliveryRow, body: Body, error: str) -> None:
         await self.outbox.fail(row.id, error=error, now=self._now())

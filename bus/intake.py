@@ -29,8 +29,9 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.ports import Intake, Now, Reason
+from bus.relocations import Relocations
 from bus.texts import texts
-from store.conversations import Conversations
+from store.conversations import Conversations, Move
 from store.errors import Unavailable
 from store.inbox import Duplicate, Inbox, InboxRow, NewInbox, Overfull
 from store.outbox import NewDelivery, Origins
@@ -61,6 +62,7 @@ class Shelves:
     origins: Origins
     pairings: Pairings
     languages: Languages
+    relocations: Relocations
     decisions: Decisions = field(default_factory=Decisions)
     rates: Rates = field(default_factory=Rates)
 
@@ -140,6 +142,11 @@ class BusIntake(Intake):
     async def change(self, change: Change) -> Reason:
         self.ignored(change.key.channel, Reason.UNSUPPORTED, "a message was changed")
         return Reason.UNSUPPORTED
+
+    @override
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        move = Move(channel=channel, workspace=workspace, old_chat=old_chat, new_chat=new_chat)
+        await self._shelves.relocations.carry_out(move, self._delivery)
 
     @override
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:

@@ -57,6 +57,14 @@ class Intake(Protocol):
         """
         ...
 
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        """Let a chat that got another id go on; when this returns, that is kept. Telling it again does nothing.
+
+        Raises:
+            StoreError: nothing was kept: as for `receive`.
+        """
+        ...
+
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         """Count and log an event that the adapter itself found not to be a message for us."""
         ...

@@ -26,6 +26,7 @@ from bus.delivery import Delivery
 from bus.intake import BusIntake, Shelves
 from bus.language import Languages
 from bus.ports import Adapter, Health, Now, Reason
+from bus.relocations import Relocations
 from bus.retry import Backoff
 from bus.router import Router
 from bus.runs import Runs
@@ -38,6 +39,7 @@ from store.conversations import Conversations
 from store.database import Database
 from store.errors import NotFound, StoreError
 from store.inbox import Inbox
+from store.moves import Moves
 from store.outbox import DeliveryRow, Origins, Outbox
 from store.pairings import Pairing, Pairings
 
@@ -191,6 +193,7 @@ async def running(site: Site) -> AsyncIterator[Bus]:
         parts = _build(site, tasks)
         bus = Bus(parts, site.config, site.now)
         await parts.choices.load()
+        await parts.shelves.relocations.load(parts.delivery)
         await tasks.start(parts.delivery.run)
         if resumed := await parts.router.resume():
             log.info("%s unfinished messages of an earlier process are taken up", resumed)
@@ -215,6 +218,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         origins=Origins(database),
         pairings=Pairings(database, now=now),
         languages=Languages(site.config, site.policies, choices),
+        relocations=Relocations(Moves(database), choices),
     )
     delivery = Delivery(
         adapters=site.adapters,

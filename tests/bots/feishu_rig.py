@@ -47,6 +47,9 @@ class Intake:
         self.pressed.append(press)
         return PressAnswer(text="pressed")
 
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        raise AssertionError(old_chat)
+
     async def change(self, change: Change) -> Reason:
         self.changed.append(change)
         return Reason.ACCEPTED

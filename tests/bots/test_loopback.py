@@ -32,6 +32,9 @@ class RecordingIntake:
     async def press(self, press: Press) -> PressAnswer:
         raise AssertionError
 
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        raise AssertionError(old_chat)
+
     async def change(self, change: Change) -> Reason:
         raise AssertionError
 

@@ -42,6 +42,9 @@ class Recorder:
     async def press(self, press: Press) -> PressAnswer:
         raise AssertionError(press)
 
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        raise AssertionError(old_chat)
+
     async def change(self, change: Change) -> Reason:
         raise AssertionError(change)
 
