@@ -78,6 +78,11 @@ class Attempt:
         self.fold = Fold(self.message_id)
         self.reply: Reply | None = None
 
+    @property
+    def agent(self) -> str:
+        """The custom agent that is to answer; "" for the lead agent."""
+        return str(self.plan.session.context.get("agent_name") or "")
+
     def context(self) -> Mapping[str, Any]:
         """Return the run's context: the session's, then what the platform knows."""
         context: dict[str, Any] = {

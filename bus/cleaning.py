@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 
 from bus.messages import Attachment, ConversationKey, Inbound, Place, Sender
+from bus.texts import texts
+from bus.texts.script import written_in
 
 MAX_TEXT_CHARS = 200_000
 """Longest text that is kept and sent on: about 50,000 tokens, more than most models take in one message."""
@@ -61,10 +63,9 @@ def text_of(text: str) -> str:
     kept = _SURROGATE.sub("\ufffd", kept)
     if len(text) <= MAX_TEXT_CHARS:
         return kept
-    return (
-        f"{kept}\n\n[This message was cut: it had {len(text):,} characters, "
-        f"only the first {MAX_TEXT_CHARS:,} are here.]"
-    )
+    # In the language that the text itself is written in: the agent reads it as a part of that.
+    note = texts(written_in(kept)).message_cut
+    return f"{kept}\n\n{note.format(length=f'{len(text):,}', kept=f'{MAX_TEXT_CHARS:,}')}"
 
 
 def name_of(name: str) -> str:

@@ -256,7 +256,9 @@ class Turns:
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
             own = apology(turn_messages(fold.values, attempt.message_id))
-            broken_off = f"{fold.text}\n\n{told(failure, attempt.texts)}".strip()
+            broken_off = (
+                f"{fold.text}\n\n{told(failure, attempt.texts, agent=attempt.agent)}".strip()
+            )
             return Reply(markdown=own or broken_off, failed=True)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{attempt.texts.stopped}".strip())

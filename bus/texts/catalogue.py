@@ -168,6 +168,7 @@ class Texts:
     failed_server: str
     failed_steps: str
     failed_agent: str
+    failed_no_agent: str
     agent_name_invalid: str
     agent_unreachable: str
     thread_busy: str
@@ -188,6 +189,14 @@ class Texts:
     upload_too_large: str
     upload_too_slow: str
     message_cut: str
+
+    # What Slack shows of an agent by itself.
+    presence_working: str
+    """Follows the bot's name, at most 50 characters."""
+    prompts_title: str
+    prompt_abilities: str
+    prompt_document: str
+    prompt_search: str
 
     def help(self, command: str) -> str:
         """Return a command's description, by its name."""

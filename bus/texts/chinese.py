@@ -131,6 +131,7 @@ CHINESE = Texts(
     failed_server="⚠️ 模型服务出现故障。请过几分钟重新发送消息。",
     failed_steps="⚠️ 步骤数已用完，任务还没有完成。请把问题拆小一些再问，或告诉我可以省略哪些内容。",
     failed_agent="⚠️ {said} 请用 /agent 选择其他智能体，或用 /agent default 恢复默认。",
+    failed_no_agent="⚠️ 没有名为“{name}”的智能体。请用 /agent 选择其他智能体，或用 /agent default 恢复默认。",
     agent_name_invalid="⚠️ 智能体名称“{name}”无效：只能使用字母、数字和连字符。",
     agent_unreachable="⚠️ 无法连接智能体服务，这条消息没有得到回复。请过几分钟重新发送。",
     thread_busy="⚠️ 本对话还有另一个请求正在处理。请等它完成后重新发送消息，或先发送 /stop。",
@@ -147,4 +148,9 @@ CHINESE = Texts(
     upload_too_large="文件超过 {megabytes} MB",
     upload_too_slow="读取超时",
     message_cut="[消息过长已截断：原文共 {length} 个字符，这里只保留前 {kept} 个。]",
+    presence_working="正在处理…",
+    prompts_title="我能帮你做什么？",
+    prompt_abilities="你能做什么？",
+    prompt_document="请总结我接下来发给你的文档。",
+    prompt_search="请帮我在网上查点资料。",
 )

@@ -143,6 +143,8 @@ ENGLISH = Texts(
     failed_steps="⚠️ I used up all my steps before I was finished. Please ask again in smaller "
     "parts, or say what to leave out.",
     failed_agent="⚠️ {said} Choose another with /agent, or the usual one with /agent default.",
+    failed_no_agent="⚠️ There is no agent named “{name}”. "
+    "Choose another with /agent, or the usual one with /agent default.",
     agent_name_invalid="⚠️ The agent name “{name}” is not valid: use letters, digits and hyphens.",
     agent_unreachable="⚠️ I could not reach the agent's server, so this message was not answered. "
     "Please send it again in a few minutes.",
@@ -163,4 +165,9 @@ ENGLISH = Texts(
     upload_too_large="it is larger than {megabytes} MB",
     upload_too_slow="it took too long",
     message_cut="[This message was cut: it had {length} characters, only the first {kept} are here.]",
+    presence_working="is working on it…",
+    prompts_title="What can I do for you?",
+    prompt_abilities="What can you do?",
+    prompt_document="Summarise a document that I am going to send you.",
+    prompt_search="Look something up for me on the web.",
 )

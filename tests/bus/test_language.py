@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from bus.cleaning import text_of
 from bus.commands import help_text
-from bus.config import BusConfig, ChannelPolicy
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.language import MAX_KNOWN, choice_key
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
-from tests.bus.rig import House, house, said, until
+from tests.bus.rig import OPEN, House, house, said, until
+from tests.fakes.langgraph import Script
 
 GROUP = {"chat": "g", "private": False}
 
@@ -140,3 +142,37 @@ async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path
         message = said("你好", "e")
         await languages._choices.set(choice_key(message), language="tlh")
         assert languages.of(message) == "zh"
+
+
+async def test_what_stands_in_place_of_an_answer_is_said_in_the_readers_language(
+    tmp_path: Path,
+) -> None:
+    wrong = [
+        ("GraphRecursionError", "spent", CHINESE.failed_steps),
+        ("AgentNotFound", "There is no agent named 'poet'.", "⚠️ 没有名为“poet”的智能体。"),
+        ("AgentInvalid", "its profile is broken.", "⚠️ its profile is broken. 请用 /agent"),
+        ("Whatever", "", CHINESE.failed),
+    ]
+    policy = OPEN.model_copy(update={"session": SessionConfig(assistant_id="poet")})
+    async with house(tmp_path, policy=policy) as home:
+        for error, message, words in wrong:
+            failure = {"error": error, "message": message}
+            home.server.scripts.append(Script(words=(), error=failure))
+            assert (await last(home, "写一首诗")).startswith(words)
+
+
+async def test_an_agent_that_cannot_be_named_so_is_told_in_the_readers_language(
+    tmp_path: Path,
+) -> None:
+    policy = OPEN.model_copy(update={"session": SessionConfig(assistant_id="a b")})
+    async with house(tmp_path, policy=policy) as home:
+        assert await last(home, "你好") == CHINESE.agent_name_invalid.format(name="a b")
+
+
+def test_a_cut_message_says_so_in_the_language_it_is_written_in() -> None:
+    assert text_of("很长" * 100_001).endswith(
+        "[消息过长已截断：原文共 200,002 个字符，这里只保留前 200,000 个。]"
+    )
+    assert text_of("ab" * 100_001).endswith(
+        "[This message was cut: it had 200,002 characters, only the first 200,000 are here.]"
+    )
