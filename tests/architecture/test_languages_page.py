@@ -1,0 +1,47 @@
+"""The page on languages is true: a third one is added in a copy of the code as the page says."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "languages.md"
+
+ASKED = """
+from agent.wording import wording
+from bus.config import BusConfig
+from bus.texts import known, texts
+
+print(texts("de-AT").language, texts("fr").language, known("de"), BusConfig(language="de").language)
+print(wording("de").bare_question)
+"""
+
+
+def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
+    page = re.sub(r"^   ", "", PAGE.read_text("utf-8"), flags=re.M)
+    for folder in ("bus", "agent/wording"):
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave)
+    (tmp_path / "agent" / "__init__.py").touch()
+    for source, copy in re.findall(r"^\$ cp (\S+) (\S+)$", page, re.M):
+        translated = (tmp_path / source).read_text("utf-8").replace("ENGLISH", "GERMAN")
+        translated = translated.replace('language="English"', 'language="Deutsch"')
+        (tmp_path / copy).write_text(translated.replace("How shall I go on?", "Und nun?"), "utf-8")
+    for name, told in re.findall(r'^```python title="(\S+)"\n(.*?)^```', page, re.M | re.S):
+        _add(tmp_path / name, told)
+    command = [sys.executable, "-c", ASKED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["Deutsch English de de", "Und nun?"], done.stderr
+
+
+def _add(module: Path, told: str) -> None:
+    """Put the shown import after the others, and the shown line in place of the one that begins like it."""
+    imported, _, languages = told.strip().partition("\n\n")
+    text = module.read_text("utf-8")
+    last = re.findall(r"^from .*$", text, re.M)[-1]
+    text = text.replace(last, f"{last}\n{imported}")
+    changed = re.sub(r"^LANGUAGES: .*$", languages, text, flags=re.M)
+    assert changed != text
+    module.write_text(changed, "utf-8")
