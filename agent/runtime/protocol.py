@@ -15,6 +15,7 @@ import orjson
 from agent.runtime.blocks import MessagePieces
 from agent.runtime.events import RunEvent
 from agent.runtime.live import LiveRun
+from agent.runtime.pairing import Pairing
 from agent.runtime.serialise import dumps
 from agent.runtime.tree import Namespace, RunTree, graph_name
 
@@ -73,12 +74,16 @@ class ProtocolRun:
         self.tree = RunTree(graph_id)
         self._graph_id = graph_id
         self._messages: dict[tuple[str, ...], MessagePieces] = {}
+        self._pairs = Pairing()
         self._error: str | None = None
         self._is_waiting = False
         self._asked: list[Any] = []
 
     def feed(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], Said]]:
-        """Yield (namespace, what is said) for one event."""
+        """Yield (namespace, what is said) for one event; values wait for the event after them."""
+        return self._pairs.order(self._told(event))
+
+    def _told(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], Said]]:
         mode, _, rest = event.name.partition("|")
         namespace = tuple(rest.split("|")) if rest else ()
         for inner in self.tree.see(namespace):

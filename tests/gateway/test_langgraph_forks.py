@@ -1,0 +1,58 @@
+"""Going on from an earlier checkpoint, as the hooks for pages do it."""
+
+from pathlib import Path
+from uuid import uuid4
+
+from tests.gateway.langgraph_server import serving
+from tests.gateway.test_langgraph_protocol import command, heard
+from tests.gateway.test_langgraph_runs import HELLO, new_thread
+
+
+async def test_the_checkpoint_may_stand_among_the_options(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1})
+        first = await api.sdk.threads.get_state(thread)
+        await api.sdk.runs.wait(thread, "instant", input={"n": 40, "title": "Later"})
+        config = {"configurable": {"checkpoint_id": first["checkpoint_id"], "thread_id": thread}}
+        forked = await api.sdk.runs.wait(thread, "instant", input={"n": 7}, config=config)
+        assert forked == {"messages": [], "n": 8}
+        # What is named apart counts more.
+        newest = (await api.sdk.threads.get_state(thread))["checkpoint_id"]
+        config = {"configurable": {"checkpoint_id": first["checkpoint_id"]}}
+        body = {"assistant_id": "instant", "input": {"answer": "x"}, "config": config}
+        answer = await api.http.post(
+            f"/threads/{thread}/runs/wait", json={**body, "checkpoint_id": newest}
+        )
+        assert answer.json() == {"messages": [], "answer": "x", "n": 9}
+
+
+async def test_a_checkpoint_is_told_right_before_its_values(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = str(uuid4())
+        await command(api, thread, "run.start", assistant_id="agent", input=HELLO)
+        events = await heard(
+            api, thread, "completed", channels=["values", "checkpoints", "lifecycle"]
+        )
+        told = [(event["method"], event["params"]["data"]) for event in events[1:-1]]
+        assert [method for method, _ in told] == ["checkpoints", *["checkpoints", "values"] * 2]
+        begun, asked, answered = [data for method, data in told if method == "checkpoints"]
+        assert begun.keys() == {"id", "step", "source"}
+        assert (begun["step"], begun["source"]) == (-1, "input")
+        assert (asked["parent_id"], asked["step"]) == (begun["id"], 0)
+        assert (answered["parent_id"], answered["source"]) == (asked["id"], "loop")
+        state = await api.sdk.threads.get_state(thread)
+        assert state["checkpoint_id"] == answered["id"]
+        again = await command(
+            api,
+            thread,
+            "run.start",
+            assistant_id="agent",
+            input=None,
+            config={"configurable": {"checkpoint_id": answered["parent_id"], "thread_id": thread}},
+        )
+        assert again["type"] == "success"
+        await api.sdk.runs.join(thread, again["result"]["run_id"])
+        state = await api.sdk.threads.get_state(thread)
+        assert len(state["values"]["messages"]) == 2
+        assert state["checkpoint_id"] != answered["id"]
