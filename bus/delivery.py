@@ -17,6 +17,7 @@ from bus.messages import (
     MessageId,
     RemovalDelivery,
     TextDelivery,
+    called,
     decode_delivery,
 )
 from bus.messages import Delivery as Body
@@ -302,7 +303,7 @@ class Delivery:
     ) -> None:
         await self.outbox.delivered(row.id, message, now=self._now(), uncertain=uncertain)
         if message and row.conversation.topic:
-            await self._origins.remember(self.present(row.conversation), message)
+            await self._origins.remember(self.present(row.conversation), called(message))
 
     async def _fail(self, row: DeliveryRow, body: Body, error: str) -> None:
         await self.outbox.fail(row.id, error=error, now=self._now())

@@ -27,6 +27,7 @@ __all__ = [
     "RemovalDelivery",
     "Sender",
     "TextDelivery",
+    "called",
     "decode_delivery",
     "decode_inbound",
     "encode_delivery",
@@ -34,7 +35,20 @@ __all__ = [
 ]
 
 MessageId = NewType("MessageId", str)
-"""A platform's id of a message, opaque outside its adapter."""
+"""A platform's id of a message, opaque outside its adapter.
+
+Up to the first blank it is what replies to the message and presses of its buttons call it; what an adapter needs
+besides to find the message again may follow.
+"""
+
+
+def called(message: MessageId) -> str:
+    """Return what replies and presses call a message.
+
+    >>> called(MessageId("om_1 7355")), called(MessageId("om_1"))
+    ('om_1', 'om_1')
+    """
+    return message.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
