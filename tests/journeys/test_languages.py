@@ -1,0 +1,45 @@
+"""A Chinese conversation in every place: commands, refusals and failures are said in Chinese."""
+
+from pathlib import Path
+
+import anyio
+
+from agent.wording.chinese import CHINESE as AGENT
+from bus.commands import help_text
+from bus.texts.chinese import CHINESE
+from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.journeys.house import serving, with_model
+from tests.journeys.seats import Seat, Town
+
+PLATFORMS = ("slack", "telegram", "feishu")
+
+
+def answer(request: ModelRequest) -> Reply:
+    if "密钥" in request.last_user_text:
+        return Reply(status=401)
+    return Reply(text=f"你说：{request.last_user_text}")
+
+
+async def test_who_writes_chinese_is_answered_in_chinese_everywhere(tmp_path: Path) -> None:
+    async with Town() as town, FakeModelServer(answer=answer) as model:
+        config = {**with_model(model.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS), anyio.create_task_group() as people:
+            for seat in town.seats:
+                people.start_soon(_talk, seat)
+        assert town.violations == []
+
+
+async def _talk(seat: Seat) -> None:
+    said = ["你说：你好，很高兴认识你"]
+    await seat.say("你好，很高兴认识你")
+    await seat.hears(*said)
+    for text, answered in (
+        ("请检查密钥", AGENT.model_auth),
+        ("/stop", CHINESE.stop_nothing),
+        ("/help", help_text(CHINESE)),
+        ("/language en", "From now on I speak English here."),
+        ("/stop", "Nothing is running."),
+    ):
+        await seat.say(text)
+        said.append(answered)
+        await seat.hears(*said)
