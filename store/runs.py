@@ -37,6 +37,21 @@ UPDATE thread SET status = :status, error = :error, interrupts = :interrupts, up
     state_updated_at = :now, title = coalesce(:title, title)
 WHERE thread_id = :thread_id
 """
+_UNTOUCHED = """
+UPDATE thread SET updated_at = :now, status = CASE
+    WHEN :status = 'busy' THEN 'busy'
+    WHEN error IS NOT NULL THEN 'error'
+    WHEN interrupts <> '{}' THEN 'interrupted'
+    ELSE :status END
+WHERE thread_id = :thread_id
+"""
+_TAGS_BACK = """
+UPDATE thread SET metadata = json_patch(metadata, last.tags) FROM (
+    SELECT json_object('graph_id', metadata ->> '$.graph_id', 'assistant_id', assistant_id) AS tags
+    FROM run WHERE thread_id = :thread_id ORDER BY seq DESC LIMIT 1
+) AS last
+WHERE thread_id = :thread_id
+"""
 _DELETE = "DELETE FROM run WHERE run_id = :run_id AND thread_id = :thread_id RETURNING run_id"
 _GET = "SELECT * FROM run WHERE run_id = :run_id AND thread_id = :thread_id"
 _LIST = """
@@ -47,7 +62,10 @@ _LEFT_RUNS = """
 UPDATE run SET status = 'interrupted', error = :error, updated_at = :now
 WHERE status IN ('pending', 'running') RETURNING run_id
 """
-_LEFT_THREADS = "UPDATE thread SET status = 'idle', updated_at = :now WHERE status = 'busy'"
+_LEFT_THREADS = """
+UPDATE thread SET status = CASE WHEN interrupts <> '{}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
+WHERE status = 'busy'
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +86,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended and what that makes of its thread."""
+    """How a run ended and what that makes of its thread.
+
+    Attributes:
+        erase: Delete the run's row.
+        untouched: The thread is what it was before the run: its error, its title and what it asks stay.
+    """
 
     run_id: str
     thread_id: str
@@ -78,6 +101,7 @@ class RunEnd:
     interrupts: Mapping[str, Any] = field(default_factory=dict)
     title: str | None = None
     erase: bool = False
+    untouched: bool = False
 
 
 class Runs:
@@ -124,7 +148,7 @@ class Runs:
         await self._database.transaction(work)
 
     async def end(self, end: RunEnd, *, now: float) -> None:
-        """Note how a run ended and what became of its thread, in one transaction. `erase` deletes the run."""
+        """Note how a run ended and what became of its thread, in one transaction."""
         error = encode(end.error) if end.error else None
         run: dict[str, Value] = {
             "run_id": end.run_id,
@@ -144,9 +168,10 @@ class Runs:
         def work(tx: Transaction) -> None:
             if end.erase:
                 tx.run(_DELETE, {"run_id": end.run_id, "thread_id": end.thread_id})
+                tx.run(_TAGS_BACK, thread)
             else:
                 tx.run(_END, run)
-            tx.run(_END_THREAD, thread)
+            tx.run(_UNTOUCHED if end.untouched else _END_THREAD, thread)
 
         await self._database.transaction(work)
 

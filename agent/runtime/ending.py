@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from agent.runtime.lifecycle import Outcome
 from agent.runtime.live import LiveRun
@@ -29,7 +28,6 @@ class Ending:
             outcome: How it ended.
             goes_on: Another run waits for the thread.
         """
-        rolled_back = live.stop == "rollback" and outcome.status == "interrupted"
         end = RunEnd(
             run_id=live.run_id,
             thread_id=live.thread_id,
@@ -38,17 +36,22 @@ class Ending:
             error=outcome.failure.as_dict() if outcome.failure else None,
             interrupts=outcome.interrupts,
             title=outcome.title,
-            erase=rolled_back,
+            erase=live.stop == "rollback" and outcome.status == "interrupted",
+            untouched=outcome.untouched,
         )
         try:
-            if rolled_back:
-                await self._checkpointer.forget_run(live.thread_id, live.run_id)
-                end = replace(end, thread_status="busy" if goes_on else "idle")
             if not live.temporary:
                 await self._rows.end(end, now=self._now())
         except StoreError:
             _log.exception("The end of run %s could not be written.", live.run_id)
         live.end(outcome, now=self._now())
+
+    async def forget(self, live: LiveRun) -> None:
+        """Take the state back to where it was before a run."""
+        try:
+            await self._checkpointer.forget_run(live.thread_id, live.run_id)
+        except StoreError:
+            _log.exception("What run %s did could not be undone.", live.run_id)
 
     async def tidy(self, live: LiveRun) -> None:
         """Let go of the checkpoints that are not kept."""

@@ -52,15 +52,18 @@ class Outcome:
     """How a run ended.
 
     Attributes:
+        thread_status: What becomes of the thread; where it is untouched, what its state says of it.
         values: The thread's values at the end, or None when there are none (stopped before the first step).
         interrupts: What the graph asks its user, by task id.
+        untouched: The thread is what it was before the run: it never began, or was rolled back.
     """
 
     status: RunStatus
-    thread_status: ThreadStatus
+    thread_status: ThreadStatus = "idle"
     values: Mapping[str, Any] | None = None
     failure: Failure | None = None
     interrupts: Mapping[str, Any] = field(default_factory=dict)
+    untouched: bool = False
 
     @property
     def title(self) -> str | None:

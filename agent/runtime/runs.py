@@ -350,12 +350,14 @@ class RunManager:
         if waited and live.stop is None and not live.temporary:
             await self.rows.running(live.run_id, now=self.now())
         if live.stop is not None:
-            return Outcome(status="interrupted", thread_status="idle")
+            return Outcome(status="interrupted", untouched=True)
         live.become("running", now=self.now())
         self.feeds.announce(live)
         self._injections.open(live.run_id)
         try:
-            return await execute(live, lambda: self._prepare(live, request))
+            return await execute(
+                live, lambda: self._prepare(live, request), lambda: self._ending.forget(live)
+            )
         finally:
             left = self._injections.close(live.run_id)
             live.untaken = tuple(str(message.id) for message in left)

@@ -48,8 +48,16 @@ class Prepared:
         return {"configurable": {"thread_id": self.config["configurable"]["thread_id"]}}
 
 
-async def execute(live: LiveRun, prepare: Callable[[], Awaitable[Prepared]]) -> Outcome:
-    """Run a graph to its end, or until it is stopped. Events go to the run's log."""
+async def execute(
+    live: LiveRun, prepare: Callable[[], Awaitable[Prepared]], forget: Callable[[], Awaitable[None]]
+) -> Outcome:
+    """Run a graph to its end, or until it is stopped. Events go to the run's log.
+
+    Args:
+        live: The run.
+        prepare: Builds what is run.
+        forget: Takes the thread's state back to where it was before the run.
+    """
     prepared: Prepared | None = None
     live.task = asyncio.current_task()
     try:
@@ -64,7 +72,7 @@ async def execute(live: LiveRun, prepare: Callable[[], Awaitable[Prepared]]) -> 
         return _failed(live, error)
     finally:
         live.task = None
-    return await _stopped(prepared)
+    return await _stopped(live, prepared, forget)
 
 
 async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
@@ -138,18 +146,24 @@ async def _finished(live: LiveRun, prepared: Prepared) -> Outcome:
     )
 
 
-async def _stopped(prepared: Prepared | None) -> Outcome:
+async def _stopped(
+    live: LiveRun, prepared: Prepared | None, forget: Callable[[], Awaitable[None]]
+) -> Outcome:
     """Say what a stopped run left behind: `interrupted` where steps remain."""
     if prepared is None:
-        return Outcome(status="interrupted", thread_status="idle")
+        return Outcome(status="interrupted", untouched=True)
+    back = live.stop == "rollback"
     with anyio.move_on_after(STATE_S, shield=True):
+        if back:
+            await forget()
         state = await prepared.graph.aget_state(prepared.thread)
         return Outcome(
             status="interrupted",
             thread_status="interrupted" if state.next else "idle",
             interrupts=interrupts_of(state),
+            untouched=back,
         )
-    return Outcome(status="interrupted", thread_status="idle")
+    return Outcome(status="interrupted")
 
 
 def _failed(live: LiveRun, error: Exception) -> Outcome:

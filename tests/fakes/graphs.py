@@ -135,6 +135,7 @@ class Graphs:
             "boom": self._line(one=self._one, bad=_boom),
             "secretive": self._line(bad=_secretive),
             "hitl": self._line(one=self._one, ask=_ask, after=self._after),
+            "asking": self._line(ask=_ask, nap=self._nap),
             "parent": self._line(
                 one=self._one, child=self._line(child_agent=_model_node(TokenModel(tokens=2)))
             ),

@@ -283,7 +283,7 @@ async def test_following_begins_with_what_is_said_from_now_on(tmp_path: Path) ->
         assert run["run_id"].encode() in heard
 
 
-@pytest.mark.parametrize("mode", ["values", "messages-tuple"])
+@pytest.mark.parametrize("mode", ["values", "messages-tuple", "events"])
 async def test_a_graph_that_overhears_a_stop_is_told_again(tmp_path: Path, mode: str) -> None:
     """Python 3.11 can lose a cancellation; the run must end nevertheless, and keep what it did."""
     async with serving(tmp_path) as api:
