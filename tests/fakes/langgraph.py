@@ -72,6 +72,7 @@ class FakeLangGraph:
         self.flavour = flavour
         self.threads: dict[str, list[Json]] = {}
         self.history: dict[str, list[Json]] = {}
+        self.waits: dict[str, list[Json]] = {}
         self.keeps = 20
         self.runs: list[Run] = []
         self.scripts: deque[Script] = deque()
@@ -127,7 +128,9 @@ class FakeLangGraph:
     async def _state(self, request: web.Request) -> web.Response:
         if (messages := self.threads.get(request.match_info["t"])) is None:
             return _missing()
-        return web.json_response({"values": {"messages": messages}, "next": []})
+        waits = self.waits.get(request.match_info["t"], [])
+        state = {"values": {"messages": messages}, "next": ["tools"] if waits else []}
+        return web.json_response({**state, "interrupts": waits})
 
     async def _history(self, request: web.Request) -> web.Response:
         body, thread_id = await request.json(), request.match_info["t"]
@@ -218,6 +221,7 @@ class FakeLangGraph:
     async def _execute(self, run: Run) -> None:
         """Work the script off into the run's events and the thread's state."""
         messages = self.threads[run.thread_id]
+        self._answer(run)
         self._keep(run.thread_id, ["__start__"])
         _take_in(messages, run.body)
         self._keep(run.thread_id, ["model"])
@@ -238,21 +242,39 @@ class FakeLangGraph:
             run.status = "error"
             self._emit(run, "error", script.error)
             return
-        messages.append({"type": "ai", "id": ai_id, "content": "".join(script.words)})
+        said: Json = {"type": "ai", "id": ai_id, "content": "".join(script.words)}
+        messages.append(said)
         if script.question:
+            arguments = {"question": script.question, "options": list(script.options)}
+            call = {"name": "ask_clarification", "id": "call-q", "args": arguments}
+            said["tool_calls"] = [call]
             question = {
                 "type": "tool",
                 "name": "ask_clarification",
-                "id": "q",
+                "id": f"q-{run.run_id}",
+                "tool_call_id": "call-q",
                 "content": script.question,
             }
             messages.append(question)
         self._emit(run, "values", {"messages": list(messages)})
+        for number, value in enumerate(script.asks):
+            waits = {"id": f"{number:032x}", "value": value}
+            self.waits.setdefault(run.thread_id, []).append(waits)
+            # As LangGraph does: one frame for each, with that one only.
+            self._emit(run, "values", {"messages": list(messages), "__interrupt__": [waits]})
         self._keep(run.thread_id, [])
         run.status = "success"
         if self.flavour == "deerflow":
             self._emit(run, "end", None)
         run.changed.set()
+
+    def _answer(self, run: Run) -> None:
+        """Take an answer to what the thread waits for; new input forgets it."""
+        resume = (run.body.get("command") or {}).get("resume")
+        waits = self.waits.pop(run.thread_id, [])
+        if isinstance(resume, dict) and any(one["id"] in resume for one in waits):
+            left = [one for one in waits if one["id"] not in resume]
+            self.waits.update({run.thread_id: left} if left else {})
 
     def _emit(self, run: Run, event: str, data: object) -> None:
         run.events.append((event, data))
