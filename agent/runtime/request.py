@@ -117,13 +117,9 @@ def runnable_config(
 def _checkpoint(request: RunRequest) -> dict[str, Any]:
     """Return where the run goes on from; clients name it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
-    named = {key: among[key] for key in ("checkpoint_id", "checkpoint_ns") if among.get(key)}
+    named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
     places = _OWN - {"thread_id", "run_id"}
-    return {
-        key: value
-        for key, value in (named | dict(request.checkpoint)).items()
-        if key in places and value
-    }
+    return {key: value for key, value in named.items() if key in places and value}
 
 
 def graph_input(request: RunRequest) -> object:

@@ -83,8 +83,8 @@ def _canonical(given: str) -> str:
 
 
 def _merged(ours: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one config of two; the options in both are all in the context by then."""
+    """Return one config of two; the options in ours are in the context by then."""
     both = {**ours, **asked, "tags": [*(ours.get("tags") or ()), *(asked.get("tags") or ())]}
     both["metadata"] = {**(ours.get("metadata") or {}), **(asked.get("metadata") or {})}
-    both.pop("configurable", None)
+    both["configurable"] = asked.get("configurable") or {}
     return both
