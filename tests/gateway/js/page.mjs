@@ -1,0 +1,43 @@
+// A web page without a browser: React on happy-dom, and a hook in it that can be watched.
+import { Window } from "happy-dom";
+
+import { page, until } from "./service.mjs";
+
+export const window = new Window({ url: `${page}/` });
+globalThis.window = window;
+globalThis.document = window.document;
+globalThis.HTMLElement = window.HTMLElement;
+globalThis.HTMLIFrameElement = window.HTMLIFrameElement;
+globalThis.navigator ??= window.navigator; // node has had its own since 21
+
+const { createElement } = await import("react");
+const { createRoot } = await import("react-dom/client");
+
+// Mounts a component that does nothing but call the hook; `use` reads from it what a page would show.
+export function mount(hook, options, use) {
+  const root = createRoot(window.document.createElement("div"));
+  const shown = { renders: [], now: undefined, hook: undefined };
+  function Probe(props) {
+    shown.hook = hook(props);
+    shown.now = use(shown.hook);
+    shown.renders.push(shown.now);
+    return null;
+  }
+  const draw = (given) => root.render(createElement(Probe, given));
+  draw(options);
+  return {
+    ready: () => until(() => shown.hook, "the first render"),
+    get hook() {
+      return shown.hook;
+    },
+    get now() {
+      return shown.now;
+    },
+    get renders() {
+      return shown.renders;
+    },
+    draw,
+    leave: () => root.unmount(),
+    until: (found, what) => until(() => shown.now && found(shown.now, shown.hook), what),
+  };
+}

@@ -1,0 +1,43 @@
+// What every test here needs: where the service is, which SDK is tried, and how to wait.
+import assert from "node:assert/strict";
+
+export const token = process.env.PARLEY_TOKEN;
+export const url = `${process.env.PARLEY_URL}${process.env.PARLEY_PREFIX ?? "/api"}`;
+export const page = "http://localhost:3000";
+const name = process.env.PARLEY_SDK ?? "@langchain/langgraph-sdk";
+
+export const sdk = await import(name);
+export const react = () => import(`${name}/react`);
+
+export function client(options = {}) {
+  return new sdk.Client({ apiUrl: url, apiKey: token, callerOptions: { maxRetries: 0 }, ...options });
+}
+
+export function human(text) {
+  return { messages: [{ type: "human", content: text }] };
+}
+
+export async function collect(stream) {
+  const parts = [];
+  for await (const part of stream) parts.push(part);
+  return parts;
+}
+
+// Text of the deltas of a stream's messages.
+export function spoken(parts) {
+  const said = parts.filter((part) => part.event.split("|")[0] === "messages");
+  return said
+    .filter((part) => part.data[0].type === "AIMessageChunk")
+    .map((part) => part.data[0].content)
+    .join("");
+}
+
+export async function until(found, what, withinMs = 15_000) {
+  const end = Date.now() + withinMs;
+  for (;;) {
+    const value = await found();
+    if (value) return value;
+    assert.ok(Date.now() < end, `never came: ${what}`);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+}

@@ -1,0 +1,61 @@
+"""The clients for JavaScript, as npm has them, against the service: tests/gateway/js, run by node's own test runner."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.gateway.front import TOKEN, opened
+
+JS = Path(__file__).parent / "js"
+NODE = shutil.which("node")
+NEWEST = "@langchain/langgraph-sdk"
+TAGGED_LATEST = "@langchain/langgraph-sdk-latest"
+"""What `npm install @langchain/langgraph-sdk` gives: an older one under a greater number."""
+
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="needs node (Debian, Ubuntu: apt-get install nodejs)"),
+    pytest.mark.skipif(
+        not (JS / "node_modules" / ".ready").exists(), reason="needs `make peers-js` (npm)"
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("sdk", "prefix", "files", "tests"),
+    [
+        (NEWEST, "/api", ("client", "page"), 19),
+        (NEWEST, "/api", ("hook", "newhook"), 19),
+        (TAGGED_LATEST, "/api/langgraph", ("client", "hook"), 26),
+    ],
+    ids=["client", "hooks", "latest"],
+)
+async def test_the_stock_clients_find_what_they_expect(
+    tmp_path: Path, sdk: str, prefix: str, files: tuple[str, ...], tests: int
+) -> None:
+    assert NODE is not None
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PARLEY_TOKEN": TOKEN,
+        "PARLEY_PREFIX": prefix,
+        "PARLEY_SDK": sdk,
+        "NODE_NO_WARNINGS": "1",
+    }
+    program = [NODE, "--test", "--test-force-exit", "--test-reporter=tap"]
+    program += [f"{name}.test.mjs" for name in files]
+    async with opened(tmp_path) as front:
+        with anyio.fail_after(90):
+            done = await anyio.run_process(
+                program,
+                cwd=JS,
+                env={**environment, "PARLEY_URL": front.url},
+                check=False,
+                stderr=subprocess.STDOUT,
+            )
+    said = done.stdout.decode()
+    assert done.returncode == 0, said[-6000:]
+    assert re.search(rf"^# pass {tests}$", said, re.MULTILINE), said[-1000:]
