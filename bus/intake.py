@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -29,6 +29,7 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.ports import Intake, Now, Reason
+from bus.presses import Outcome
 from bus.relocations import Relocations
 from bus.texts import texts
 from store.conversations import Conversations, Move
@@ -93,6 +94,11 @@ class BusIntake(Intake):
         self._closed = False
         self._admitted = 0
         self._told: dict[int, float] = {}
+        self._answer_press: Callable[[Press], Awaitable[Outcome]] = self._inactive
+
+    def answer_presses(self, answer: Callable[[Press], Awaitable[Outcome]]) -> None:
+        """Have pressed buttons acted on; before this, none is active."""
+        self._answer_press = answer
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -135,8 +141,26 @@ class BusIntake(Intake):
 
     @override
     async def press(self, press: Press) -> PressAnswer:
-        log.info("button %r of %s: nothing answers it", press.token, press.key.channel)
-        return PressAnswer(text=texts(self._shelves.languages.of(press)).press_inactive)
+        if self._closed:
+            raise IntakeClosed
+        if self._admitted >= self._config.max_intake:
+            raise IntakeFull
+        outcome = await self._answer_press(press)
+        self._shelves.decisions.count(press.key.channel, outcome.reason)
+        log.info(
+            "button %r of %s in %r: %s (event %r, presser %r)",
+            press.token,
+            press.key.channel,
+            press.key.chat,
+            outcome.reason,
+            press.event_id,
+            press.sender.user_id,
+        )
+        return outcome.answer
+
+    async def admits(self, inbound: Inbound) -> Reason:
+        """Return whether its sender may talk to the bot, as `receive` would decide. Raises StoreError."""
+        return await self._decided(inbound)
 
     @override
     async def change(self, change: Change) -> Reason:
@@ -152,6 +176,10 @@ class BusIntake(Intake):
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         self._shelves.decisions.count(channel, reason)
         log.info("event of %s ignored: %s %r", channel, reason, detail[:200])
+
+    async def _inactive(self, press: Press) -> Outcome:
+        said = texts(self._shelves.languages.of(press)).press_inactive
+        return Outcome(Reason.TOO_LATE, said)
 
     async def _decided(self, inbound: Inbound) -> Reason:
         policy = self._policies.get(inbound.key.channel)

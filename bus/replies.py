@@ -211,6 +211,12 @@ def apology(said: Sequence[Message]) -> str:
     return text_of(said[-1]).strip() if said and is_apology(said[-1]) else ""
 
 
+def why_apologised(said: Sequence[Message]) -> str:
+    """Return the reason that the agent gives for its apology, in its short word; "" for none."""
+    extra = (said[-1].get("additional_kwargs") or {}) if said else {}
+    return str(extra.get("error_reason") or "")
+
+
 def _is_readable(text: str) -> bool:
     r"""Tell whether a text holds anything to read: more than blanks, controls and zero-width characters.
 

@@ -32,6 +32,8 @@ class Script:
         drop_after: Cut the connection after so many words; the run goes on and can be joined.
         question: A clarification instead of an answer.
         gate: Say nothing until it is set.
+        options: The answers that a clarification offers.
+        asks: What the run waits for after its words: the values of its interrupts.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -40,6 +42,8 @@ class Script:
     drop_after: int | None = None
     question: str = ""
     gate: anyio.Event | None = None
+    options: tuple[str, ...] = ()
+    asks: tuple[object, ...] = ()
 
 
 @dataclass
@@ -242,31 +246,21 @@ class FakeLangGraph:
             run.status = "error"
             self._emit(run, "error", script.error)
             return
-        said: Json = {"type": "ai", "id": ai_id, "content": "".join(script.words)}
-        messages.append(said)
-        if script.question:
-            arguments = {"question": script.question, "options": list(script.options)}
-            call = {"name": "ask_clarification", "id": "call-q", "args": arguments}
-            said["tool_calls"] = [call]
-            question = {
-                "type": "tool",
-                "name": "ask_clarification",
-                "id": f"q-{run.run_id}",
-                "tool_call_id": "call-q",
-                "content": script.question,
-            }
-            messages.append(question)
+        messages += _said(script, run.run_id)
         self._emit(run, "values", {"messages": list(messages)})
-        for number, value in enumerate(script.asks):
-            waits = {"id": f"{number:032x}", "value": value}
-            self.waits.setdefault(run.thread_id, []).append(waits)
-            # As LangGraph does: one frame for each, with that one only.
-            self._emit(run, "values", {"messages": list(messages), "__interrupt__": [waits]})
+        self._ask(run, messages)
         self._keep(run.thread_id, [])
         run.status = "success"
         if self.flavour == "deerflow":
             self._emit(run, "end", None)
         run.changed.set()
+
+    def _ask(self, run: Run, messages: list[Json]) -> None:
+        """Wait for people, as LangGraph does: one frame for each question, with that one only."""
+        for number, value in enumerate(run.script.asks):
+            waits = {"id": f"{len(self.runs):016x}{number:016x}", "value": value}
+            self.waits.setdefault(run.thread_id, []).append(waits)
+            self._emit(run, "values", {"messages": list(messages), "__interrupt__": [waits]})
 
     def _answer(self, run: Run) -> None:
         """Take an answer to what the thread waits for; new input forgets it."""
@@ -303,6 +297,18 @@ class FakeLangGraph:
 
     def _run(self, request: web.Request) -> Run | None:
         return next((r for r in self.runs if r.run_id == request.match_info["r"]), None)
+
+
+def _said(script: Script, run_id: str) -> list[Json]:
+    """Return the messages that a run brings."""
+    said: Json = {"type": "ai", "id": f"ai-{run_id}", "content": "".join(script.words)}
+    if not script.question:
+        return [said]
+    name, call_id = "ask_clarification", f"call-{run_id}"
+    arguments = {"question": script.question, "options": list(script.options)}
+    said["tool_calls"] = [{"name": name, "id": call_id, "args": arguments}]
+    question = {"type": "tool", "name": name, "id": f"q-{run_id}", "tool_call_id": call_id}
+    return [said, {**question, "content": script.question}]
 
 
 async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:
