@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bus.config import ChannelPolicy, DmPolicy
+from bus.config import ChannelPolicy, DmPolicy, RateOverride
 
 
 class SlackConfig(ChannelPolicy):
@@ -61,6 +61,7 @@ class TerminalConfig(ChannelPolicy):
     enabled: bool = True
     dm_policy: DmPolicy | None = "open"
     admin_users: list[str] = Field(default_factory=lambda: ["local"])
+    rate_limit: RateOverride = RateOverride(messages=0)
 
 
 class BotsConfig(BaseModel):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bots.config import TerminalConfig
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
-from bus.limits import COMMANDS, Rates
+from bus.limits import COMMANDS, Rates, limit_of
 from bus.ports import Reason
 from tests.bus.rig import house, said, until
 
@@ -105,3 +106,7 @@ def test_a_clock_that_is_turned_back_locks_nobody_out() -> None:
     one = RateLimit(messages=1, per_seconds=10)
     assert rates.take(said("x", "e"), one, lane="chat", now=100.0) == 0
     assert rates.take(said("x", "e"), one, lane="chat", now=50.0) == 0
+
+
+def test_the_terminal_takes_lines_from_files() -> None:
+    assert limit_of(BusConfig(), TerminalConfig()).messages == 0

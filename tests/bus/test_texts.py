@@ -1,7 +1,9 @@
 """The catalogues of texts: complete, translated, within the platforms' limits."""
 
+import ast
 import re
 from dataclasses import asdict
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -12,6 +14,7 @@ from bus.texts import LANGUAGES
 from bus.texts.catalogue import Texts
 from bus.texts.english import ENGLISH
 
+ROOT = Path(__file__).parents[2]
 CATALOGUES = list(LANGUAGES.items())
 OTHERS = [(code, texts) for code, texts in CATALOGUES if texts is not ENGLISH]
 SAME_ANYWHERE: set[str] = set()
@@ -88,3 +91,20 @@ def test_every_command_and_every_reason_is_explained(code: str, texts: Texts) ->
 def test_language_names_tell_languages_apart() -> None:
     names = [texts.language for texts in LANGUAGES.values()]
     assert len(set(names)) == len(names)
+
+
+def test_every_text_is_said_somewhere() -> None:
+    modules = [
+        path for package in ("bus", "bots", "gateway") for path in (ROOT / package).rglob("*.py")
+    ]
+    said = {
+        node.attr
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    looked_up = ("help_", "why_")  # by the name of a command, by a reason
+    unsaid = {
+        name for name in fields(ENGLISH) if name not in said and not name.startswith(looked_up)
+    }
+    assert unsaid == set()
