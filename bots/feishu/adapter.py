@@ -12,27 +12,35 @@ from typing_extensions import override
 
 from bots.config import FeishuConfig
 from bots.feishu.api import Api, Bot
-from bots.feishu.capabilities import FEISHU
+from bots.feishu.capabilities import FEISHU, STREAMING
+from bots.feishu.cardkit import CardKit
+from bots.feishu.chats import Chats
 from bots.feishu.downloads import Downloads as FileDownloads
+from bots.feishu.entities import Entities
 from bots.feishu.errors import FeishuError
 from bots.feishu.files import Uploads
 from bots.feishu.format import fits
-from bots.feishu.inbound import CHANNEL
+from bots.feishu.happenings import CHANNEL
 from bots.feishu.longconn import LongConnection
 from bots.feishu.outbound import Outbound
-from bots.feishu.receiver import Receiver
+from bots.feishu.receiver import Receiver, Surroundings
 from bots.feishu.rest import App, Rest
 from bots.feishu.sdk import FrameCodec
+from bots.feishu.streams import Streams
 from bots.feishu.timings import Backoff, Timings
 from bots.feishu.vitals import Vitals
+from bots.feishu.welcome import Welcome
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
+from bus.config import AUTO
 from bus.messages import Attachment, Button, MessageId, Place
 from bus.ports import (
     Adapter,
+    Buttons,
     Capabilities,
     CommandInfo,
     Downloads,
+    Edits,
     Health,
     Intake,
     Now,
@@ -45,16 +53,22 @@ if TYPE_CHECKING:
     from bots.feishu.webhook import Deliveries
 
 
-class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
+class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks):
     """A Feishu or Lark app over the long connection, or with a webhook."""
 
     def __init__(
-        self, config: FeishuConfig, *, timings: Timings | None = None, now: Now = time.time
+        self,
+        config: FeishuConfig,
+        *,
+        commands: Sequence[CommandInfo] = (),
+        timings: Timings | None = None,
+        now: Now = time.time,
     ) -> None:
         """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
 
         Args:
             config: `channels.feishu`.
+            commands: What entries of the bot's menu may call.
             timings: Bounds and waits; tests pass short ones.
             now: The wall clock, for `health`.
         """
@@ -65,9 +79,20 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
         )
         self._rest = Rest(self._app, self._timings)
         self._api = Api(self._rest)
-        self._outbound = Outbound(self._api, Uploads(self._api, limit_s=self._timings.upload_s))
-        self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
         self._vitals = Vitals(now)
+        self._chats = Chats()
+        self._commands = frozenset(command.name for command in commands)
+        kit = CardKit(self._rest)
+        wanted = config.streaming is not False
+        self._entities = Entities(kit, wanted=wanted, given_up=self._vitals.noted)
+        self._outbound = Outbound(
+            self._api,
+            Uploads(self._api, limit_s=self._timings.upload_s),
+            entities=self._entities,
+            streams=Streams(kit),
+            chats=self._chats,
+        )
+        self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
         self._pushed = self._deliveries(now) if config.mode == "webhook" else None
         self._codec = None if self._pushed else FrameCodec()
 
@@ -79,7 +104,7 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
     @property
     @override
     def capabilities(self) -> Capabilities:
-        return FEISHU
+        return STREAMING if self._entities.usable else FEISHU
 
     @property
     @override
@@ -95,7 +120,7 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
         self._vitals.trying()
         try:
             async with self._rest.pooled():
-                await self._receive(intake, Receiver(intake, await self._who_are_we()))
+                await self._receive(intake, self._receiver(intake, await self._who_are_we()))
         finally:
             self._vitals.stopped()
 
@@ -127,7 +152,7 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
     async def open_card(
         self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        return await self._outbound.open_card(place, markdown, key=key)
+        return await self._outbound.open_card(place, markdown, key=key, buttons=buttons)
 
     @override
     async def patch(
@@ -139,7 +164,19 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        await self._outbound.patch(message, markdown, final=final)
+        await self._outbound.patch(place, message, markdown, final=final, buttons=buttons)
+
+    @override
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        return await self._outbound.send(place, markdown, key=key, buttons=buttons)
+
+    @override
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        await self._outbound.edit(place, message, markdown, buttons=buttons)
 
     @override
     async def working(self, place: Place) -> None:
@@ -158,6 +195,16 @@ class FeishuAdapter(Adapter, Downloads, Patches, Signs, Webhooks):
                 app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
             )
             await connection.run(self._codec, receiver.handle)
+
+    def _receiver(self, intake: Intake, bot: Bot) -> Receiver:
+        language = self._config.language
+        around = Surroundings(
+            chats=self._chats,
+            welcome=Welcome(self._api, self._config),
+            commands=self._commands,
+            language=language if language and language != AUTO else "",
+        )
+        return Receiver(intake, bot, around)
 
     def _deliveries(self, now: Now) -> "Deliveries":
         from bots.feishu.webhook import Deliveries, Secrets  # noqa: PLC0415 - the cipher
@@ -201,5 +248,4 @@ def _problem(config: FeishuConfig) -> str:
 def build(config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
     """Return the adapter of `channels.feishu`. Feishu has no list of commands to register them in."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
-    del commands
-    return FeishuAdapter(config)
+    return FeishuAdapter(config, commands=commands)

@@ -1,15 +1,18 @@
 """The few calls of Feishu's API that a chat needs, as typed methods."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from bots.feishu.errors import FeishuError
+from bots.feishu.quota import Quota
 from bots.feishu.rest import Body, Rest, json_body
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
+_CLOCK_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +38,21 @@ class Content:
     uuid: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message of ours: its id, and when it was made by the platform's clock (Unix seconds; 0 = not told)."""
+
+    id: str
+    at: float = 0.0
+
+
 class Api:
     """Messages, cards, reactions and uploads. Every method raises `FeishuError`."""
 
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
+        self._sends = Quota()
+        self._patches = Quota()
 
     async def bot(self) -> Bot:
         """Return who we are."""
@@ -49,8 +62,8 @@ class Api:
             raise FeishuError("Feishu did not tell the bot's id: switch the app's bot ability on")
         return Bot(open_id=str(bot["open_id"]), name=str(bot.get("app_name") or ""))
 
-    async def reply(self, message: str, content: Content, *, in_thread: bool) -> str:
-        """Answer a message; return the id of the answer."""
+    async def reply(self, message: str, content: Content, *, in_thread: bool) -> Sent:
+        """Answer a message; return the answer."""
         body: dict[str, object] = {
             "msg_type": content.type,
             "content": _dump(content),
@@ -58,26 +71,47 @@ class Api:
         }
         if in_thread:
             body["reply_in_thread"] = True
-        data = await self._rest.call("POST", f"{_path(message)}/reply", body=json_body(body))
-        return _text(data, "message_id")
+        async with paced(self._sends):
+            data = await self._rest.call("POST", f"{_path(message)}/reply", body=json_body(body))
+        return _sent(data)
 
-    async def create(self, chat: str, content: Content) -> str:
-        """Send a message to a chat; return its id."""
+    async def create(self, chat: str, content: Content) -> Sent:
+        """Send a message to a chat (`oc_...`), or to a person (`ou_...`)."""
         body = {
             "receive_id": chat,
             "msg_type": content.type,
             "content": _dump(content),
             "uuid": content.uuid,
         }
-        params = {"receive_id_type": "chat_id"}
-        data = await self._rest.call("POST", _MESSAGES, params=params, body=json_body(body))
-        return _text(data, "message_id")
+        params = {"receive_id_type": "open_id" if chat.startswith("ou_") else "chat_id"}
+        async with paced(self._sends):
+            data = await self._rest.call("POST", _MESSAGES, params=params, body=json_body(body))
+        return _sent(data)
 
-    async def patch(self, message: str, card: Mapping[str, object]) -> None:
-        """Replace the card of a message."""
-        await self._rest.call(
-            "PATCH", _path(message), body=json_body({"content": _dump_value(card)})
+    async def patch(
+        self, message: str, card: Mapping[str, object], *, is_frame: bool = False
+    ) -> None:
+        """Replace the card of a message. `is_frame`: the next one shows as much and more."""
+        body = json_body({"content": dumped(card)})
+        async with paced(self._patches, is_frame=is_frame):
+            await self._rest.call("PATCH", _path(message), body=body)
+
+    async def is_gone(self, message: str) -> bool:
+        """Return whether a message was withdrawn or deleted."""
+        try:
+            data = await self._rest.call("GET", _path(message))
+        except FeishuError as error:
+            if error.target_gone:
+                return True
+            raise
+        items = data.get("items")
+        return isinstance(items, list) and any(
+            isinstance(item, dict) and item.get("deleted") is True for item in items
         )
+
+    async def withdraw(self, message: str) -> None:
+        """Take one of our messages away."""
+        await self._rest.call("DELETE", _path(message))
 
     async def react(self, message: str, emoji: str) -> str:
         """Add a reaction; return its id."""
@@ -105,11 +139,30 @@ def _path(message: str) -> str:
 
 
 def _dump(content: Content) -> str:
-    return _dump_value(content.value)
+    return dumped(content.value)
 
 
-def _dump_value(value: Mapping[str, object]) -> str:
+def dumped(value: Mapping[str, object]) -> str:
+    """Return JSON as it is put into JSON: the platform wants most contents as strings."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@asynccontextmanager
+async def paced(quota: Quota, *, is_frame: bool = False) -> AsyncIterator[None]:
+    """Make a call inside the block as soon as the app may; a rate limit that it meets holds for the next ones."""
+    await quota.take(is_frame=is_frame)
+    try:
+        yield
+    except FeishuError as error:
+        if error.is_app_limit:
+            quota.pause(error.retry_after_s or 0.0)
+        raise
+
+
+def _sent(data: Mapping[str, Any]) -> Sent:
+    at = str(data.get("create_time") or "")
+    plain = at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS
+    return Sent(id=_text(data, "message_id"), at=int(at) / 1000 if plain else 0.0)
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -1,5 +1,6 @@
 """What Feishu and Lark can do, in numbers. Sources: the open platform's message and card pages."""
 
+from dataclasses import replace
 from typing import Final
 
 from bus.ports import Capabilities
@@ -25,3 +26,10 @@ FEISHU: Final = Capabilities(
     sign_refresh_s=0.0,
     max_file_bytes=FILE_BYTES,
 )
+
+STREAMING: Final = replace(
+    FEISHU,
+    # A card entity takes 10 operations a second and the app 1,000 a minute: half a dozen answers at once.
+    patch_interval_s=0.25,
+)
+"""While the app may make card entities (CardKit)."""

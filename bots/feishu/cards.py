@@ -1,55 +1,136 @@
 """Cards as JSON 2.0. Pure.
 
-The platform refuses properties it does not know, so a card holds only what it needs:
-`update_multi` (without it a card cannot be patched), one Markdown element, and while the agent
-works one small grey line.
+The platform refuses properties it does not know, so a card holds only what it needs: `update_multi` (without it
+a card cannot be patched), one Markdown element, while the agent works one small grey line, and buttons.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from bus.messages import Button
+
 Card = Mapping[str, object]
+Element = Mapping[str, object]
 
-WORKING: Final = "Working on it…"
+TEXT_ID: Final = "answer"
+"""Id of the element whose text streams: letters, digits and underscores, a letter first."""
+
+TOKEN: Final = "token"  # noqa: S105 - a field's name
+PRIVATE: Final = "private"
+"""What comes back with a press: the button's token, and whether the chat has but one person (the platform
+does not tell)."""
+
+MAX_BYTES: Final = 30_000
+"""Bytes of a card as it is sent, JSON in JSON: the platform takes 30 KB for the whole body of a request."""
+
 _EMPTY: Final = "…"
-"""Stands for a final answer without text: a card needs an element."""
+"""Stands for an answer without text: a card needs an element."""
+
+_STYLES: Final[Mapping[str, str]] = {"plain": "default", "primary": "primary", "danger": "danger"}
 
 
-def answer(markdown: str) -> Card:
-    """Return the card of a finished answer: exactly its text.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foot:
+    """What stands below a card's text.
+
+    Attributes:
+        buttons: In their order.
+        private: Whether only one person and the bot are in the chat.
+        note: The grey line of a card that still grows.
+    """
+
+    buttons: Sequence[Button] = ()
+    private: bool = False
+    note: str = "⏳"
+
+
+BARE: Final = Foot()
+
+
+def answer(markdown: str, foot: Foot = BARE) -> Card:
+    """Return the card of a finished answer: exactly its text, and what may be pressed.
 
     Args:
         markdown: Already in Feishu's dialect (`format.render`).
+        foot: What may be pressed. Left out where the card would be too large: they never replace text.
 
     >>> answer("hi")["body"]
     {'elements': [{'tag': 'markdown', 'content': 'hi'}]}
     """
-    return _card([_markdown(markdown if markdown.strip() else _EMPTY)])
+    return _fitting([_markdown(markdown)], foot)
 
 
-def working(markdown: str) -> Card:
+def working(markdown: str, foot: Foot = BARE) -> Card:
     """Return the card of an answer that still grows: what there is, and a grey line below."""
     elements = [_markdown(markdown)] if markdown.strip() else []
-    return _card([*elements, _note(WORKING)])
+    return _fitting([*elements, _note(foot.note)], foot)
 
 
-def plain(text: str, *, final: bool) -> Card:
+def streaming(markdown: str, foot: Foot = BARE) -> Card:
+    """Return the card entity of an answer that grows by its text element alone."""
+    text = {**_markdown(markdown), "element_id": TEXT_ID}
+    return _fitting([text, _note(foot.note)], foot, streaming_mode=True)
+
+
+def plain(text: str, *, final: bool, foot: Foot = BARE) -> Card:
     """Return a card without any markup, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
         "text": {"tag": "plain_text", "content": text if text.strip() else _EMPTY},
     }
-    return _card([body] if final else [body, _note(WORKING)])
+    return _fitting([body] if final else [body, _note(foot.note)], foot)
 
 
-def _card(elements: list[Mapping[str, object]]) -> Card:
-    return {"schema": "2.0", "config": {"update_multi": True}, "body": {"elements": elements}}
+def shown(markdown: str) -> str:
+    """Return what the text element of a streaming card holds: never nothing."""
+    return markdown if markdown.strip() else _EMPTY
 
 
-def _markdown(content: str) -> Mapping[str, object]:
-    return {"tag": "markdown", "content": content}
+def _fitting(elements: list[Element], foot: Foot, **config: object) -> Card:
+    card = _card([*elements, *_buttons(foot)], config)
+    return card if not foot.buttons or _sent_bytes(card) <= MAX_BYTES else _card(elements, config)
 
 
-def _note(text: str) -> Mapping[str, object]:
+def _card(elements: list[Element], config: Mapping[str, object]) -> Card:
+    return {
+        "schema": "2.0",
+        "config": {"update_multi": True, **config},
+        "body": {"elements": elements},
+    }
+
+
+def _sent_bytes(card: Card) -> int:
+    once = json.dumps(card, ensure_ascii=False, separators=(",", ":"))
+    return len(json.dumps(once, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _markdown(content: str) -> Element:
+    return {"tag": "markdown", "content": shown(content)}
+
+
+def _note(text: str) -> Element:
     words = {"tag": "plain_text", "content": text, "text_size": "notation", "text_color": "grey"}
     return {"tag": "div", "text": words}
+
+
+def _buttons(foot: Foot) -> list[Element]:
+    """Return a row that flows on: JSON 2.0 knows no `action` element."""
+    if not foot.buttons:
+        return []
+    columns = [
+        {"tag": "column", "width": "auto", "elements": [_button(button, private=foot.private)]}
+        for button in foot.buttons
+    ]
+    return [{"tag": "column_set", "flex_mode": "flow", "columns": columns}]
+
+
+def _button(button: Button, *, private: bool) -> Element:
+    value = {TOKEN: button.token, **({PRIVATE: True} if private else {})}
+    return {
+        "tag": "button",
+        "text": {"tag": "plain_text", "content": button.label},
+        "type": _STYLES[button.style],
+        "behaviors": [{"type": "callback", "value": value}],
+    }

@@ -17,7 +17,20 @@ TOKEN_CODES: Final = frozenset({99991661, 99991663, 99991664, 99991668, 99991677
 CREDENTIAL_CODES: Final = frozenset({10003, 10012, 10014, 10015, 99991543})
 """The token page does not know this app id and secret."""
 
-_RATE_CODES: Final = frozenset({230020, 99991400, 11232})
+APP_LIMIT_CODE: Final = 99991400
+SCOPE_CODE: Final = 99991672
+"""The app lacks a scope for what it asked."""
+
+CLOSED_CODES: Final = frozenset({300309, 200850})
+"""The card does not stream any more: ten minutes are over, or nothing came for too long."""
+
+SEQUENCE_CODE: Final = 300317
+"""An operation on a card whose number is not above the last one's."""
+
+SAME_ANYWHERE: Final = frozenset({0, 230002, 230006, 230013, 230018, 230025, 230028, 232009})
+"""Refusals that a new message would meet as well as a changed one: of the text, the chat, the person."""
+
+_RATE_CODES: Final = frozenset({230020, APP_LIMIT_CODE, 11232})
 _GONE_CODES: Final = frozenset({230011, 231003, 230031, 230017, 230110})
 _CARD_CODES: Final = frozenset({230099, 200570, 200621, 11310})
 _LATER_CODES: Final = frozenset({1, 2200, 55001, 230049, 1000040343})
@@ -39,10 +52,14 @@ _SAID: Final[Mapping[int, str]] = {
     230099: "Feishu could not make a card of the text",
     230110: "the message was deleted",
     231003: "the message that was to be answered or changed was deleted",
+    232009: "the chat was disbanded",
     234006: "the file is larger than Feishu takes",
     234010: "Feishu does not take an empty file",
     99991400: "Feishu's rate limit of this app was hit",
-    99991672: "the app lacks a scope: add it in the developer console and publish a version",
+    SEQUENCE_CODE: "Feishu had a later version of the card",
+    300309: "the card does not stream any more",
+    200850: "the card does not stream any more",
+    SCOPE_CODE: "the app lacks a scope: add it in the developer console and publish a version",
 }
 
 _RETRY_S: Final = 1.0
@@ -61,11 +78,13 @@ class FeishuError(DeliveryError):
         code: The platform's code; 0 when it did not answer.
         refused: The platform refuses the app as a whole (wrong id or secret, token not taken).
         bad_card: The card's content was refused; a plainer one may pass.
+        is_app_limit: The whole app is too fast, not one chat or message.
     """
 
     code = 0
     refused = False
     bad_card = False
+    is_app_limit = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +146,9 @@ def _refusal(answer: Answer) -> FeishuError:
 def _by_status(answer: Answer) -> FeishuError | None:
     """Judge by the HTTP status where that is enough."""
     if answer.status == httpx.codes.TOO_MANY_REQUESTS or answer.code in _RATE_CODES:
-        return FeishuError(_text(answer), retryable=True, retry_after_s=_retry_after_s(answer))
+        limit = FeishuError(_text(answer), retryable=True, retry_after_s=_retry_after_s(answer))
+        limit.is_app_limit = answer.code == APP_LIMIT_CODE
+        return limit
     if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:
         return FeishuError(f"Feishu answered HTTP {answer.status}", retryable=True)
     if answer.code is None:

@@ -2,17 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from bots.feishu.api import Bot
 from bots.feishu.content import Unreadable, read_content
-from bots.text.characters import clean
-from bus.messages import ConversationKey, Inbound, Place, Sender
+from bots.feishu.envelope import Node
+from bots.feishu.happenings import CHANNEL, Arrival, Menu, read_happening
+from bots.feishu.presses import PRESS, read_press
+from bus.messages import Change, ConversationKey, Inbound, Place, Press, Sender
 from bus.ports import Reason
-
-CHANNEL: Final = "feishu"
 
 _MESSAGE: Final = "im.message.receive_v1"
 _PLACEHOLDER: Final = re.compile(r"(@_user_\d+|@_all(?!\w))( ?)")
@@ -36,8 +35,12 @@ class _NotOurs(Exception):
         self.ignored = Ignored(reason=reason, detail=detail)
 
 
-def read_event(payload: bytes, bot: Bot) -> Inbound | Ignored:
-    """Return the message that an event carries, or why there is none. Never raises on hostile input.
+Event = Inbound | Press | Change | Arrival | Menu | Ignored
+"""What an event can mean."""
+
+
+def read_event(payload: bytes, bot: Bot) -> Event:
+    """Return what an event says, or why it says nothing to us. Never raises on hostile input.
 
     >>> read_event(b'{"header": {"event_type": "im.chat.disbanded_v1"}}', Bot(open_id="ou_b", name="B")).detail
     'im.chat.disbanded_v1'
@@ -47,40 +50,25 @@ def read_event(payload: bytes, bot: Bot) -> Inbound | Ignored:
     except (ValueError, RecursionError):
         return Ignored(reason=Reason.UNSUPPORTED, detail="the event is not JSON")
     try:
-        return _message(_Node(envelope), bot)
+        return _event(Node(envelope), bot)
     except _NotOurs as verdict:
         return verdict.ignored
     except Unreadable as error:
         return Ignored(reason=Reason.UNSUPPORTED, detail=str(error))
 
 
-class _Node:
-    """A JSON object whose fields may be missing or of any type."""
-
-    def __init__(self, value: object) -> None:
-        self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
-
-    def __getitem__(self, name: str) -> "_Node":
-        return _Node(self._value.get(name))
-
-    def text(self, name: str) -> str:
-        value = self._value.get(name)
-        return clean(value) if isinstance(value, str) else ""
-
-    def raw(self, name: str) -> str:
-        value = self._value.get(name)
-        return value if isinstance(value, str) else ""
-
-    def items(self, name: str) -> "Iterator[_Node]":
-        value = self._value.get(name)
-        yield from (_Node(item) for item in (value if isinstance(value, list) else []))
-
-
-def _message(envelope: _Node, bot: Bot) -> Inbound:
+def _event(envelope: Node, bot: Bot) -> Event:
     header, event = envelope["header"], envelope["event"]
     kind = header.text("event_type")
-    if kind != _MESSAGE:
+    if kind == _MESSAGE:
+        return _message(header, event, bot)
+    meant = read_press(envelope) if kind in ("", PRESS) else read_happening(kind, header, event)
+    if meant is None:
         raise _NotOurs(Reason.UNSUPPORTED, kind[:80] or "an event without a type")
+    return meant
+
+
+def _message(header: Node, event: Node, bot: Bot) -> Inbound:
     message, sender = event["message"], _sender(event["sender"], bot)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
@@ -107,7 +95,7 @@ def _message(envelope: _Node, bot: Bot) -> Inbound:
     )
 
 
-def _sender(sender: _Node, bot: Bot) -> Sender:
+def _sender(sender: Node, bot: Bot) -> Sender:
     user = sender["sender_id"].text("open_id")
     if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
         raise _NotOurs(Reason.FROM_BOT, "the sender is an app")
@@ -116,7 +104,7 @@ def _sender(sender: _Node, bot: Bot) -> Sender:
     return Sender(user_id=user)
 
 
-def _key(header: _Node, message: _Node, *, private: bool) -> ConversationKey:
+def _key(header: Node, message: Node, *, private: bool) -> ConversationKey:
     """Return the conversation: a topic is one, a chain of replies in a group is one, a private chat is one."""
     topic = message.text("thread_id")
     if not topic and not private:
@@ -129,7 +117,7 @@ def _key(header: _Node, message: _Node, *, private: bool) -> ConversationKey:
     )
 
 
-def _replies_to(message: _Node) -> tuple[str, ...]:
+def _replies_to(message: Node) -> tuple[str, ...]:
     """Return the messages that this one answers; in a topic the topic decides, not they."""
     if message.text("thread_id"):
         return ()
@@ -137,11 +125,11 @@ def _replies_to(message: _Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in ids if name))
 
 
-def _is_bot(mention: _Node, bot: Bot) -> bool:
+def _is_bot(mention: Node, bot: Bot) -> bool:
     return mention["id"].text("open_id") == bot.open_id
 
 
-def _words(text: str, mentions: list[_Node], bot: Bot) -> str:
+def _words(text: str, mentions: list[Node], bot: Bot) -> str:
     """Return the text without mentions of the bot and with readable mentions of others."""
     names = {"@_all": "@all"}
     for mention in mentions:

@@ -134,7 +134,11 @@ class Rest:
         Raises:
             FeishuError: the call failed; says whether and when to repeat it.
         """
-        request = _Request(method, path, params or {}, body, limit_s or self._timings.call_s)
+        asked = Request(method, path, params or {}, body, limit_s or self._timings.call_s)
+        return (await self.ask(asked)).data
+
+    async def ask(self, request: "Request") -> Answer:
+        """Make a call as `call` does; return the whole answer, which is a good one. Raises FeishuError."""
         async with self._connections() as client:
             token = await self._tenant_token(client)
             answer = await self._send(client, request, token)
@@ -143,7 +147,7 @@ class Rest:
                 answer = await self._send(client, request, await self._tenant_token(client))
         if not answer.ok:
             raise delivery_error(answer)
-        return answer.data
+        return answer
 
     async def sign_in(self) -> None:
         """Get a tenant token, unless there is one: proof that id and secret belong together. Raises FeishuError."""
@@ -156,7 +160,7 @@ class Rest:
         Raises:
             FeishuError: there was no answer.
         """
-        request = _Request("POST", path, {}, json_body(value), self._timings.call_s)
+        request = Request("POST", path, {}, json_body(value), self._timings.call_s)
         async with self._connections() as client:
             return await self._send(client, request, "")
 
@@ -231,7 +235,7 @@ class Rest:
 
     async def _fetch_token(self, client: httpx.AsyncClient) -> Answer:
         secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
-        request = _Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
+        request = Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
         return await self._send(client, request, "")
 
     def _keep(self, answer: Answer) -> None:
@@ -243,7 +247,7 @@ class Rest:
         self._token = token
         self._renew_at = self._clock() + life_s - min(_RENEW_S, life_s / 4)
 
-    async def _send(self, client: httpx.AsyncClient, request: "_Request", token: str) -> Answer:
+    async def _send(self, client: httpx.AsyncClient, request: "Request", token: str) -> Answer:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         content = None
         if request.body is not None:
@@ -264,12 +268,14 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
+    """One call; `limit_s` bounds it."""
+
     method: str
     path: str
-    params: Mapping[str, str]
-    body: Body | None
-    limit_s: float
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: Body | None = None
+    limit_s: float = 20.0
 
 
 def _answer(response: httpx.Response) -> Answer:

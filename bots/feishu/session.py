@@ -1,9 +1,10 @@
 """One websocket of the long connection, from its opening to its end: frames in, acknowledgements out."""
 
+import base64
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from bots.feishu.parts import Parts
+from bots.feishu.receiver import AGAIN, Verdict
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from bots.feishu.timings import Timings
 
@@ -25,8 +27,8 @@ _LONGEST_PING_S: Final = 3600
 _MAX_HANDLERS: Final = 256
 """Events handled at once; beyond, the reader waits for room, which slows the platform down."""
 
-Handler = Callable[[bytes], Awaitable[bool]]
-"""Takes an event's JSON; returns whether it is done with, else the platform sends it again. Never raises."""
+Handler = Callable[[bytes], Awaitable[Verdict]]
+"""Takes an event's JSON; returns what the platform is told of it. Never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,20 +98,21 @@ class Session:
     async def _handle(self, frame: Frame, payload: bytes) -> None:
         try:
             began = time.monotonic()
-            done = False
+            verdict = AGAIN
             with anyio.move_on_after(self._wiring.timings.ack_s) as budget:
-                done = await self._wiring.handler(payload)
+                verdict = await self._wiring.handler(payload)
             if budget.cancelled_caught:
                 _log.warning("an event was not stored in time; it will come again")
-            await self._acknowledge(
-                frame, done=done, took_ms=int((time.monotonic() - began) * 1000)
-            )
+            await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
         finally:
             self._room.release()
 
-    async def _acknowledge(self, frame: Frame, *, done: bool, took_ms: int) -> None:
+    async def _acknowledge(self, frame: Frame, verdict: Verdict, *, took_ms: int) -> None:
         """Send the frame back with a verdict instead of the event."""
-        payload = json.dumps({"code": _DONE if done else _AGAIN}).encode()
+        told: dict[str, object] = {"code": _DONE if verdict.done else _AGAIN}
+        if verdict.answer:
+            told["data"] = base64.b64encode(_dump(verdict.answer)).decode()
+        payload = _dump(told)
         headers = {**frame.headers, "biz_rt": str(took_ms)}
         await self._send(replace(frame, headers=headers, payload=payload))
 
@@ -142,6 +145,10 @@ def ping_interval_s(config: object) -> float | None:
     """
     value = config.get("PingInterval") if isinstance(config, dict) else None
     return float(value) if isinstance(value, int | float) and 0 < value <= _LONGEST_PING_S else None
+
+
+def _dump(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _json(data: bytes) -> object:

@@ -19,6 +19,7 @@ class Vitals:
         self._last_event_at: float | None = None
         self._was_connected = False
         self._awaits_call = False
+        self._note = ""
 
     def connected(self) -> None:
         """Events can arrive."""
@@ -38,6 +39,10 @@ class Vitals:
         """Somebody has to act; `detail` says who on what."""
         self._set(Link.FAILED, detail)
 
+    def noted(self, text: str) -> None:
+        """Something works less well than it could; told while nothing worse is."""
+        self._note = text
+
     def stopped(self) -> None:
         """The adapter was told to stop."""
         self._set(Link.STOPPED, "")
@@ -50,7 +55,7 @@ class Vitals:
         """Return the state for the admin."""
         return Health(
             link=self._link,
-            detail=self._detail,
+            detail=self._detail or (self._note if self._link is Link.CONNECTED else ""),
             since=self._since,
             last_event_at=self._last_event_at,
             awaits_call=self._awaits_call,

@@ -13,7 +13,7 @@ import anyio
 
 from bots.feishu.api import Api
 from bots.feishu.errors import FeishuError
-from bots.feishu.inbound import CHANNEL
+from bots.feishu.happenings import CHANNEL
 from bots.feishu.receiver import Receiver
 from bots.feishu.seal import Sealed, opened, signature
 from bots.feishu.timings import Backoff, Timings
@@ -189,10 +189,11 @@ class Deliveries:
         if signed in self._seen:
             intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
             return DONE
-        if not await receiver.handle(json.dumps(event).encode()):
+        verdict = await receiver.handle(json.dumps(event).encode())
+        if not verdict.done:
             return AGAIN
         self._seen.add(signed)
-        return DONE
+        return Answer(body=json.dumps(verdict.answer).encode()) if verdict.answer else DONE
 
 
 def _reply(question: dict[str, object]) -> Answer:

@@ -10,8 +10,10 @@ from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timings import Timings
 from bus.messages import Change, Inbound, Place, Press, PressAnswer
-from bus.ports import Link, Reason
+from bus.ports import CommandInfo, Link, Reason
 from tests.fakes.feishu import FakeFeishu, Message
+
+COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
 
 QUICK = Timings(
     call_s=5,
@@ -34,6 +36,7 @@ class Intake:
     gates: dict[str, anyio.Event] = field(default_factory=dict)
     pressed: list[Press] = field(default_factory=list)
     changed: list[Change] = field(default_factory=list)
+    answer: PressAnswer = field(default_factory=lambda: PressAnswer(text="pressed"))
 
     async def receive(self, inbound: Inbound) -> Reason:
         if self.raises:
@@ -44,8 +47,10 @@ class Intake:
         return Reason.ACCEPTED
 
     async def press(self, press: Press) -> PressAnswer:
+        if self.raises:
+            raise self.raises.pop(0)
         self.pressed.append(press)
-        return PressAnswer(text="pressed")
+        return self.answer
 
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
         raise AssertionError(old_chat)
@@ -67,7 +72,8 @@ def adapter_for(
     feishu: FakeFeishu, *, timings: Timings = QUICK, **settings: object
 ) -> FeishuAdapter:
     """Return an adapter that is configured for the fake."""
-    return FeishuAdapter(FeishuConfig.model_validate(feishu.settings | settings), timings=timings)
+    config = FeishuConfig.model_validate(feishu.settings | settings)
+    return FeishuAdapter(config, commands=COMMANDS, timings=timings)
 
 
 def place_of(message: Message) -> Place:

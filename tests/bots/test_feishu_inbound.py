@@ -337,6 +337,7 @@ def test_any_json_is_read_or_ignored(
     if isinstance(found, Inbound):
         assert decode_inbound(encode_inbound(found)) == found
     else:
+        assert isinstance(found, Ignored)
         assert found.detail
 
 

@@ -5,11 +5,11 @@ import json
 import anyio
 import pytest
 
-from bots.feishu import cards
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bots.feishu.timings import Timings
 from bus.messages import Place
+from bus.texts.english import ENGLISH
 from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
 from tests.fakes.feishu import Call, FakeFeishu
 
@@ -66,9 +66,9 @@ async def test_a_card_grows_and_ends_as_exactly_the_answer() -> None:
         await adapter.patch(place, card, "one **two** three", final=True)
         (answer,) = feishu.answers(asked.chat)
         first, growing, last = answer.texts
-        assert first == cards.WORKING
+        assert first == ENGLISH.working
         assert growing.startswith("one **two**")
-        assert cards.WORKING in growing
+        assert ENGLISH.working in growing
         assert last == "one **two** three"
         assert feishu.violations == []
 
@@ -343,3 +343,30 @@ async def test_stopping_waits_for_a_send_that_is_under_way() -> None:
             tasks.start_soon(_send, adapter, place_of(asked), "k1")
             await feishu.wait_for(lambda: feishu.calls("message.reply"))
         assert [answer.text for answer in feishu.answers(asked.chat)] == ["hi"]
+
+
+@pytest.mark.parametrize("code", [230027, 99991672, 230001])
+async def test_a_card_that_may_not_be_changed_gives_way_to_a_new_message(code: int) -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes.add("im:message:recall")
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), "", key="k1")
+        feishu.fail("message.patch", status=400, code=code)
+        with pytest.raises(FeishuError) as caught:
+            await adapter.patch(place_of(asked), card, "done", final=True)
+        assert caught.value.target_gone
+        assert feishu.answers(asked.chat) == []
+
+
+@pytest.mark.parametrize("code", [230025, 230028, 230002])
+async def test_what_a_new_message_would_meet_too_is_told(code: int) -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        card = await adapter.open_card(place_of(asked), "", key="k1")
+        feishu.fail("message.patch", status=400, code=code)
+        with pytest.raises(FeishuError) as caught:
+            await adapter.patch(place_of(asked), card, "done", final=True)
+        assert (caught.value.target_gone, caught.value.retryable) == (False, False)
+        assert len(feishu.answers(asked.chat)) == 1

@@ -10,6 +10,7 @@ import anyio
 import httpx
 from aiohttp import web
 
+from tests.fakes.feishu_cardkit import SCOPE, CardKitService
 from tests.fakes.feishu_post import PostService
 from tests.fakes.feishu_push import Connection, PushService
 from tests.fakes.feishu_rest import RestApi
@@ -41,7 +42,8 @@ class FakeFeishu:
     Use it as `async with FakeFeishu() as feishu:` inside a test (not across a fixture's yield).
     Configure Parley with `feishu.settings`, a `channels.feishu` section.
 
-    Speak as a user: `dm`, `mention`, `say`, `file`, `push` (any event). Each returns the `Message`
+    Speak as a user: `dm`, `mention`, `say`, `file`, `press`, `withdraw`, `click_menu`, `open_chat`, `add_bot`,
+    `push` (any event). Each returns the `Message`
     (or `Event`). Events are pushed to a random connection until acknowledged with code 200.
     Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
@@ -53,7 +55,8 @@ class FakeFeishu:
     Lack: `rest.scopes` (what the tenant granted), `rest.activate_status`, `rest.has_bot`.
 
     Operations: token, endpoint, bot.info, scopes, message.create, message.reply, message.patch,
-    reaction.create, reaction.delete, image.create, file.create.
+    message.get, message.delete, reaction.create, reaction.delete, image.create, file.create, card.create,
+    card.update, card.settings, card.content, card.convert. Card entities need `allow_cardkit`.
 
     Args:
         ack_s: How long a push waits for its acknowledgement (the platform: 3 s).
@@ -216,6 +219,62 @@ class FakeFeishu:
         self._start(event)
         return message
 
+    async def press(
+        self, message: Message, label: str, *, user: str = "ou_alice", old: bool = False
+    ) -> Event:
+        """Press a button; `old` = the app still gets callbacks of the old kind. Never pushed twice."""
+        value = message.buttons[label]
+        return await self.press_value(message, value, user=user, old=old)
+
+    async def press_value(
+        self, message: Message, value: dict[str, Any], *, user: str = "ou_alice", old: bool = False
+    ) -> Event:
+        """Press a button that comes back with this value, whether it still stands there or not."""
+        action = {"tag": "button", "value": value}
+        context = {"open_message_id": message.id, "open_chat_id": message.chat}
+        token = self.world.next_id("c-")
+        made = Event(self.world.next_id("ev_"), {}, once=True, kind="card" if old else "event")
+        if old:
+            made.payload = {"open_id": user, "tenant_key": self.tenant, "token": token,
+                            "action": action, **context}  # fmt: skip
+        else:
+            operator = {"open_id": user, "tenant_key": self.tenant}
+            event = {"operator": operator, "token": token, "action": action, "host": "im_message",
+                     "context": context}  # fmt: skip
+            made.payload = self._envelope(made.id, "card.action.trigger", event)
+        self._start(made)
+        return made
+
+    async def withdraw(self, message: Message) -> Event:
+        """Withdraw a message as its author, which the app is told."""
+        self.recall(message)
+        told = {"message_id": message.id, "chat_id": message.chat, "recall_type": "message_owner"}
+        return await self.push("im.message.recalled_v1", told)
+
+    async def click_menu(self, entry: str, *, user: str = "ou_alice") -> Event:
+        """Click an entry of the bot's menu."""
+        operator = {"operator_name": "Alice", "operator_id": {"open_id": user}}
+        return await self.push(
+            "application.bot.menu_v6", {"operator": operator, "event_key": entry}
+        )
+
+    async def open_chat(self, *, user: str = "ou_alice") -> Event:
+        """Open the chat with the bot."""
+        chat = f"oc_dm_{user}"
+        self.world.chats.add(chat)
+        said = self.messages(chat)
+        told = {"chat_id": chat, "operator_id": {"open_id": user}}
+        if said:
+            told["last_message_id"] = said[-1].id
+        return await self.push("im.chat.access_event.bot_p2p_chat_entered_v1", told)
+
+    async def add_bot(self, chat: str, *, user: str = "ou_alice") -> Event:
+        """Add the bot to a group."""
+        self.world.chats.add(chat)
+        self.world.left.discard(chat)
+        told = {"chat_id": chat, "operator_id": {"open_id": user}, "name": "Room"}
+        return await self.push("im.chat.member.bot.added_v1", told)
+
     async def push(self, event_type: str, event: dict[str, Any]) -> Event:
         """Push an event of any type."""
         made = Event(self.world.next_id("ev_"), {})
@@ -259,6 +318,11 @@ class FakeFeishu:
     def calls(self, op: str) -> list[Call]:
         """Return the requests of an operation."""
         return [call for call in self.world.calls if call.op == op]
+
+    @property
+    def cardkit(self) -> CardKitService:
+        """The card entities."""
+        return self.rest.cardkit
 
     @property
     def files(self) -> dict[str, tuple[str, str, bytes]]:
@@ -330,6 +394,10 @@ class FakeFeishu:
     def mute(self, *, muted: bool = True) -> None:
         """Leave pings unanswered."""
         self.pusher.mute = muted
+
+    def allow_cardkit(self) -> None:
+        """Grant the app the scope for card entities."""
+        self.rest.scopes.add(SCOPE)
 
     def revoke_tokens(self) -> None:
         """Make every tenant token invalid."""

@@ -43,6 +43,10 @@ _TAGS: dict[str, set[str]] = {
     "lark_md": {"content", "text_size", "text_color", "text_align", "lines"},
     "standard_icon": {"token", "color", "size"},
 }  # fmt: skip
+_BUTTON_TYPES = {
+    "default", "primary", "danger", "text", "primary_text", "danger_text", "primary_filled", "danger_filled",
+    "laser",
+}  # fmt: skip
 _NEEDS = {
     "markdown": "content",
     "div": "text",
@@ -50,6 +54,7 @@ _NEEDS = {
     "img": "img_key",
     "button": "text",
 }
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,19}\Z")
 _DELIMITER_ROW = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 
 
@@ -75,6 +80,9 @@ def check(card: object) -> dict[str, Any]:
         raise CardRefused(200621, "body.elements is missing")
     _known(body, _BODY, "body")
     elements = list(_elements(body["elements"]))
+    names = [element["element_id"] for element in elements if "element_id" in element]
+    if len(set(names)) < len(names) or not all(_NAME.match(str(name)) for name in names):
+        raise CardRefused(200621, f"element ids {names}")
     if not elements or len(elements) > MAX_ELEMENTS:
         raise CardRefused(11310, f"{len(elements)} elements")
     if sum(_tables(element) for element in elements) > MAX_TABLES:
@@ -99,6 +107,26 @@ def markdown(card: dict[str, Any]) -> list[str]:
     return [element["content"] for element in elements if element["tag"] == "markdown"]
 
 
+def buttons(card: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what can be pressed: label -> the value of its callback."""
+    return {
+        element["text"]["content"]: element["behaviors"][0]["value"]
+        for element in _elements(card["body"]["elements"])
+        if element["tag"] == "button"
+    }
+
+
+def written(card: dict[str, Any], element_id: str, text: str) -> dict[str, Any]:
+    """Return a card in which an element says something else."""
+    elements = [
+        {**element, "content": text} if element.get("element_id") == element_id else element
+        for element in card["body"]["elements"]
+    ]
+    if elements == card["body"]["elements"] and text not in str(elements):
+        raise CardRefused(300313, f"no element {element_id}")
+    return {**card, "body": {**card["body"], "elements": elements}}
+
+
 def _elements(items: list[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
         tag = item.get("tag") if isinstance(item, dict) else None
@@ -120,6 +148,21 @@ def _complete(item: dict[str, Any], tag: str) -> None:
     text = item.get("text")
     if tag in {"div", "button"}:
         list(_elements([text]))
+    if tag == "button":
+        _pressable(item)
+
+
+def _pressable(button: dict[str, Any]) -> None:
+    if button.get("type", "default") not in _BUTTON_TYPES:
+        raise CardRefused(200621, f"a button of type {button['type']}")
+    behaviors = button.get("behaviors")
+    if not isinstance(behaviors, list) or not behaviors:
+        raise CardRefused(200621, "a button that does nothing")
+    for behavior in behaviors:
+        if set(behavior) != {"type", "value"} or behavior["type"] != "callback":
+            raise CardRefused(200621, f"behavior {behavior}")
+        if not isinstance(behavior["value"], dict):
+            raise CardRefused(200621, "a callback's value is an object")
 
 
 def _known(value: object, names: set[str], where: str) -> None:

@@ -87,7 +87,11 @@ class PostService:
             reply = await self.caller.post(body, self.signed(body))
             event.codes.append(reply.status)
             event.acked = reply.status == 200
+            if event.acked and reply.body:
+                event.answer = json.loads(reply.body)
             self._world.changed()
+            if event.once:
+                return
             if not event.acked:
                 await anyio.sleep(self._redeliver_s)
 

@@ -1,5 +1,6 @@
 """The fake's long connections: addresses with one-time tickets, pushes until acknowledged, pings."""
 
+import base64
 import json
 import random
 from dataclasses import dataclass, field
@@ -9,9 +10,8 @@ import anyio
 from aiohttp import WSMsgType, web
 
 from tests.fakes import feishu_wire
-from tests.fakes.feishu_rest import Refused
 from tests.fakes.feishu_wire import WireFrame
-from tests.fakes.feishu_world import Event, World
+from tests.fakes.feishu_world import Event, Refused, World
 
 MAX_CONNECTIONS = 50
 
@@ -33,6 +33,7 @@ class _Waiting:
     frame: WireFrame
     answered: anyio.Event = field(default_factory=anyio.Event)
     code: int = 0
+    answer: dict[str, Any] | None = None
 
 
 class PushService:
@@ -110,6 +111,8 @@ class PushService:
             event.acked = code == 200
             event.codes.append(code)
             self._world.changed()
+            if event.once:
+                return
             if not event.acked:
                 await anyio.sleep(self._redeliver_s)
 
@@ -132,7 +135,7 @@ class PushService:
         waiting = self._waiting[name] = _Waiting(WireFrame())
         for number in range(event.parts):
             headers = {
-                "type": "event", "message_id": name, "sum": str(event.parts), "seq": str(number),
+                "type": event.kind, "message_id": name, "sum": str(event.parts), "seq": str(number),
                 "trace_id": event.id, "timestamp": "1700000000000",
             }  # fmt: skip
             frame = WireFrame(
@@ -147,6 +150,7 @@ class PushService:
         with anyio.move_on_after(self._ack_s):
             await waiting.answered.wait()
         del self._waiting[name]
+        event.answer = waiting.answer
         return waiting.code
 
     async def _take(self, connection: Connection, frame: WireFrame) -> None:
@@ -180,7 +184,10 @@ class PushService:
         if not self._same(waiting.frame, frame):
             self._world.violation(f"an answer that is not the event's own frame: {frame}")
         try:
-            waiting.code = int(json.loads(frame.payload)["code"])
+            told = json.loads(frame.payload)
+            waiting.code = int(told["code"])
+            if told.get("data"):
+                waiting.answer = json.loads(base64.b64decode(told["data"], validate=True))
         except (ValueError, KeyError, TypeError):
             self._world.violation(f"an answer without a code: {frame.payload[:100]!r}")
         waiting.answered.set()

@@ -11,7 +11,8 @@ import anyio
 from aiohttp import BodyPartReader, web
 
 from tests.fakes import feishu_cards
-from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Message, World
+from tests.fakes.feishu_cardkit import SCOPE, CardKitService
+from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Message, Refused, World
 
 Body = dict[str, Any]
 Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any] | web.Response]]
@@ -36,22 +37,19 @@ _NEEDED = {
     "resource": {"im:message:readonly", "im:message"},
     "image.create": {"im:resource", "im:resource:upload"},
     "file.create": {"im:resource", "im:resource:upload"},
+    "message.get": {"im:message:readonly", "im:message"},
+    "message.delete": {"im:message:recall", "im:message"},
+    "card.create": {SCOPE},
+    "card.update": {SCOPE},
+    "card.settings": {SCOPE},
+    "card.content": {SCOPE},
+    "card.convert": {SCOPE},
 }
 """An operation needs any one of these scopes."""
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
 _EMOJIS = {"OK", "DONE", "CrossMark", "THUMBSUP", "Typing", "OnIt"}
 _MAGIC = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _IM = "/open-apis/im/v1"
-
-
-class Refused(Exception):
-    """An answer with a code."""
-
-    def __init__(
-        self, code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(msg)
-        self.code, self.msg, self.status, self.headers = code, msg, status, headers or {}
 
 
 class RestApi:
@@ -61,6 +59,7 @@ class RestApi:
         self, world: World, *, app_id: str, app_secret: str, token_s: float, app_calls_per_s: int
     ) -> None:
         self._world = world
+        self.cardkit = CardKitService(world)
         self._app_id = app_id
         self._app_secret = app_secret
         self.token_s = token_s
@@ -80,6 +79,9 @@ class RestApi:
             ("POST", f"{_IM}/messages", "message.create", self._create),
             ("POST", f"{_IM}/messages/{{id}}/reply", "message.reply", self._reply),
             ("PATCH", f"{_IM}/messages/{{id}}", "message.patch", self._patch),
+            ("GET", f"{_IM}/messages/{{id}}", "message.get", self._get),
+            ("DELETE", f"{_IM}/messages/{{id}}", "message.delete", self._delete),
+            *self.cardkit.table(),
             ("POST", f"{_IM}/messages/{{id}}/reactions", "reaction.create", self._react),
             (
                 "DELETE",
@@ -189,14 +191,18 @@ class RestApi:
         return {"data": {"scopes": known}}
 
     async def _create(self, request: web.Request, body: Body) -> dict[str, Any]:
-        if (
-            set(request.query) != {"receive_id_type"}
-            or request.query["receive_id_type"] != "chat_id"
-        ):
+        kind = request.query.get("receive_id_type")
+        if set(request.query) != {"receive_id_type"} or kind not in {"chat_id", "open_id"}:
             self._bad("message.create", f"query {dict(request.query)}")
         fields = {"receive_id": str, "msg_type": str, "content": str, "uuid": str}
         self._arguments("message.create", body, fields, optional={"uuid"})
-        return self._send(body, Message("", body["receive_id"], BOT_OPEN_ID, body["msg_type"], {}))
+        chat = body["receive_id"]
+        if not chat.startswith("ou_" if kind == "open_id" else "oc_"):
+            self._bad("message.create", f"{kind} {chat}")
+        if kind == "open_id":
+            chat = f"oc_dm_{chat}"
+            self._world.chats.add(chat)
+        return self._send(body, Message("", chat, BOT_OPEN_ID, body["msg_type"], {}))
 
     async def _reply(self, request: web.Request, body: Body) -> dict[str, Any]:
         fields = {"msg_type": str, "content": str, "uuid": str, "reply_in_thread": bool}
@@ -219,18 +225,21 @@ class RestApi:
         if message.chat not in self._world.chats or message.chat in self._world.left:
             raise Refused(230002, "Bot/User can NOT be out of the chat.")
         message.id, message.uuid = self._world.next_id("om_bot"), uuid
-        message.content = self._content(message.type, body["content"])
+        message.content = self._content(message, body["content"])
         self._world.add(message)
         if uuid:
             self._uuids[uuid] = (time.monotonic(), message)
         return {"data": _shown(message)}
 
-    def _content(self, kind: str, content: str) -> dict[str, Any]:
-        """Return the content of a message of this type, or refuse it."""
+    def _content(self, message: Message, content: str) -> dict[str, Any]:
+        """Return the content of a message of its type, or refuse it."""
+        kind = message.type
         try:
             value = json.loads(content)
         except ValueError:
             self._bad("message", "content is not JSON")
+        if kind == "interactive" and isinstance(value, dict) and value.get("type") == "card":
+            return self.cardkit.sent(str(value.get("data", {}).get("card_id")), message)
         if kind == "interactive":
             return self._card(content, value)
         if kind == "text" and len(content.encode()) > TEXT_BYTES:
@@ -268,18 +277,33 @@ class RestApi:
         message = self._find(request, "message.patch")
         if not message.by_bot or message.type != "interactive":
             raise Refused(230001, "This message is NOT a card.")
+        if message.entity:
+            raise Refused(230001, "a card entity is not updated by its message")
         if message.too_old:
             raise Refused(230031, "The message is expired and can not be updated.")
         now = time.monotonic()
         if len([at for at in message.patched_at if at > now - 1]) >= PATCHES_PER_S:
             raise Refused(230020, "This operation triggers the frequency limit.")
         message.patched_at.append(now)
-        card = self._content("interactive", body["content"])
+        card = self._content(message, body["content"])
         for version in (message.content, card):
             if not version.get("config", {}).get("update_multi"):
                 self._bad("message.patch", "update_multi is not true")
         message.content = card
         message.edits.append(card)
+        return {"data": {}}
+
+    async def _get(self, request: web.Request, body: Body) -> dict[str, Any]:
+        message = self._world.messages.get(request.match_info["id"])
+        if message is None:
+            self._bad("message.get", f"no message {request.match_info['id']}")
+        return {"data": {"items": [{**_shown(message), "deleted": message.gone}]}}
+
+    async def _delete(self, request: web.Request, body: Body) -> dict[str, Any]:
+        message = self._find(request, "message.delete")
+        if not message.by_bot:
+            raise Refused(230026, "No permission to recall this message.")
+        message.gone = True
         return {"data": {}}
 
     async def _react(self, request: web.Request, body: Body) -> dict[str, Any]:
@@ -379,6 +403,7 @@ def _shown(message: Message) -> dict[str, Any]:
         "root_id": message.root,
         "parent_id": message.reply_to,
         "thread_id": message.thread,
+        "create_time": str(int(message.made_at * 1000)),
     }
 
 
@@ -397,7 +422,7 @@ async def _body(request: web.Request) -> Body:
     if request.content_type == "multipart/form-data":
         return await _form(request)
     try:
-        body = await request.json() if request.method in {"POST", "PATCH"} else {}
+        body = await request.json() if request.method in {"POST", "PATCH", "PUT"} else {}
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}

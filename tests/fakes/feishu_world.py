@@ -33,6 +33,8 @@ class Message:
     patched_at: list[float] = field(default_factory=list)
     gone: bool = False
     too_old: bool = False
+    entity: str = ""
+    made_at: float = field(default_factory=time.time)
 
     @property
     def by_bot(self) -> bool:
@@ -49,6 +51,11 @@ class Message:
         return ["\n".join(words(self.type, content)) for content in self.edits]
 
     @property
+    def buttons(self) -> dict[str, dict[str, Any]]:
+        """What a reader can press now: label -> what comes back."""
+        return feishu_cards.buttons(self.content) if self.type == "interactive" else {}
+
+    @property
     def emojis(self) -> list[str]:
         return sorted(self.reactions.values())
 
@@ -57,7 +64,8 @@ class Message:
 class Event:
     """An event on its way: how often it was pushed, and with what it was answered.
 
-    `raw`, if set, is pushed instead of `payload`.
+    `raw`, if set, is pushed instead of `payload`; `kind` is the frame's type; `once` = never pushed again;
+    `answer` is what came with the acknowledgement.
     """
 
     id: str
@@ -65,6 +73,9 @@ class Event:
     message: Message | None = None
     raw: bytes = b""
     parts: int = 1
+    kind: str = "event"
+    once: bool = False
+    answer: dict[str, Any] | None = None
     pushes: int = 0
     codes: list[int] = field(default_factory=list)
     acked: bool = False
@@ -95,6 +106,16 @@ class Failure:
 
 
 BOT_OPEN_ID = "ou_0bot"
+
+
+class Refused(Exception):
+    """An answer with a code."""
+
+    def __init__(
+        self, code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(msg)
+        self.code, self.msg, self.status, self.headers = code, msg, status, headers or {}
 
 
 def words(kind: str, content: dict[str, Any]) -> list[str]:

@@ -1,0 +1,34 @@
+"""JSON from outside whose fields may be missing or of any type. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from bots.text.characters import clean
+
+
+class Node:
+    """A JSON object whose fields may be missing or of any type; what is not there is empty."""
+
+    def __init__(self, value: object) -> None:
+        self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
+
+    def __getitem__(self, name: str) -> "Node":
+        return Node(self._value.get(name))
+
+    def text(self, name: str) -> str:
+        """Return a text field, without characters that are no text."""
+        value = self._value.get(name)
+        return clean(value) if isinstance(value, str) else ""
+
+    def raw(self, name: str) -> str:
+        """Return a text field as it is."""
+        value = self._value.get(name)
+        return value if isinstance(value, str) else ""
+
+    def flag(self, name: str) -> bool:
+        """Return whether a field is true."""
+        return self._value.get(name) is True
+
+    def items(self, name: str) -> "Iterator[Node]":
+        """Yield the objects of a list."""
+        value = self._value.get(name)
+        yield from (Node(item) for item in (value if isinstance(value, list) else []))

@@ -1,0 +1,55 @@
+"""Pressed buttons of cards to presses of the bus, and the toast that answers them. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from bots.feishu.cards import PRIVATE, TOKEN
+from bots.feishu.envelope import Node
+from bots.feishu.happenings import CHANNEL
+from bus.messages import ConversationKey, Place, Press, PressAnswer, Sender
+
+PRESS: Final = "card.action.trigger"
+
+
+def read_press(envelope: Node) -> Press | None:
+    """Return the press that a callback tells of; None if it is of no button of ours.
+
+    Callbacks of the old kind have no header, and their fields lie flat.
+    """
+    header, event = envelope["header"], envelope["event"]
+    if not header.text("event_type"):
+        return _press(envelope, envelope, event_id=envelope.text("token"), header=envelope)
+    return _press(event, event["context"], event_id=header.text("event_id"), header=header)
+
+
+def _press(event: Node, context: Node, *, event_id: str, header: Node) -> Press | None:
+    value, operator = event["action"]["value"], event["operator"]
+    token, user = value.text(TOKEN), operator.text("open_id") or event.text("open_id")
+    chat, message = context.text("open_chat_id"), context.text("open_message_id")
+    if not (token and user and chat and message):
+        return None
+    return Press(
+        event_id=event_id or f"{message}:{token}:{user}",
+        key=ConversationKey(
+            channel=CHANNEL,
+            workspace=header.text("tenant_key") or operator.text("tenant_key"),
+            chat=chat,
+            topic="",
+        ),
+        place=Place(chat=chat, reply_to=message),
+        message_id=message,
+        token=token,
+        sender=Sender(user_id=user),
+        private=value.flag(PRIVATE),
+    )
+
+
+def toast(answer: PressAnswer) -> Mapping[str, object]:
+    """Return what the platform shows to who pressed.
+
+    >>> toast(PressAnswer(text="Stopped."))
+    {'toast': {'type': 'info', 'content': 'Stopped.'}}
+    """
+    if not answer.text:
+        return {}
+    return {"toast": {"type": "warning" if answer.urgent else "info", "content": answer.text}}

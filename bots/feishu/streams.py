@@ -1,0 +1,178 @@
+"""Cards that stream: what is known of each, and the way back when the platform closes one.
+
+The platform closes a stream ten minutes after it was opened, and when nothing comes for long. A stream that it closed
+is opened again; where that is refused too, the whole card is replaced each time, which works without a stream.
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from bots.feishu import cards
+from bots.feishu.cardkit import CardKit
+from bots.feishu.cards import Card, Foot
+from bots.feishu.errors import CLOSED_CODES, SEQUENCE_CODE, FeishuError
+
+_log: Final = logging.getLogger(__name__)
+
+RENEW_S: Final = 500.0
+"""A stream is opened anew after this time: the platform closes it after 600 s."""
+
+_KEPT: Final = 1000
+"""Cards that are remembered; of an older one the next change replaces the whole card."""
+
+_EPOCH: Final = 1_735_689_600
+"""Start of 2025, from which sequences are counted, five a second: they rise over restarts, until 2038."""
+
+_STEPS_PER_S: Final = 5
+_MAX_SEQUENCE: Final = 2**31 - 1
+_LEAPS: Final = (100_000, 10_000_000)
+"""Steps ahead when the platform has a higher sequence than we know of: half a day's and 23 days' worth."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What is known of a card.
+
+    Attributes:
+        sequence: The last number used.
+        shape: What stands below its text now; None = unknown.
+        opened_at: When its stream was opened (monotonic).
+        refused: The stream cannot be opened again.
+    """
+
+    sequence: int
+    shape: tuple[str, ...] | None = None
+    opened_at: float = 0.0
+    refused: bool = False
+    finished: bool = False
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Streams:
+    """The cards that this process lets grow. Operations on one card go one after the other."""
+
+    def __init__(
+        self,
+        kit: CardKit,
+        *,
+        clock: Callable[[], float] = anyio.current_time,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._kit = kit
+        self._clock = clock
+        self._now = now
+        self._streams: OrderedDict[str, _Stream] = OrderedDict()
+
+    def begun(self, card_id: str, foot: Foot) -> None:
+        """Note a card that was made just now, streaming."""
+        stream = self._stream(card_id)
+        if stream.shape is None:
+            stream.shape, stream.opened_at = _shape(foot), self._clock()
+
+    async def grow(self, card_id: str, text: str, foot: Foot) -> None:
+        """Show more of an answer. Raises FeishuError."""
+        stream = self._stream(card_id)
+        async with stream.turn:
+            if stream.shape is not None and self._clock() - stream.opened_at > RENEW_S:
+                await self._open(card_id, stream)
+            try:
+                await self._show(card_id, stream, text, foot)
+            except FeishuError as error:
+                if error.code not in CLOSED_CODES or stream.refused:
+                    raise
+                _log.info("a streaming card was closed by the platform: %s", error)
+                await self._open(card_id, stream)
+                await self._show(card_id, stream, text, foot)
+
+    async def finish(self, card_id: str, card: Card) -> None:
+        """Show the answer as it stays. Raises FeishuError."""
+        stream = self._stream(card_id)
+        async with stream.turn:
+            if not stream.finished:
+                await self._close(card_id, stream)
+            await self._replace(card_id, stream, card, is_frame=False)
+            stream.finished, stream.shape = True, None
+
+    async def _show(self, card_id: str, stream: _Stream, text: str, foot: Foot) -> None:
+        """Change the text alone where no more has changed, else the whole card."""
+        if stream.refused:
+            await self._replace(card_id, stream, cards.working(text, foot), is_frame=True)
+        elif stream.shape == _shape(foot):
+            await self._write(card_id, stream, text)
+        else:
+            await self._replace(card_id, stream, cards.streaming(text, foot), is_frame=True)
+            if stream.shape is None:
+                stream.opened_at = self._clock()
+            stream.shape, stream.finished = _shape(foot), False
+
+    async def _write(self, card_id: str, stream: _Stream, text: str) -> None:
+        async def written(sequence: int) -> None:
+            await self._kit.write(card_id, cards.shown(text), sequence=sequence)
+
+        await _in_sequence(stream, written)
+
+    async def _open(self, card_id: str, stream: _Stream) -> None:
+        """Open the stream for another ten minutes; note it if that is refused."""
+
+        async def opened(sequence: int) -> None:
+            await self._kit.stream(card_id, on=True, sequence=sequence)
+
+        try:
+            await _in_sequence(stream, opened)
+        except FeishuError as error:
+            if error.retryable:
+                raise
+            _log.warning("a card cannot stream again, it is replaced from now on: %s", error)
+            stream.refused = True
+        else:
+            stream.opened_at = self._clock()
+
+    async def _close(self, card_id: str, stream: _Stream) -> None:
+        async def closed(sequence: int) -> None:
+            await self._kit.stream(card_id, on=False, sequence=sequence)
+
+        try:
+            await _in_sequence(stream, closed)
+        except FeishuError as error:
+            # The finished card that follows says the same.
+            _log.info("a stream was not closed: %s", error)
+
+    async def _replace(self, card_id: str, stream: _Stream, card: Card, *, is_frame: bool) -> None:
+        async def replaced(sequence: int) -> None:
+            await self._kit.replace(card_id, card, sequence=sequence, is_frame=is_frame)
+
+        await _in_sequence(stream, replaced)
+
+    def _stream(self, card_id: str) -> _Stream:
+        found = self._streams.get(card_id)
+        if found is None:
+            steps = int((self._now() - _EPOCH) * _STEPS_PER_S)
+            found = self._streams[card_id] = _Stream(steps % _MAX_SEQUENCE)
+            while len(self._streams) > _KEPT:
+                self._streams.popitem(last=False)
+        self._streams.move_to_end(card_id)
+        return found
+
+
+async def _in_sequence(stream: _Stream, operation: Callable[[int], Awaitable[None]]) -> None:
+    """Run an operation under the next number; leap ahead if the platform has a higher one. Raises FeishuError."""
+    for leap in (*_LEAPS, 0):
+        stream.sequence += 1  # used up, whatever becomes of the operation
+        try:
+            await operation(stream.sequence)
+        except FeishuError as error:
+            if error.code != SEQUENCE_CODE or not leap:
+                raise
+            stream.sequence = min(stream.sequence + leap, _MAX_SEQUENCE - 1000)
+        else:
+            return
+
+
+def _shape(foot: Foot) -> tuple[str, ...]:
+    return (foot.note, *(f"{button.token} {button.label}" for button in foot.buttons))

@@ -1,0 +1,155 @@
+"""Buttons: shown below cards, pressed over every way in, answered by a toast. Real adapter, fake platform."""
+
+import json
+
+import anyio
+import pytest
+
+from bots.feishu import cards
+from bots.feishu.cards import Foot
+from bus.errors import IntakeClosed
+from bus.messages import Button, PressAnswer
+from bus.ports import Buttons, Edits, Reason
+from bus.texts.english import ENGLISH
+from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
+from tests.fakes.feishu import FakeFeishu
+
+STOP = Button(label="Stop", token="stop:7:0", style="danger")
+OPTIONS = (
+    Button(label="red", token="option:7:0", style="primary"),
+    Button(label="blue", token="option:7:1"),
+)
+
+
+async def test_a_stop_button_stands_on_the_running_card_and_goes_with_the_answer() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        place = place_of(asked)
+        card = await adapter.open_card(place, "…", key="k1", buttons=[STOP])
+        (answer,) = feishu.answers(asked.chat)
+        assert answer.buttons == {"Stop": {"token": "stop:7:0"}}
+        await adapter.patch(place, card, "half", final=False, buttons=[STOP])
+        assert list(answer.buttons) == ["Stop"]
+        await adapter.patch(place, card, "whole", final=True)
+        assert (answer.buttons, answer.text) == ({}, "whole")
+        assert feishu.violations == []
+
+
+async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        assert isinstance(adapter, Buttons)
+        assert isinstance(adapter, Edits)
+        asked = await feishu.dm("hello")
+        place = place_of(asked)
+        question = await adapter.send_with_buttons(place, "Which?", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        assert list(answer.buttons) == ["red", "blue"]
+        assert answer.text == "Which?"
+        await adapter.edit(place, question, "Which?\n\n✓ red")
+        assert answer.buttons == {}
+        assert answer.text == "Which?\n\n✓ red"
+        assert feishu.violations == []
+
+
+async def test_a_press_is_told_by_a_toast() -> None:
+    intake = Intake(answer=PressAnswer(text="Stopped."))
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.dm("hello")
+        await feishu.wait_for(lambda: feishu.event_of(asked).acked)
+        card = await adapter.open_card(place_of(asked), "…", key="k1", buttons=[STOP])
+        (answer,) = feishu.answers(asked.chat)
+        pressed = await feishu.press(answer, "Stop", user="ou_bob")
+        await feishu.wait_for(lambda: pressed.answer)
+        assert pressed.codes == [200]
+        assert pressed.answer == {"toast": {"type": "info", "content": "Stopped."}}
+        assert feishu.violations == []
+    (press,) = intake.pressed
+    assert (press.token, press.message_id, press.sender.user_id) == ("stop:7:0", card, "ou_bob")
+    assert (press.key.chat, press.key.workspace, press.private) == (asked.chat, "tenant_1", True)
+    assert press.place.reply_to == card
+    assert press.event_id == pressed.id
+
+
+async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
+    intake = Intake(answer=PressAnswer(text="Only Alice may.", urgent=True))
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.mention("hello")
+        await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        refused = await feishu.press(answer, "red")
+        await feishu.wait_for(lambda: refused.acked)
+        assert refused.answer == {"toast": {"type": "warning", "content": "Only Alice may."}}
+        intake.answer = PressAnswer()
+        silent = await feishu.press(answer, "blue")
+        await feishu.wait_for(lambda: silent.acked)
+        assert silent.answer is None
+    assert [press.private for press in intake.pressed] == [False, False]
+
+
+@pytest.mark.parametrize("trouble", [IntakeClosed(), RuntimeError("disk")])
+async def test_a_press_that_was_not_kept_says_so(trouble: Exception) -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.mention("hello")
+        await feishu.wait_for(lambda: feishu.event_of(asked).acked)
+        intake.raises.append(trouble)
+        await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        pressed = await feishu.press(answer, "red")
+        await feishu.wait_for(lambda: pressed.acked)
+        assert pressed.answer == {"toast": {"type": "warning", "content": ENGLISH.press_again}}
+
+
+async def test_a_press_does_not_wait_for_the_messages_of_its_chat() -> None:
+    intake = Intake(gates={"slow": anyio.Event()})
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.dm("slow")
+        await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        pressed = await feishu.press(answer, "red")
+        await feishu.wait_for(lambda: pressed.acked)
+        assert intake.received == []
+        intake.gates["slow"].set()
+
+
+async def test_callbacks_of_the_old_kind_are_presses_too() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.dm("hello")
+        await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        pressed = await feishu.press(answer, "red", old=True)
+        await feishu.wait_for(lambda: pressed.acked)
+    assert [press.token for press in intake.pressed] == ["option:7:0"]
+
+
+@pytest.mark.parametrize("value", [{}, {"token": 7}, {"other": "x"}])
+async def test_buttons_of_others_are_acknowledged_and_counted(value: dict[str, object]) -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        asked = await feishu.dm("hello")
+        await adapter.send(place_of(asked), "hi", key="k1")
+        pressed = await feishu.press_value(feishu.answers(asked.chat)[0], value)
+        await feishu.wait_for(lambda: pressed.acked)
+    assert intake.pressed == []
+    assert intake.refused[-1] == (Reason.UNSUPPORTED, "card.action.trigger")
+
+
+async def test_a_refused_card_keeps_its_buttons_without_markup() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        feishu.fail("message.reply", status=400, code=230099)
+        await adapter.send_with_buttons(place_of(asked), "**Which?**", OPTIONS, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        assert list(answer.buttons) == ["red", "blue"]
+
+
+def test_buttons_give_way_to_text_where_both_are_too_large() -> None:
+    many = [Button(label="字" * 75, token=f"option:7:{n}") for n in range(10)]
+    small = cards.answer("Which?", Foot(buttons=many))
+    assert json.dumps(small).count("option:7:") == 10
+    large = cards.answer("x" * 27_500, Foot(buttons=many))
+    assert "option:7:" not in json.dumps(large)
