@@ -1,35 +1,55 @@
 """The Telegram adapter: connect, receive, send."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from anyio.abc import TaskStatus
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from typing_extensions import override
 
 from bots.config import TelegramConfig
-from bots.telegram.api import Line, PollingBot, Timing, quiet_loggers
-from bots.telegram.capabilities import CAPABILITIES, CHANNEL
+from bots.telegram.api import (
+    ALLOWED_UPDATES,
+    DRAFT_UPDATES,
+    Line,
+    PollingBot,
+    Timing,
+    quiet_loggers,
+)
+from bots.telegram.capabilities import CHANNEL, capabilities
 from bots.telegram.downloads import opened
+from bots.telegram.drafts import Drafts
+from bots.telegram.errors import ChatMoved
 from bots.telegram.files import send_file
-from bots.telegram.format import fits, render
-from bots.telegram.outbound import send_text, send_typing
+from bots.telegram.format import FormattedText, fits, render
+from bots.telegram.keyboard import is_silent
+from bots.telegram.outbound import edit_text, remove, send_text, send_typing
+from bots.telegram.pace import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_group
 from bots.telegram.polling import Polling
+from bots.telegram.queries import Queries
 from bots.telegram.state import State
+from bots.telegram.updates import Updates
 from bots.telegram.webhook import WebhookUpdates, fault
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
-from bus.messages import Attachment, MessageId, Place
+from bus.errors import DeliveryError
+from bus.messages import Attachment, Button, MessageId, Place
 from bus.ports import (
     Adapter,
+    Buttons,
     Capabilities,
     CommandInfo,
     Downloads,
+    Edits,
     Health,
     Intake,
     Link,
     Now,
     OutgoingFile,
+    Patches,
+    Previews,
+    Removes,
     Signs,
 )
 
@@ -44,8 +64,13 @@ def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
     return TelegramAdapter(config, commands)
 
 
-class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
-    """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not."""
+class TelegramAdapter(
+    Adapter, Buttons, Downloads, Edits, Patches, Previews, Removes, Signs, Webhooks
+):
+    """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
+
+    Answers grow only where `streaming` is on: as drafts in private chats, as edited messages in groups.
+    """
 
     def __init__(
         self,
@@ -61,8 +86,19 @@ class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
         self._timing = timing or Timing()
         self._state = State(now)
         self._line = Line(config, self._timing)
+        self._capabilities = capabilities(streaming=config.streaming)
+        self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
+        self._intake: Intake | None = None
+        self._drafts = Drafts()
+        self._pace = Pace()
         self._pushed = (
-            WebhookUpdates(self._state, config, self._commands, timing=self._timing)
+            WebhookUpdates(
+                self._state,
+                config,
+                self._commands,
+                timing=self._timing,
+                allowed=self._allowed,
+            )
             if config.mode == "webhook"
             else None
         )
@@ -75,7 +111,7 @@ class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
     @property
     @override
     def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+        return self._capabilities
 
     @property
     @override
@@ -90,12 +126,14 @@ class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
             self._state.set(Link.FAILED, problem)
             return
         self._state.set(Link.CONNECTING)
+        self._intake = intake
         try:
-            async with self._line.open() as bot:
+            async with self._line.open() as bot, anyio.create_task_group() as tasks:
+                updates = self._updates(bot, intake, tasks)
                 if self._pushed is not None:
-                    await self._pushed.run(bot, intake)
+                    await self._pushed.run(bot, intake, updates)
                 else:
-                    await self._polling(bot).run(intake)
+                    await self._polling(bot).run(updates)
         finally:
             self._state.set(Link.STOPPED)
 
@@ -109,15 +147,68 @@ class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
 
     @override
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
-        async with self._line.open() as bot:
-            return await send_text(
-                bot, place, render(markdown), within_s=2 * self._timing.total_s()
-            )
+        return await self._sent(place, markdown, (), silent=False)
+
+    @override
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        return await self._sent(place, markdown, buttons, silent=is_silent(buttons))
+
+    @override
+    async def open_card(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
+        return await self._sent(place, markdown, buttons, silent=False)
+
+    @override
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        async with self._calling(place) as bot:
+            within_s = 2 * self._timing.total_s()
+            await edit_text(bot, place, message, render(markdown), buttons, within_s=within_s)
+
+    @override
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
+        async with self._calling(place, most=None if final else PATCHES) as bot:
+            within_s = 2 * self._timing.total_s()
+            await edit_text(bot, place, message, render(markdown), buttons, within_s=within_s)
+
+    @override
+    async def remove(self, place: Place, message: MessageId) -> None:
+        async with self._calling(place) as bot:
+            await remove(bot, place, message, within_s=self._timing.total_s())
+
+    @override
+    def previews(self, place: Place) -> bool:
+        return self._config.streaming and self._drafts.available and not is_group(place.chat)
+
+    @override
+    async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
+        text = render(markdown) if markdown.strip() else FormattedText(text="", entities=())
+        number = self._drafts.begin(place, key, stop)
+        # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
+        with anyio.CancelScope(shield=True):
+            async with self._calling(place, most=PATCHES) as bot:
+                within_s = self._timing.sign_s
+                await self._drafts.show(bot, place, text, number, within_s=within_s)
 
     @override
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
-        async with self._line.open() as bot:
-            return await send_file(bot, place, file, timing=self._timing)
+        async def request(to: Place) -> MessageId:
+            async with self._calling(to) as bot:
+                return await send_file(bot, to, file, timing=self._timing)
+
+        return await self._followed(request, place)
 
     @override
     @asynccontextmanager
@@ -132,15 +223,70 @@ class TelegramAdapter(Adapter, Downloads, Signs, Webhooks):
 
     @override
     async def working(self, place: Place) -> None:
-        async with self._line.open() as bot:
-            await send_typing(bot, place, within_s=self._timing.total_s())
+        most = TYPING_BESIDE_PATCHES if self._capabilities.patches else TYPING
+        # Shielded: "typing" that is out must have arrived before the answer, which ends it.
+        with anyio.CancelScope(shield=True):
+            async with self._calling(place, most=most) as bot:
+                await send_typing(bot, place, within_s=self._timing.sign_s)
 
     @override
     async def finished(self, place: Place, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
+    async def _sent(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, silent: bool
+    ) -> MessageId:
+        async def request(to: Place) -> MessageId:
+            async with self._calling(to) as bot:
+                within_s = 2 * self._timing.total_s()
+                return await send_text(
+                    bot, to, render(markdown), buttons, within_s=within_s, silent=silent
+                )
+
+        return await self._followed(request, place)
+
+    async def _followed(
+        self, request: Callable[[Place], Awaitable[MessageId]], place: Place
+    ) -> MessageId:
+        """Send; if the group became a supergroup, tell so, and send there. Nothing is replied to there."""
+        try:
+            return await request(place)
+        except ChatMoved as moved:
+            bot_id, _, _ = self._config.bot_token.partition(":")
+            if self._intake is not None:
+                # Before the message is out: a reply to it finds its conversation under the new id.
+                await self._intake.moved(CHANNEL, bot_id, place.chat, moved.new_chat)
+            return await request(Place(chat=moved.new_chat))
+
+    @asynccontextmanager
+    async def _calling(self, place: Place, *, most: int | None = None) -> AsyncIterator[PollingBot]:
+        """Lend the bot for one call about a chat. Raises DeliveryError; `most` as in `Pace.turn`."""
+        await self._pace.turn(place.chat, most=most)
+        try:
+            async with self._line.open() as bot:
+                yield bot
+        except DeliveryError as error:
+            if error.retry_after_s:
+                self._pace.flooded(place.chat, error.retry_after_s)
+            raise
+
+    def _updates(self, bot: PollingBot, intake: Intake, tasks: TaskGroup) -> Updates:
+        queries = Queries(bot, tasks, within_s=self._timing.total_s())
+        return Updates(
+            intake,
+            frozenset(command.name for command in self._commands),
+            reply=queries.reply,
+            stop_token=self._drafts.stop_token,
+        )
+
     def _polling(self, bot: PollingBot) -> Polling:
-        return Polling(bot, self._state, commands=self._commands, timing=self._timing)
+        return Polling(
+            bot,
+            self._state,
+            commands=self._commands,
+            timing=self._timing,
+            allowed=self._allowed,
+        )
 
 
 def _unusable(config: TelegramConfig) -> str:

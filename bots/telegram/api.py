@@ -18,8 +18,11 @@ from typing_extensions import override
 
 from bots.config import TelegramConfig
 
-ALLOWED_UPDATES = ("message", "edited_message")
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
 """What Telegram shall deliver; a setting it remembers, so it is sent with every poll."""
+
+DRAFT_UPDATES = ("stopped_message_generation",)
+"""What it shall deliver besides where answers are shown as drafts (Bot API 10.3)."""
 
 _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
 """A bot token as it stands in the path of every URL."""
@@ -42,7 +45,8 @@ class Timing:
         retry_max_s: Longest such wait.
         refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
         take_s: For a delivery to the webhook to be kept.
-        check_s: Between two looks at the webhook.
+        check_s: Between two looks at the webhook, or at what waits while nothing comes.
+        sign_s: For what is only a sign: "typing", a draft. An answer waits for it so long at most.
     """
 
     poll_s: int = 30
@@ -55,6 +59,7 @@ class Timing:
     refused_s: float = 60.0
     take_s: float = 10.0
     check_s: float = 60.0
+    sign_s: float = 3.0
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
         """Return the deadline of a whole call, whose parts have deadlines of their own."""
@@ -126,20 +131,28 @@ class PollingBot(Bot):
         """Return a name; the library's would hold the token."""
         return "PollingBot()"
 
-    async def poll(self, offset: int | None, timeout_s: int, *, patience_s: float) -> list[Any]:
+    async def poll(
+        self,
+        offset: int | None,
+        timeout_s: int,
+        *,
+        patience_s: float,
+        allowed: Sequence[str] = ALLOWED_UPDATES,
+    ) -> list[Any]:
         """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
 
         Args:
             offset: Id of the first update wanted; None = the oldest unconfirmed one.
             timeout_s: How long Telegram waits for something to happen; 0 = answer at once.
             patience_s: How much longer the answer may take.
+            allowed: Kinds of updates.
 
         Raises:
             TelegramError: no answer, or a refusal.
         """
         updates = await self._post(
             "getUpdates",
-            {"offset": offset, "timeout": timeout_s, "allowed_updates": ALLOWED_UPDATES},
+            {"offset": offset, "timeout": timeout_s, "allowed_updates": allowed},
             read_timeout=timeout_s + patience_s,
         )
         if not isinstance(updates, Sequence):

@@ -17,15 +17,21 @@ PHOTO_BYTES = 10_000_000
 PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
 """Pictures that survive as a photo; a GIF would lose its motion, an SVG is refused."""
 
-CAPABILITIES = Capabilities(
-    # The final answer is sent when it is complete; growing messages are a choice of their own.
-    patches=False,
-    # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
-    # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
-    send_interval_s=1.0,
-    # There is no idempotency key and no way to look a sent message up.
-    idempotent_send_s=0.0,
-    # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
-    sign_refresh_s=4.0,
-    max_file_bytes=FILE_BYTES,
-)
+
+def capabilities(*, streaming: bool) -> Capabilities:
+    """Return the numbers. `streaming`: whether answers grow while they are written."""
+    return Capabilities(
+        patches=streaming,
+        # A group takes 20 messages a minute, edits included: one each 3 s.
+        patch_interval_s=3.0,
+        # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
+        # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
+        send_interval_s=1.0,
+        # There is no idempotency key and no way to look a sent message up.
+        idempotent_send_s=0.0,
+        # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
+        sign_refresh_s=4.0,
+        max_file_bytes=FILE_BYTES,
+        # Longer than most answers take: "typing" tells enough until then.
+        notice_after_s=8.0,
+    )

@@ -35,11 +35,20 @@ _TARGET_GONE = re.compile(
     "|replied message not found|message can't be edited|message_id_invalid",
     re.IGNORECASE,
 )
+_GONE = re.compile("message to delete not found|message_id_invalid", re.IGNORECASE)
 _ENTITIES = re.compile("entit", re.IGNORECASE)
 _PICTURE = re.compile("photo|image", re.IGNORECASE)
 _TOO_LARGE = 413
 _REFUSED_RETRY_S = 60.0
 """A refused token does not mend itself, but it may be mended; the answers wait for that."""
+
+
+class ChatMoved(DeliveryError):
+    """The group became a supergroup. Message ids begin anew there."""
+
+    def __init__(self, new_chat: str) -> None:
+        super().__init__(f"The group became a supergroup with id {new_chat}", target_gone=True)
+        self.new_chat = new_chat
 
 
 def delivery_error(error: Exception) -> DeliveryError:
@@ -65,6 +74,26 @@ def delivery_error(error: Exception) -> DeliveryError:
 def refuses_entities(error: BadRequest) -> bool:
     """Tell whether the formatting was refused, so that the bare text may pass."""
     return bool(_ENTITIES.search(error.message))
+
+
+def is_unmodified(error: BadRequest) -> bool:
+    """Tell whether an edit was refused because the message is that already."""
+    return "message is not modified" in error.message.lower()
+
+
+def is_gone(error: BadRequest) -> bool:
+    """Tell whether a message cannot be taken away because it is not there."""
+    return bool(_GONE.search(error.message))
+
+
+def is_unknown(error: TelegramError) -> bool:
+    """Tell whether a server does not know a method: to the library, that is a wrong token."""
+    return isinstance(error, InvalidToken) and "not found" in error.message.lower()
+
+
+def is_too_old(error: BadRequest) -> bool:
+    """Tell whether a pressed button waits for no answer any more."""
+    return "query is too old" in error.message.lower()
 
 
 def refuses_picture(error: BadRequest) -> bool:
@@ -93,7 +122,7 @@ def _refusal(error: TelegramError) -> DeliveryError:
     """A clear no. Only what concerns the bot and not the message may mend itself."""
     match error:
         case ChatMigrated():
-            return DeliveryError(f"The group became a supergroup with id {error.new_chat_id}")
+            return ChatMoved(str(error.new_chat_id))
         case Conflict():
             return DeliveryError("Telegram answered HTTP 409", retryable=True)
         case InvalidToken():

@@ -45,16 +45,29 @@ async def identity(bot: Bot) -> Me:
 
 
 async def register(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
-    """List the commands for Telegram's apps; return whether it was done. Raises InvalidToken only."""
-    listed = [
-        BotCommand(command.name, command.help[:_HELP_CHARACTERS])
-        for command in commands[:_COMMANDS]
-    ]
+    """List the commands for Telegram's apps, in every language; return whether it was done.
+
+    Raises:
+        InvalidToken: the only failure that concerns more than the list.
+    """
+    languages = sorted({code for command in commands for code in command.translations})
     try:
-        await bot.set_my_commands(listed)
+        await bot.set_my_commands(_listed(commands, ""))
+        for code in languages:
+            await bot.set_my_commands(_listed(commands, code), language_code=code)
     except InvalidToken:
         raise
     except TelegramError as error:
         _LOG.warning("telegram: the command list was not taken: %s", cause_name(error))
         return False
     return True
+
+
+def _listed(commands: Sequence[CommandInfo], language: str) -> list[BotCommand]:
+    return [
+        BotCommand(
+            command.name,
+            command.translations.get(language, command.help)[:_HELP_CHARACTERS],
+        )
+        for command in commands[:_COMMANDS]
+    ]

@@ -1,9 +1,9 @@
-"""A Telegram update to an `Inbound`, or to the reason why it is none. Pure."""
+"""A Telegram message to an `Inbound`, or to the reason why it is none. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from telegram import Message, Update
+from telegram import Message, User
 from telegram.constants import ChatType
 from telegram.helpers import effective_message_type
 
@@ -15,6 +15,8 @@ from bus.messages import ConversationKey, Inbound, Place, Sender
 from bus.ports import Reason
 
 _NAME_CHARACTERS = 200
+_LANGUAGE_CHARACTERS = 35
+"""A language tag of good size (BCP 47, RFC 5646 4.4.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +27,18 @@ class Ignored:
     detail: str
 
 
-def convert(update: Update, me: Me, commands: Collection[str]) -> Inbound | Ignored:
-    """Return what an update means to the bus.
+def convert_message(
+    message: Message, update_id: int, me: Me, commands: Collection[str]
+) -> Inbound | Ignored:
+    """Return what a message means to the bus.
 
     Args:
-        update: As the SDK parsed it; kinds that it does not know are ignored.
+        message: As the SDK parsed it.
+        update_id: Of the update that brought it.
         me: The bot.
         commands: Names of our commands. In a group, a command without `@bot` suffix goes to every bot,
             so only ours address us.
     """
-    message = update.message
-    if message is None:
-        return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of_update(update))
     author = _author(message)
     if isinstance(author, Ignored):
         return author
@@ -47,7 +49,7 @@ def convert(update: Update, me: Me, commands: Collection[str]) -> Inbound | Igno
     if speech.for_other:
         return Ignored(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
     return Inbound(
-        event_id=str(update.update_id),
+        event_id=str(update_id),
         message_id=str(message.message_id),
         key=ConversationKey(
             channel=CHANNEL,
@@ -64,12 +66,8 @@ def convert(update: Update, me: Me, commands: Collection[str]) -> Inbound | Igno
         remember=_by_reply_chain(message),
         attachments=attachments,
         sent_at=message.date.timestamp(),
+        language=language_of(message.from_user),
     )
-
-
-def _kind_of_update(update: Update) -> str:
-    known = (kind for kind in Update.ALL_TYPES if getattr(update, kind, None) is not None)
-    return next(known, None) or next(iter(update.api_kwargs), "unknown update")
 
 
 def _kind_of_message(message: Message) -> str:
@@ -86,32 +84,38 @@ def _author(message: Message) -> Sender | Ignored:
     if message.chat.type == ChatType.CHANNEL or (chat is None and user is None):
         return Ignored(reason=Reason.UNSUPPORTED, detail="channel post")
     if chat is not None:
-        return Sender(user_id=str(chat.id), name=_name(chat.title or chat.username or ""))
+        return Sender(user_id=str(chat.id), name=name_of(chat.title or chat.username or ""))
     if user is None or user.is_bot:
         return Ignored(reason=Reason.FROM_BOT, detail=_kind_of_message(message))
-    return Sender(user_id=str(user.id), name=_name(user.full_name))
+    return Sender(user_id=str(user.id), name=name_of(user.full_name))
 
 
-def _name(name: str) -> str:
+def name_of(name: str) -> str:
+    """Return a person's name, harmless and on one line."""
     return " ".join(clean(name).split())[:_NAME_CHARACTERS]
+
+
+def language_of(user: User | None) -> str:
+    """Return the language of a person's app, if it is told."""
+    return (user.language_code or "")[:_LANGUAGE_CHARACTERS] if user is not None else ""
 
 
 def _private(message: Message) -> bool:
     return message.chat.type == ChatType.PRIVATE
 
 
-def _in_topic(message: Message) -> bool:
+def in_topic(message: Message) -> bool:
     """Tell whether the message is in a topic; a thread id alone may be a plain group's reply thread."""
     return bool(message.is_topic_message) and message.message_thread_id is not None
 
 
 def _by_reply_chain(message: Message) -> bool:
     """Tell whether replies hold conversations together: in groups, outside of topics."""
-    return not _private(message) and not _in_topic(message)
+    return not _private(message) and not in_topic(message)
 
 
 def _topic(message: Message) -> str:
-    if _in_topic(message):
+    if in_topic(message):
         return str(message.message_thread_id)
     return "" if _private(message) else str(message.message_id)
 
@@ -119,7 +123,7 @@ def _topic(message: Message) -> str:
 def _place(message: Message) -> Place:
     return Place(
         chat=str(message.chat.id),
-        thread=str(message.message_thread_id) if _in_topic(message) else "",
+        thread=str(message.message_thread_id) if in_topic(message) else "",
         reply_to=str(message.message_id),
     )
 
@@ -135,10 +139,20 @@ def _answered(message: Message) -> Message | None:
 
 
 def _replies_to(message: Message) -> tuple[str, ...]:
-    answered = _answered(message)
-    if answered is None or not _by_reply_chain(message):
+    """Return what a message outside of topics answers.
+
+    A message of another chat is named with that chat: it may be the group that became this supergroup
+    (`store.conversations.Move`). Of any other chat nothing is known under such a name.
+    """
+    if not _by_reply_chain(message):
         return ()
-    return (str(answered.message_id),)
+    answered, elsewhere = _answered(message), message.reply_to_message or message.external_reply
+    if answered is not None:
+        return (str(answered.message_id),)
+    chat = elsewhere.chat if elsewhere is not None else None
+    if elsewhere is None or chat is None or chat.id == message.chat.id or not elsewhere.message_id:
+        return ()
+    return (f"{chat.id}:{elsewhere.message_id}",)
 
 
 def _addressed(message: Message, speech: Speech, me: Me, commands: Collection[str]) -> bool:

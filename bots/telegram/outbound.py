@@ -1,20 +1,21 @@
 """Replies to API calls: where they go, and the two repairs that are made at once."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
-from telegram import Bot, LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
 from telegram.constants import ChatAction
-from telegram.error import BadRequest, ChatMigrated, TelegramError
+from telegram.error import BadRequest, TelegramError
 
 from bots.telegram.api import MALFORMED
-from bots.telegram.errors import delivery_error, refuses_entities
+from bots.telegram.errors import delivery_error, is_gone, is_unmodified, refuses_entities
 from bots.telegram.format import Entity, FormattedText
+from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
-from bus.messages import MessageId, Place
+from bus.messages import Button, MessageId, Place
 
 T = TypeVar("T")
 
@@ -67,28 +68,38 @@ def target_of(place: Place) -> Target:
 
 
 async def call(request: Callable[[Target], Awaitable[T]], target: Target, *, within_s: float) -> T:
-    """Make one call about a chat; if the group became a supergroup, once more about that.
-
-    Message ids start anew in the supergroup, so nothing is replied to there.
+    """Make one call about a chat.
 
     Raises:
+        ChatMoved: the group became a supergroup; nothing happened.
         DeliveryError: it failed, or nobody knows.
     """
     try:
         with anyio.fail_after(within_s):
-            try:
-                return await request(target)
-            except ChatMigrated as moved:
-                return await request(Target(chat_id=moved.new_chat_id))
+            return await request(target)
     except (TelegramError, *MALFORMED) as error:
         # Not chained: httpx's exceptions may hold the URL, and the URL holds the token.
         raise delivery_error(error) from None
 
 
 async def send_text(
-    bot: Bot, place: Place, formatted: FormattedText, *, within_s: float
+    bot: Bot,
+    place: Place,
+    formatted: FormattedText,
+    buttons: Sequence[Button] = (),
+    *,
+    within_s: float,
+    silent: bool = False,
 ) -> MessageId:
     """Send one message; if its formatting is refused, once more without.
+
+    Args:
+        bot: Who sends.
+        place: Where to.
+        formatted: What.
+        buttons: What stands below it.
+        within_s: Bound of all attempts, seconds.
+        silent: Whether people's phones keep quiet.
 
     Raises:
         DeliveryError: it was not sent, or nobody knows.
@@ -96,13 +107,54 @@ async def send_text(
 
     async def request(target: Target) -> MessageId:
         try:
-            return await _send(bot, target, formatted)
+            return await _send(bot, target, formatted, buttons, silent=silent)
         except BadRequest as error:
             if not formatted.entities or not refuses_entities(error):
                 raise
-            return await _send(bot, target, _bare(formatted))
+            return await _send(bot, target, _bare(formatted), buttons, silent=silent)
 
     return await call(request, target_of(place), within_s=within_s)
+
+
+async def edit_text(
+    bot: Bot,
+    place: Place,
+    message: MessageId,
+    formatted: FormattedText,
+    buttons: Sequence[Button] = (),
+    *,
+    within_s: float,
+) -> None:
+    """Change a message of ours; if its formatting is refused, once more without.
+
+    Raises:
+        DeliveryError: it was not changed, or nobody knows; repeating it is harmless.
+    """
+
+    async def request(target: Target) -> None:
+        try:
+            await _edit(bot, target, _number(message), formatted, buttons)
+        except BadRequest as error:
+            if is_unmodified(error):
+                return
+            if not formatted.entities or not refuses_entities(error):
+                raise
+            await _edit(bot, target, _number(message), _bare(formatted), buttons)
+
+    await call(request, target_of(place), within_s=within_s)
+
+
+async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float) -> None:
+    """Take a message of ours away; one that is gone is fine. Raises DeliveryError."""
+
+    async def request(target: Target) -> None:
+        try:
+            await bot.delete_message(target.chat_id, _number(message))
+        except BadRequest as error:
+            if not is_gone(error):
+                raise
+
+    await call(request, target_of(place), within_s=within_s)
 
 
 async def send_typing(bot: Bot, place: Place, *, within_s: float) -> None:
@@ -116,16 +168,55 @@ async def send_typing(bot: Bot, place: Place, *, within_s: float) -> None:
     await call(request, target_of(place), within_s=within_s)
 
 
-async def _send(bot: Bot, target: Target, formatted: FormattedText) -> MessageId:
+async def _send(
+    bot: Bot,
+    target: Target,
+    formatted: FormattedText,
+    buttons: Sequence[Button],
+    *,
+    silent: bool,
+) -> MessageId:
     message = await bot.send_message(
         target.chat_id,
         formatted.text,
-        entities=[_entity(entity) for entity in formatted.entities] or None,
+        entities=entities_of(formatted),
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
         link_preview_options=LinkPreviewOptions(is_disabled=True),
+        reply_markup=keyboard(buttons),
+        disable_notification=silent or None,
     )
     return MessageId(str(message.message_id))
+
+
+async def _edit(
+    bot: Bot,
+    target: Target,
+    message_id: int,
+    formatted: FormattedText,
+    buttons: Sequence[Button],
+) -> Message | bool:
+    return await bot.edit_message_text(
+        formatted.text,
+        target.chat_id,
+        message_id,
+        entities=entities_of(formatted),
+        link_preview_options=LinkPreviewOptions(is_disabled=True),
+        reply_markup=keyboard(buttons),
+    )
+
+
+def entities_of(formatted: FormattedText) -> list[MessageEntity] | None:
+    """Return the SDK's entities of a text, None for none."""
+    return [_entity(entity) for entity in formatted.entities] or None
+
+
+def _number(message: MessageId) -> int:
+    """Return the Bot API's id of a message. Raises DeliveryError."""
+    try:
+        return int(message)
+    except ValueError:
+        raise DeliveryError("This is no Telegram message") from None
 
 
 def _bare(formatted: FormattedText) -> FormattedText:

@@ -11,13 +11,14 @@ from typing import Any
 import anyio
 from telegram.error import BadRequest, Conflict, TelegramError
 
-from bots.telegram.api import MALFORMED, PollingBot, Timing
+from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, PollingBot, Timing
 from bots.telegram.errors import cause_name
 from bots.telegram.greeting import Backoff, identity, register
 from bots.telegram.speech import Me
 from bots.telegram.state import State, trouble_of
 from bots.telegram.updates import Updates, id_of
-from bus.ports import CommandInfo, Intake, Link
+from bots.telegram.watch import Watch
+from bus.ports import CommandInfo, Link
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,22 +27,27 @@ class Polling:
     """Greets Telegram, polls, and starts over after every failure."""
 
     def __init__(
-        self, bot: PollingBot, state: State, *, commands: Sequence[CommandInfo], timing: Timing
+        self,
+        bot: PollingBot,
+        state: State,
+        *,
+        commands: Sequence[CommandInfo],
+        timing: Timing,
+        allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> None:
         self._bot = bot
         self._state = state
         self._commands = commands
-        self._names = frozenset(command.name for command in commands)
         self._timing = timing
+        self._allowed = allowed
         self._offset: int | None = None
         self._contested = False
         self._registered = False
         self._trouble = Backoff(timing)
         self._refusals = Backoff(timing)
 
-    async def run(self, intake: Intake) -> None:
+    async def run(self, updates: Updates) -> None:
         """Receive until cancelled."""
-        updates = Updates(intake, self._names)
         while True:
             try:
                 me = await self._greet()
@@ -84,15 +90,19 @@ class Polling:
         While another process competes for the token, only a long poll that lasts proves the connection.
         """
         hold_s = self._timing.poll_s if self._contested else 0
+        watch = Watch(self._bot, self._timing)
         while True:
             with anyio.fail_after(self._timing.total_s(waiting_s=hold_s)):
                 updates = await self._bot.poll(
-                    self._offset, hold_s, patience_s=self._timing.answer_s
+                    self._offset,
+                    hold_s,
+                    patience_s=self._timing.answer_s,
+                    allowed=self._allowed,
                 )
             if hold_s:
                 self._trouble.clear()
             await self._handle(updates, taker, me)
-            hold_s = self._timing.poll_s
+            hold_s = await watch.next_hold_s(came=bool(updates))
 
     async def _handle(self, updates: Sequence[Any], taker: Updates, me: Me) -> None:
         if updates:

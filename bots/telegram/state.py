@@ -8,10 +8,16 @@ from telegram.error import Conflict, InvalidToken
 
 from bots.telegram.api import BadAnswer, Flooded
 from bots.telegram.errors import cause_name
+from bots.telegram.watch import Taken, Withheld
 from bus.ports import Health, Link, Now
 
 CONTESTED = (
     "Another process polls with this bot token (HTTP 409): stop it, or give it a bot of its own."
+)
+
+TAKEN = (
+    "Another program set a webhook for this bot: Parley removes it, and polls. Give the other program a bot of"
+    " its own."
 )
 
 
@@ -64,8 +70,8 @@ def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
                 " @BotFather shows for this bot.",
                 retry_after_s=refused_s,
             )
-        case Conflict():
-            return Trouble(link=Link.RECONNECTING, detail=CONTESTED)
+        case Conflict() | Taken() | Withheld():
+            return Trouble(link=Link.RECONNECTING, detail=_rivalry(error))
         case Flooded():
             return Trouble(
                 link=Link.RECONNECTING,
@@ -81,6 +87,15 @@ def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
                 detail=f"Telegram cannot be reached at {_host(base_url)} ({cause_name(error)}): check the"
                 " network, the proxy and channels.telegram.base_url.",
             )
+
+
+def _rivalry(error: Conflict | Taken | Withheld) -> str:
+    if isinstance(error, Withheld):
+        return (
+            f"{error.waiting} updates wait at Telegram and polling does not bring them: connecting anew. If that"
+            " stays so, another process may poll with this bot token."
+        )
+    return TAKEN if isinstance(error, Taken) or "webhook" in error.message.lower() else CONTESTED
 
 
 def _status_hint(status: int) -> str:

@@ -1,20 +1,28 @@
 """One update at a time from Telegram to the bus, however it came in."""
 
 import logging
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any, assert_never
 
 from telegram import Update
 
 from bots.telegram.api import MALFORMED
 from bots.telegram.capabilities import CHANNEL
-from bots.telegram.inbound import Ignored, convert
+from bots.telegram.events import Halted, Meaning, Moved, Pressed, meaning_of
+from bots.telegram.inbound import Ignored
 from bots.telegram.speech import Me
 from bus.errors import BusError
-from bus.messages import Inbound
+from bus.messages import Change, Inbound, Press, PressAnswer
 from bus.ports import Intake, Reason
 
 _LOG = logging.getLogger(__name__)
+
+Reply = Callable[[str, PressAnswer], None]
+"""Answers the query of a pressed button; returns at once."""
+
+StopToken = Callable[[str, int], str]
+"""Returns the token of the button that a chat's draft of this number stands for; "" if it has none."""
 
 
 class Updates:
@@ -23,30 +31,68 @@ class Updates:
     Args:
         intake: Where messages go.
         commands: Names of our commands.
+        reply: Tells people what came of the button they pressed.
+        stop_token: Knows the drafts.
     """
 
-    def __init__(self, intake: Intake, commands: Collection[str]) -> None:
+    def __init__(
+        self, intake: Intake, commands: Collection[str], *, reply: Reply, stop_token: StopToken
+    ) -> None:
         self._intake = intake
         self._commands = commands
+        self._reply = reply
+        self._stop_token = stop_token
         self._unread: int | None = None
 
     async def take(self, raw: dict[str, Any], update_id: int, me: Me) -> str:
         """Hand one update over; return why it was not kept, or ""."""
         meaning = self._read(raw, update_id, me)
-        if isinstance(meaning, Ignored):
-            self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
-            return ""
         try:
-            await self._intake.receive(meaning)
+            await self._hand_over(meaning)
         except BusError as error:
             return self._refused(update_id, error)
         except Exception as error:  # noqa: BLE001  Whatever it was, nothing was kept: it must come again.
             return self._refused(update_id, error)
         return ""
 
-    def _read(self, raw: dict[str, Any], update_id: int, me: Me) -> Inbound | Ignored:
+    async def _hand_over(self, meaning: Meaning) -> None:
+        match meaning:
+            case Inbound():
+                await self._intake.receive(meaning)
+            case Change():
+                await self._intake.change(meaning)
+            case Pressed():
+                await self._press(meaning)
+            case Halted():
+                await self._halt(meaning)
+            case Moved():
+                await self._intake.moved(
+                    CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
+                )
+            case Ignored():
+                self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
+            case _:
+                assert_never(meaning)
+
+    async def _press(self, pressed: Pressed) -> None:
+        if pressed.press is None:
+            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a button of somebody else's")
+            self._reply(pressed.query_id, PressAnswer())
+            return
+        self._reply(pressed.query_id, await self._intake.press(pressed.press))
+
+    async def _halt(self, halted: Halted) -> None:
+        """Act on a stopped draft as on its stop button; there is no query to answer."""
+        press: Press = halted.press
+        token = self._stop_token(press.key.chat, halted.draft_id)
+        if token:
+            await self._intake.press(replace(press, token=token))
+        else:
+            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a draft that nobody writes any more")
+
+    def _read(self, raw: dict[str, Any], update_id: int, me: Me) -> Meaning:
         try:
-            return convert(Update.de_json(raw, None), me, self._commands)
+            return meaning_of(Update.de_json(raw, None), me, self._commands)
         except MALFORMED as error:
             _LOG.warning("telegram: update %d cannot be read (%s)", update_id, type(error).__name__)
             return Ignored(reason=Reason.UNSUPPORTED, detail="unreadable update")

@@ -64,11 +64,13 @@ class WebhookUpdates:
         commands: Sequence[CommandInfo],
         *,
         timing: Timing,
+        allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> None:
         self._state = state
         self._config = config
         self._commands = commands
         self._timing = timing
+        self._allowed = allowed
         self._lanes = Lanes()
         self._me: Me | None = None
         self._registered = False
@@ -77,10 +79,9 @@ class WebhookUpdates:
         self._desk = Desk(CHANNEL, within_s=timing.take_s, refused=lambda _reason: None)
         self.webhook: Final = Webhook(take=self._desk.take)
 
-    async def run(self, bot: PollingBot, intake: Intake) -> None:
+    async def run(self, bot: PollingBot, intake: Intake, updates: Updates) -> None:
         """Receive until cancelled."""
-        names = frozenset(command.name for command in self._commands)
-        with self._desk.staffed(partial(self._deliver, Updates(intake, names), intake)):
+        with self._desk.staffed(partial(self._deliver, updates, intake)):
             while True:
                 wait_s = await self._once(bot)
                 await anyio.sleep(wait_s)
@@ -116,7 +117,7 @@ class WebhookUpdates:
                 await bot.set_webhook(
                     self._config.webhook_url,
                     secret_token=self._config.webhook_secret,
-                    allowed_updates=ALLOWED_UPDATES,
+                    allowed_updates=self._allowed,
                     max_connections=_CONNECTIONS,
                     drop_pending_updates=False,
                 )
@@ -200,7 +201,11 @@ def fault(config: TelegramConfig) -> str:
 def _chat_of(raw: dict[str, Any]) -> str:
     """Return the chat of an update, whatever its kind; updates of one chat are taken in their order."""
     for value in raw.values():
-        chat = value.get("chat") if isinstance(value, dict) else None
-        if isinstance(chat, dict):
-            return str(chat.get("id"))
+        if not isinstance(value, dict):
+            continue
+        inner = value.get("message")  # a callback query's
+        for place in (value, inner):
+            chat = place.get("chat") if isinstance(place, dict) else None
+            if isinstance(chat, dict):
+                return str(chat.get("id"))
     return ""

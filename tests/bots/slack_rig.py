@@ -65,6 +65,10 @@ class Recorder(Intake):
         return PressAnswer(text="pressed")
 
     @override
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        raise AssertionError(old_chat)
+
+    @override
     async def change(self, change: Change) -> Reason:
         self.changed.append(change)
         return Reason.ACCEPTED

@@ -37,6 +37,9 @@ class Recorder(Intake):
     Attributes:
         got: What was accepted.
         offered: Event ids that were offered, accepted or not.
+        pressed, changed: What else was told.
+        moves: Workspace, old and new chat of groups that moved.
+        answer: What pressing a button is answered with.
         dropped: What the adapter itself ignored.
         refusals: Raised by the next calls, first first.
     """
@@ -47,6 +50,8 @@ class Recorder(Intake):
         self.dropped: list[tuple[str, Reason, str]] = []
         self.pressed: list[Press] = []
         self.changed: list[Change] = []
+        self.moves: list[tuple[str, str, str]] = []
+        self.answer = PressAnswer(text="pressed")
         self.refusals: list[Exception] = []
 
     @override
@@ -59,13 +64,20 @@ class Recorder(Intake):
 
     @override
     async def press(self, press: Press) -> PressAnswer:
+        self.offered.append(press.event_id)
+        if self.refusals:
+            raise self.refusals.pop(0)
         self.pressed.append(press)
-        return PressAnswer(text="pressed")
+        return self.answer
 
     @override
     async def change(self, change: Change) -> Reason:
         self.changed.append(change)
         return Reason.ACCEPTED
+
+    @override
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        self.moves.append((workspace, old_chat, new_chat))
 
     @override
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
@@ -76,19 +88,24 @@ class Recorder(Intake):
         return [inbound.text for inbound in self.got]
 
 
-def config_for(telegram: TelegramServer, *, token: str | None = None) -> TelegramConfig:
+def config_for(
+    telegram: TelegramServer, *, token: str | None = None, streaming: bool = False
+) -> TelegramConfig:
     """Return the section that points at the server."""
     return TelegramConfig(
         enabled=True,
+        streaming=streaming,
         bot_token=telegram.token if token is None else token,
         base_url=telegram.base_url,
         base_file_url=telegram.base_file_url,
     )
 
 
-def adapter_for(telegram: TelegramServer, *, timing: Timing = FAST) -> TelegramAdapter:
+def adapter_for(
+    telegram: TelegramServer, *, timing: Timing = FAST, streaming: bool = False
+) -> TelegramAdapter:
     """Return an adapter that does not run."""
-    return TelegramAdapter(config_for(telegram), COMMANDS, timing=timing)
+    return TelegramAdapter(config_for(telegram, streaming=streaming), COMMANDS, timing=timing)
 
 
 @asynccontextmanager
@@ -108,10 +125,10 @@ async def _run(
 
 @asynccontextmanager
 async def talking(
-    telegram: TelegramServer, *, timing: Timing = FAST
+    telegram: TelegramServer, *, timing: Timing = FAST, streaming: bool = False
 ) -> AsyncIterator[tuple[TelegramAdapter, Recorder]]:
     """Run an adapter with a recording intake, connected."""
-    adapter, recorder = adapter_for(telegram, timing=timing), Recorder()
+    adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), Recorder()
     async with running(adapter, recorder):
         await linked(adapter, Link.CONNECTED)
         yield adapter, recorder

@@ -68,7 +68,7 @@ CASES: list[tuple[Exception, Meaning]] = [
     (KeyError("result"), Meaning(ambiguous=True)),
     (InvalidToken("Unauthorized"), Meaning(retryable=True, retry_after_s=60.0)),
     (Conflict("Conflict"), LATER),
-    (ChatMigrated(-100), REFUSED),
+    (ChatMigrated(-100), GONE),
     (Forbidden("Forbidden: bot was blocked by the user"), REFUSED),
     (Forbidden("Forbidden: bot was kicked from the supergroup chat"), REFUSED),
     (Forbidden("Forbidden: user is deactivated"), REFUSED),

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telegram import Update
 
-from bots.telegram.inbound import Ignored, convert
+from bots.telegram.events import Meaning, meaning_of
+from bots.telegram.inbound import Ignored
 from bots.telegram.speech import Me
 from bus.messages import Attachment, ConversationKey, Inbound, Place
 from bus.messages import decode_inbound as decode
@@ -43,12 +44,12 @@ def message(**fields: Wire) -> dict[str, Any]:
     return {key: value for key, value in body.items() if value is not None}
 
 
-def read(**fields: Wire) -> Inbound | Ignored:
+def read(**fields: Wire) -> Meaning:
     return meaning({"update_id": 9, "message": message(**fields)})
 
 
-def meaning(update: dict[str, Any]) -> Inbound | Ignored:
-    return convert(Update.de_json(update, None), ME, COMMANDS)
+def meaning(update: dict[str, Any]) -> Meaning:
+    return meaning_of(Update.de_json(update, None), ME, COMMANDS)
 
 
 def accepted(**fields: Wire) -> Inbound:
@@ -218,7 +219,7 @@ def test_start_asks_for_help(said: str) -> None:
 
 def test_start_is_chat_where_help_is_no_command() -> None:
     update = Update.de_json({"update_id": 1, "message": message(text="/start")}, None)
-    assert getattr(convert(update, ME, set()), "text", None) == "/start"
+    assert getattr(meaning_of(update, ME, set()), "text", None) == "/start"
 
 
 def test_names_without_entity_are_words() -> None:
@@ -247,7 +248,6 @@ def test_named_without_username(user: dict[str, Any], text: str, addressed: bool
             "channel post",
         ),
         ({"new_chat_members": [ALICE]}, Reason.UNSUPPORTED, "new_chat_members"),
-        ({"migrate_to_chat_id": GROUP}, Reason.UNSUPPORTED, "migrate_to_chat_id"),
         ({"forum_topic_created": {"name": "x", "icon_color": 1}}, Reason.UNSUPPORTED, None),
         ({"location": {"longitude": 1.0, "latitude": 2.0}}, Reason.UNSUPPORTED, "location"),
         ({"rich_message": {"blocks": []}}, Reason.UNSUPPORTED, "rich_message"),
@@ -266,9 +266,11 @@ def test_what_is_no_message_for_us(
 @pytest.mark.parametrize(
     ("update", "detail"),
     [
-        ({"edited_message": message(text="x")}, "edited_message"),
+        ({"edited_message": message(text="/new")}, "edited command"),
+        ({"edited_message": message(location={"longitude": 1, "latitude": 1})}, "location"),
+        ({"edited_channel_post": message(text="x")}, "edited_channel_post"),
         ({"channel_post": message(text="x")}, "channel_post"),
-        ({"stopped_message_generation": {"draft_id": 1}}, "stopped_message_generation"),
+        ({"message_generation_resumed": {"draft_id": 1}}, "message_generation_resumed"),
         ({}, "unknown update"),
     ],
 )

@@ -10,7 +10,7 @@ from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.state import CONTESTED
 from bus.errors import IntakeClosed, IntakeFull
-from bus.ports import Adapter, Finds, Link, Patches, Reason, Signs
+from bus.ports import Adapter, Buttons, Edits, Finds, Link, Reason, Removes, Signs
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
@@ -38,8 +38,12 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 async def test_is_the_adapter_that_the_registry_builds(telegram: TelegramServer) -> None:
     adapter = build(config_for(telegram), COMMANDS)
     assert isinstance(adapter, Adapter)
+    assert isinstance(adapter, Buttons)
+    assert isinstance(adapter, Edits)
+    assert isinstance(adapter, Removes)
     assert isinstance(adapter, Signs)
-    assert not isinstance(adapter, Patches | Finds)
+    assert not isinstance(adapter, Finds)
+    assert not adapter.capabilities.patches
     assert adapter.name == "telegram"
     assert adapter.capabilities.sign_refresh_s == 4.0
     assert adapter.health().link is Link.STOPPED
@@ -69,7 +73,9 @@ async def test_is_introduced_and_lists_its_commands(telegram: TelegramServer) ->
         {"command": "help", "description": "Show this help"},
         {"command": "new", "description": "Start a new conversation"},
     ]
-    assert telegram.allowed_updates == ["message", "edited_message"]
+    assert telegram.allowed_updates == [
+        "message", "edited_message", "callback_query", "my_chat_member",
+    ]  # fmt: skip
 
 
 async def test_a_refused_command_list_does_no_harm(telegram: TelegramServer) -> None:
@@ -119,8 +125,10 @@ async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramSer
     async with talking(telegram) as (_, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == ["first", "last"]
-    assert recorder.dropped[0] == ("telegram", Reason.UNSUPPORTED, "edited_message")
-    assert [detail for _, _, detail in recorder.dropped[1:]] == ["unreadable update"] * 3
+    assert [
+        (change.message_id, change.edited and change.edited.text) for change in recorder.changed
+    ] == [(str(said), "second thoughts")]
+    assert [detail for _, _, detail in recorder.dropped] == ["unreadable update"] * 3
 
 
 @pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])

@@ -512,6 +512,10 @@ class _Nowhere(Intake):
         raise AssertionError
 
     @override
+    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        raise AssertionError(old_chat)
+
+    @override
     async def change(self, change: Change) -> Reason:
         raise AssertionError
 

@@ -185,8 +185,7 @@ class AdapterContract:
     async def test_a_card_grows_in_place(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             if not adapter.capabilities.patches:
-                assert not isinstance(adapter, Patches)
-                return
+                return  # nor is it asked to
             assert isinstance(adapter, Patches)
             card = await adapter.open_card(inbound.place, "…", key="k1")
             await adapter.patch(inbound.place, card, "half an ans", final=False)

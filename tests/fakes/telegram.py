@@ -12,11 +12,12 @@ import anyio
 from aiohttp import web
 from typing_extensions import Unpack, override
 
+from tests.fakes.telegram_calls import Call
 from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
 from tests.fakes.telegram_checks import specification, violations
-from tests.fakes.telegram_methods import Call, Methods
+from tests.fakes.telegram_crowd import Crowd
+from tests.fakes.telegram_methods import Methods
 from tests.fakes.telegram_push import Pusher
-from tests.fakes.telegram_world import World
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000
@@ -41,6 +42,7 @@ class How(TypedDict, total=False):
     body: str
     drop: Literal["before", "after"]
     delay_s: float
+    lag_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Failure:
     how: How
 
 
-class TelegramServer(World):
+class TelegramServer(Crowd):
     """A stand-in for api.telegram.org with one bot.
 
     Use as `async with TelegramServer() as telegram:` and configure `base_url=telegram.base_url`,
@@ -62,7 +64,8 @@ class TelegramServer(World):
     comes to be when somebody writes there: positive ids are private chats, ids above -1,000,000,000 basic
     groups, the others supergroups, whose message ids start at 1 each. `add_forum` and `add_topic` make
     forums. With `privacy` (the default, as with @BotFather) the bot sees of groups only commands, mentions
-    and replies to it. Updates stay until a later getUpdates confirms them, and come again until then; a
+    and replies to it. People also press buttons, send albums, stop drafts (see `Crowd`). Updates stay until
+    a later getUpdates confirms them, and come again until then; a
     second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
 
     Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (in order: ("message", chat,
@@ -77,6 +80,7 @@ class TelegramServer(World):
         username: The bot's name, without @.
         privacy: Whether groups are mostly hidden from the bot.
         group_per_minute: Messages that one group takes from the bot in a minute; then 429.
+        classic: A server from before drafts and rich messages.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class TelegramServer(World):
         username: str = "parley_bot",
         privacy: bool = True,
         group_per_minute: int = 20,
+        classic: bool = False,
     ) -> None:
         bot_id = int(token.split(":", maxsplit=1)[0])
         super().__init__(
@@ -98,7 +103,9 @@ class TelegramServer(World):
         self._failures: list[Failure] = []
         self._transports: set[asyncio.Transport] = set()
         self.pusher = Pusher(self)
-        self._methods = Methods(self, self.pusher, group_per_minute=group_per_minute)
+        self._methods = Methods(
+            self, self.pusher, group_per_minute=group_per_minute, classic=classic
+        )
         self._stack = AsyncExitStack()
         self._site: web.TCPSite | None = None
 
@@ -161,7 +168,7 @@ class TelegramServer(World):
             how: `status` with `description`, `parameters` ({"retry_after": 3}), `headers`, `body` (raw,
                 instead of the usual JSON): a refusal without effect. `drop="before"` or `drop="after"`:
                 the connection breaks before or after the effect. `delay_s`: the answer is slow; the
-                effect is not.
+                effect is not. `lag_s`: the effect is slow too.
         """
         self._failures.append(Failure(method=method, times=times, how=how))
 
@@ -224,6 +231,8 @@ class TelegramServer(World):
         failure = self._failure(method)
         if failure is not None and ("status" in failure or failure.get("drop") == "before"):
             return _failed(request, failure)
+        if failure is not None:
+            await anyio.sleep(failure.get("lag_s", 0.0))
         answer = await self._answer(method, Call(arguments=arguments, files=files))
         self.changed()
         if failure is not None:

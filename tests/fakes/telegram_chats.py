@@ -91,6 +91,9 @@ class Message:
         text: Text or caption.
         reply_to: The message it replies to, or None.
         history: Earlier texts, oldest first.
+        markup: Rows of buttons below it.
+        rich: Its blocks, of a rich message; `text` is then what they say.
+        silent: Whether it came without a sound.
         service: Field of a service message, such as forum_topic_created.
     """
 
@@ -106,6 +109,9 @@ class Message:
     history: list[str] = field(default_factory=list)
     reactions: list[str] = field(default_factory=list)
     service: Json = field(default_factory=dict)
+    markup: list[list[Json]] = field(default_factory=list)
+    rich: list[Json] = field(default_factory=list)
+    silent: bool = False
     deleted: bool = False
     date: int = field(default_factory=lambda: int(time.time()))
 
@@ -173,14 +179,24 @@ def message_json(
         body["from"] = sender
     if message.file is not None:
         body[message.file.kind] = message.file.json()
-    if message.text:
+    if message.text and not message.rich:
         text, entities = ("caption", "caption_entities") if message.file else ("text", "entities")
         body[text] = message.text
         if message.entities:
             body[entities] = message.entities
+    body |= _ornaments(message)
     if message.thread is not None:
         body |= {"message_thread_id": message.thread, "is_topic_message": True}
     elif chat.kind == "supergroup" and message.reply_to is not None and not nested:
         # A plain supergroup numbers its reply threads too, without calling them topics.
         body["message_thread_id"] = chat.root(message.reply_to)
+    return body
+
+
+def _ornaments(message: Message) -> Json:
+    body: Json = {}
+    if message.markup:
+        body["reply_markup"] = {"inline_keyboard": message.markup}
+    if message.rich:
+        body["rich_message"] = {"blocks": message.rich}
     return body

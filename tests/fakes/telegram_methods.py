@@ -1,24 +1,26 @@
 """The Bot API's methods, over the chats of a `TelegramServer`."""
 
-import json
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 from typing_extensions import Unpack
 
+from tests.fakes.telegram_calls import Call
 from tests.fakes.telegram_chats import ApiError, Chat, Json, Message, Upload, Wire, units
+from tests.fakes.telegram_crowd import Crowd, Draft
 from tests.fakes.telegram_push import Pusher
-from tests.fakes.telegram_world import Content, World
+from tests.fakes.telegram_rich import checked_blocks, words_of
+from tests.fakes.telegram_world import Content
 
 _TEXT_UNITS = 4096
 _CAPTION_UNITS = 1024
 _ENTITIES = 100
 _PHOTO_BYTES = 10_000_000
 _DOCUMENT_BYTES = 50_000_000
+_BUTTONS = 100
+_ROW_BUTTONS = 8
+_DATA_BYTES = 64
 _PICTURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"GIF8")
 _ENTITY_TYPES = {
     "bold", "italic", "underline", "strikethrough", "spoiler", "blockquote",
@@ -26,32 +28,12 @@ _ENTITY_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """A call's arguments, with typed access."""
-
-    arguments: Mapping[str, Any]
-    files: Mapping[str, Upload] = field(default_factory=dict)
-
-    def text(self, name: str) -> str:
-        return str(self.arguments.get(name, ""))
-
-    def number(self, name: str) -> int | None:
-        try:
-            return int(self.arguments[name])
-        except (KeyError, ValueError):
-            return None
-
-    def data(self, name: str) -> Wire:
-        """Return a JSON argument, or None."""
-        value = self.arguments.get(name)
-        return json.loads(value) if isinstance(value, str) else value
-
-
 class Methods:
     """Answers calls; raises ApiError where Telegram would refuse."""
 
-    def __init__(self, server: World, pusher: Pusher, *, group_per_minute: int) -> None:
+    def __init__(
+        self, server: Crowd, pusher: Pusher, *, group_per_minute: int, classic: bool
+    ) -> None:
         self._server = server
         self._pusher = pusher
         self._group_per_minute = group_per_minute
@@ -71,7 +53,15 @@ class Methods:
             "deleteMessage": self._delete_message,
             "setMessageReaction": self._set_message_reaction,
             "getFile": self._get_file,
+            "answerCallbackQuery": self._answer_callback_query,
+            "editMessageReplyMarkup": self._edit_message_reply_markup,
         }
+        if not classic:
+            self._known |= {
+                "sendMessageDraft": self._send_message_draft,
+                "sendRichMessage": self._send_rich_message,
+            }
+        self._classic = classic
 
     async def call(self, method: str, call: Call) -> Wire:
         """Answer one call."""
@@ -135,7 +125,13 @@ class Methods:
         )
         if not right:
             raise ApiError(400, "Bad Request: BOT_COMMAND_INVALID")
-        self._server.commands = commands
+        language = call.text("language_code")
+        if language and not re.fullmatch(r"[a-z]{2}", language):
+            raise ApiError(400, "Bad Request: LANG_CODE_INVALID")
+        if language:
+            self._server.translated[language] = commands
+        else:
+            self._server.commands = commands
         return True
 
     def _get_my_commands(self, _call: Call) -> list[Json]:
@@ -143,14 +139,37 @@ class Methods:
 
     def _send_message(self, call: Call) -> Json:
         chat = self._chat(call)
-        self._no_markup(call)
-        text = call.text("text").strip()
-        if not text:
-            raise ApiError(400, "Bad Request: message text is empty")
-        if units(text) > _TEXT_UNITS:
-            raise ApiError(400, "Bad Request: message is too long")
-        entities = self._entities(call, "entities", call.text("text"))
+        text, entities = self._text(call)
         return self._posted(chat, call, text=text, entities=entities)
+
+    def _send_rich_message(self, call: Call) -> Json:
+        chat = self._chat(call)
+        blocks = checked_blocks(call.data("rich_message"))
+        return self._posted(chat, call, text=words_of(blocks), rich=blocks)
+
+    def _send_message_draft(self, call: Call) -> bool:
+        chat = self._chat(call)
+        if chat.kind != "private":
+            raise ApiError(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
+        number = call.number("draft_id")
+        if not number:
+            raise ApiError(400, "Bad Request: draft_id must be non-zero")
+        text = self._text(call)[0] if call.text("text") else ""
+        draft = Draft(
+            chat=chat.chat_id,
+            number=number,
+            text=text,
+            thread=self._thread(chat, call),
+            can_stop=call.text("can_stop").lower() == "true",
+        )
+        self._server.drafts.append(draft)
+        self._server.log.append(("draft", chat.chat_id, draft.number))
+        return True
+
+    def _answer_callback_query(self, call: Call) -> bool:
+        alert = call.text("show_alert").lower() == "true"
+        self._server.answer_query(call.text("callback_query_id"), call.text("text"), alert=alert)
+        return True
 
     def _send_photo(self, call: Call) -> Json:
         upload = self._upload(call, "photo", _PHOTO_BYTES)
@@ -169,6 +188,40 @@ class Methods:
 
     def _edit_message_text(self, call: Call) -> Json:
         message = self._own(call, "edit")
+        if message.file is not None:
+            raise ApiError(400, "Bad Request: there is no text in the message to edit")
+        rich = call.data("rich_message")
+        if rich is not None and not self._classic:
+            blocks = checked_blocks(rich)
+            return self._changed(message, call, text=words_of(blocks), rich=blocks)
+        text, entities = self._text(call)
+        return self._changed(message, call, text=text, entities=entities)
+
+    def _edit_message_reply_markup(self, call: Call) -> Json:
+        message = self._own(call, "edit")
+        return self._changed(
+            message, call, text=message.text, entities=message.entities, rich=message.rich
+        )
+
+    def _changed(self, message: Message, call: Call, **content: Unpack[Content]) -> Json:
+        """Change a message: its text, and its buttons, which go if none are named."""
+        markup = self._markup(call)
+        text, entities = content.get("text", ""), content.get("entities", [])
+        rich = content.get("rich", [])
+        before = (message.text, message.entities, message.rich, message.markup)
+        if (text, entities, rich, markup) == before:
+            raise ApiError(
+                400,
+                "Bad Request: message is not modified: specified new message content and reply markup"
+                " are exactly the same as a current content and reply markup of the message",
+            )
+        self._flood(self._server.chat(message.chat_id))
+        if text != message.text:
+            message.history.append(message.text)
+        message.text, message.entities, message.rich, message.markup = text, entities, rich, markup
+        return self._server.json_of(message)
+
+    def _text(self, call: Call) -> tuple[str, list[Json]]:
         self._no_markup(call)
         text = call.text("text").strip()
         entities = self._entities(call, "entities", call.text("text"))
@@ -176,15 +229,21 @@ class Methods:
             raise ApiError(400, "Bad Request: message text is empty")
         if units(text) > _TEXT_UNITS:
             raise ApiError(400, "Bad Request: message is too long")
-        if (text, entities) == (message.text, message.entities):
-            raise ApiError(
-                400,
-                "Bad Request: message is not modified: specified new message content and reply markup"
-                " are exactly the same as a current content and reply markup of the message",
-            )
-        message.history.append(message.text)
-        message.text, message.entities = text, entities
-        return self._server.json_of(message)
+        return text, entities
+
+    def _markup(self, call: Call) -> list[list[Json]]:
+        """Return the rows of an inline keyboard."""
+        rows: list[list[Json]] = (call.data("reply_markup") or {}).get("inline_keyboard", [])
+        if sum(map(len, rows)) > _BUTTONS or any(len(row) > _ROW_BUTTONS for row in rows):
+            raise ApiError(400, "Bad Request: REPLY_MARKUP_TOO_LONG")
+        for button in (button for row in rows for button in row):
+            if not button.get("text"):
+                raise ApiError(
+                    400, "Bad Request: can't parse inline keyboard button: text is empty"
+                )
+            if not 1 <= len(button.get("callback_data", "").encode()) <= _DATA_BYTES:
+                raise ApiError(400, "Bad Request: BUTTON_DATA_INVALID")
+        return rows
 
     def _delete_message(self, call: Call) -> bool:
         self._own(call, "delete").deleted = True
@@ -223,6 +282,8 @@ class Methods:
     def _posted(self, chat: Chat, call: Call, **content: Unpack[Content]) -> Json:
         content["thread"] = self._thread(chat, call)
         content["reply_to"] = self._reply(chat, call)
+        content["markup"] = self._markup(call)
+        content["silent"] = call.text("disable_notification").lower() == "true"
         self._flood(chat)
         message = self._server.post(chat, **content)
         return self._server.json_of(message)

@@ -35,6 +35,9 @@ class Content(TypedDict, total=False):
     reply_to: int | None
     file: StoredFile | None
     service: Json
+    markup: list[list[Json]]
+    rich: list[Json]
+    silent: bool
 
 
 class Said(TypedDict, total=False):
@@ -68,6 +71,8 @@ class World:
         self.confirmed: list[int] = []
         self.webhook = ""
         self.commands: list[Json] = []
+        self.translated: dict[str, list[Json]] = {}
+        self.withholding = False
         self.allowed_updates: list[str] | None = None
         self._updates: deque[Json] = deque()
         self._update_id = 9000
@@ -112,8 +117,9 @@ class World:
             reply_to=how.get("reply_to"),
             file=how.get("file"),
         )
+        extra = how.get("extra", {})
         if self._visible(place, message):
-            self.push({"message": self.json_of(message) | how.get("extra", {})})
+            self.push({"message": self.json_of(message) | extra})
         self.changed()
         return message.message_id
 
@@ -277,7 +283,7 @@ class World:
         ended = self._poller = anyio.Event()
         try:
             with anyio.move_on_after(timeout_s):
-                while not self._updates and not ended.is_set():
+                while (self.withholding or not self._updates) and not ended.is_set():
                     await self._changed.wait()
         finally:
             if self._poller is ended:
@@ -288,7 +294,7 @@ class World:
                 "Conflict: terminated by other getUpdates request; make sure that only one bot"
                 " instance is running",
             )
-        return list(self._updates)[:limit]
+        return [] if self.withholding else list(self._updates)[:limit]
 
     def _add(
         self, chat: Chat, *, sender: int, by_bot: bool = False, **content: Unpack[Content]

@@ -1,0 +1,83 @@
+"""Drafts: what is being written, shown in a private chat without being sent."""
+
+from collections import OrderedDict
+from hashlib import blake2b
+
+from telegram import Bot
+from telegram.error import InvalidToken
+
+from bots.telegram.errors import is_unknown
+from bots.telegram.format import FormattedText
+from bots.telegram.outbound import Target, call, entities_of, target_of
+from bus.errors import DeliveryError
+from bus.messages import Button, Place
+
+_KEPT = 1_000
+"""Drafts whose stop button is remembered. One lasts 30 s after its last change."""
+
+
+class Drafts:
+    """Writes drafts, and knows which stop button each stands for.
+
+    Attributes:
+        available: Whether the server has drafts; one that does not is asked once.
+    """
+
+    def __init__(self) -> None:
+        self.available = True
+        self._tokens: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def begin(self, place: Place, key: str, stop: Button) -> int:
+        """Return the number of a draft, and remember its stop button."""
+        number = number_of(key)
+        self._tokens[place.chat, number] = stop.token
+        self._tokens.move_to_end((place.chat, number))
+        while len(self._tokens) > _KEPT:
+            self._tokens.popitem(last=False)
+        return number
+
+    async def show(
+        self, bot: Bot, place: Place, formatted: FormattedText, number: int, *, within_s: float
+    ) -> None:
+        """Show a text, or change the one that is shown; no text at all shows that the bot thinks.
+
+        Raises:
+            DeliveryError: it was not shown; not retryable if this server or chat has no drafts.
+        """
+
+        async def request(target: Target) -> bool:
+            if not isinstance(target.chat_id, int):
+                raise DeliveryError("Drafts are for private chats")
+            try:
+                return await bot.send_message_draft(
+                    target.chat_id,
+                    number,
+                    formatted.text,
+                    message_thread_id=target.thread_id,
+                    entities=entities_of(formatted),
+                    api_kwargs={"can_stop": True},
+                )
+            except InvalidToken as error:
+                self.available = not is_unknown(error)
+                raise
+
+        try:
+            await call(request, target_of(place), within_s=within_s)
+        except DeliveryError:
+            if not self.available:
+                raise DeliveryError("This Bot API server has no drafts") from None
+            raise
+
+    def stop_token(self, chat: str, number: int) -> str:
+        """Return the token of the button that a draft stands for; "" if nobody writes it any more."""
+        return self._tokens.get((chat, number), "")
+
+
+def number_of(key: str) -> int:
+    """Return the number of the draft with a key: not 0 (Bot API: sendMessageDraft), the same after a restart.
+
+    >>> 0 < number_of("12:preview") < 2**31, number_of("12:preview") == number_of("12:preview")
+    (True, True)
+    """
+    digest = blake2b(key.encode(), digest_size=4).digest()
+    return (int.from_bytes(digest) & 0x7FFFFFFF) or 1

@@ -1,0 +1,171 @@
+"""What an update means to the bus: a message, a change, a pressed button, a move, or nothing. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from telegram import CallbackQuery, ChatMemberUpdated, Message, Update
+from telegram.constants import ChatType
+
+from bots.telegram.capabilities import CHANNEL
+from bots.telegram.inbound import (
+    Ignored,
+    convert_message,
+    in_topic,
+    language_of,
+    name_of,
+)
+from bots.telegram.speech import Me
+from bus.messages import Change, ConversationKey, Inbound, Place, Press, Sender
+from bus.ports import Reason
+
+STOPPED = "stopped_message_generation"
+"""The update of a person who stopped a draft (Bot API 10.3); the SDK passes it on unread."""
+
+_CALLBACK_CHARACTERS = 128
+"""Longer tokens are none of ours: a client may send what it likes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressed:
+    """A pressed button. Its query must be answered, whatever comes of it: the button spins until then.
+
+    Attributes:
+        press: None = a button that is none of ours.
+    """
+
+    query_id: str
+    press: Press | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halted:
+    """Somebody stopped a draft.
+
+    Attributes:
+        draft_id: Which draft, as `drafts.py` numbers them.
+        press: What that is as a press, but for the token, which the draft's writer knows.
+    """
+
+    draft_id: int
+    press: Press
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A group became a supergroup: the same people, another chat id."""
+
+    workspace: str
+    old_chat: str
+    new_chat: str
+
+
+Meaning: TypeAlias = Inbound | Change | Pressed | Halted | Moved | Ignored
+
+
+def meaning_of(  # noqa: PLR0911 - one return per kind
+    update: Update, me: Me, commands: Collection[str]
+) -> Meaning:
+    """Return what an update means.
+
+    Args:
+        update: As the SDK parsed it; kinds that it does not know are ignored.
+        me: The bot.
+        commands: Names of our commands.
+    """
+    match update:
+        case Update(callback_query=CallbackQuery() as query):
+            return _pressed(update.update_id, query, me)
+        case Update(edited_message=Message() as message):
+            return _changed(update.update_id, message, me, commands)
+        case Update(my_chat_member=ChatMemberUpdated() as membership):
+            return _membership(membership)
+        case Update(message=Message() as message):
+            said = convert_message(message, update.update_id, me, commands)
+            return _moved(message, me) or said
+        case _ if STOPPED in update.api_kwargs:
+            return _halted(update.update_id, update.api_kwargs[STOPPED], me)
+        case _:
+            return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of(update))
+
+
+def _kind_of(update: Update) -> str:
+    known = (kind for kind in Update.ALL_TYPES if getattr(update, kind, None) is not None)
+    return next(known, None) or next(iter(update.api_kwargs), "unknown update")
+
+
+def _moved(message: Message, me: Me) -> Moved | None:
+    """Return the move that a service message tells of; both chats tell, the old one first."""
+    old, new = message.chat.id, message.migrate_to_chat_id
+    if message.migrate_from_chat_id is not None:
+        old, new = message.migrate_from_chat_id, message.chat.id
+    if new is None:
+        return None
+    return Moved(workspace=str(me.user_id), old_chat=str(old), new_chat=str(new))
+
+
+def _changed(
+    update_id: int, message: Message, me: Me, commands: Collection[str]
+) -> Change | Ignored:
+    """Return an edit. A command that was edited was carried out already, and is not again."""
+    edited = convert_message(message, update_id, me, commands)
+    if isinstance(edited, Ignored):
+        return edited
+    name, _, _ = edited.text.removeprefix("/").partition(" ")
+    if edited.text.startswith("/") and name.lower() in commands:
+        return Ignored(reason=Reason.UNSUPPORTED, detail="edited command")
+    return Change(
+        event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
+    )
+
+
+def _membership(update: ChatMemberUpdated) -> Ignored:
+    """Say what became of the bot in a chat: added, made an admin, blocked, removed."""
+    status, kind = update.new_chat_member.status, update.chat.type
+    return Ignored(reason=Reason.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat")
+
+
+def _pressed(update_id: int, query: CallbackQuery, me: Me) -> Pressed:
+    message, token = query.message, query.data or ""
+    if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
+        return Pressed(query_id=query.id, press=None)
+    # Of an old message Telegram tells no more than where it stands.
+    thread = ""
+    if isinstance(message, Message) and in_topic(message):
+        thread = str(message.message_thread_id)
+    chat = str(message.chat.id)
+    press = Press(
+        event_id=str(update_id),
+        key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
+        place=Place(chat=chat, thread=thread, reply_to=str(message.message_id)),
+        message_id=str(message.message_id),
+        token=token,
+        sender=Sender(
+            user_id=str(query.from_user.id),
+            name=name_of(query.from_user.full_name),
+            is_bot=query.from_user.is_bot,
+        ),
+        private=message.chat.type == ChatType.PRIVATE,
+        language=language_of(query.from_user),
+    )
+    return Pressed(query_id=query.id, press=press)
+
+
+def _halted(update_id: int, told: Mapping[str, Any], me: Me) -> Halted:
+    """Return the press that stopping a draft is. Drafts are private: the chat is the person.
+
+    Raises:
+        LookupError, TypeError, ValueError: the update has an unforeseen shape.
+    """
+    chat = str(int(told["chat"]["id"]))
+    thread = str(int(told["message_thread_id"])) if told.get("message_thread_id") else ""
+    press = Press(
+        event_id=str(update_id),
+        key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
+        place=Place(chat=chat, thread=thread),
+        message_id="",
+        token="",
+        sender=Sender(user_id=chat, name=name_of(str(told["chat"].get("first_name") or ""))),
+        private=True,
+    )
+    return Halted(draft_id=int(told["draft_id"]), press=press)

@@ -1,0 +1,41 @@
+"""Buttons below a message. Pure."""
+
+from collections.abc import Sequence
+
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup
+
+from bus.messages import Button
+
+MAX_DATA_BYTES = 64
+"""Longest `callback_data` (Bot API: InlineKeyboardButton)."""
+
+_ROW_CHARACTERS = 24
+"""Labels that together are longer get a row each: a phone cuts what does not fit."""
+
+_ROW_BUTTONS = 3
+
+_STYLES = {"plain": None, "primary": "primary", "danger": "danger"}
+"""Ours to Telegram's; an older server takes no notice."""
+
+
+def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+    """Return the keyboard, or None for no buttons.
+
+    >>> keyboard([Button(label="Stop", token="stop:1:0")]).inline_keyboard[0][0].callback_data
+    'stop:1:0'
+    """
+    if not buttons:
+        return None
+    keys = [
+        InlineKeyboardButton(button.label, callback_data=button.token, style=_STYLES[button.style])
+        for button in buttons
+    ]
+    together = sum(len(button.label) for button in buttons) <= _ROW_CHARACTERS
+    if together and len(keys) <= _ROW_BUTTONS:
+        return InlineKeyboardMarkup([keys])
+    return InlineKeyboardMarkup([[key] for key in keys])
+
+
+def is_silent(buttons: Sequence[Button]) -> bool:
+    """Tell whether a message with these buttons is only a working sign: it offers nothing but to stop."""
+    return bool(buttons) and all(button.style == "danger" for button in buttons)
