@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from agent.runtime.events import CONTROL, RunEvent
 from agent.runtime.live import LiveRun
+from agent.runtime.modes import MODES
 from agent.runtime.shown import run_fields
 from gateway.langgraph.route import Refused, answer
 from gateway.langgraph.services import services_of
@@ -80,8 +81,15 @@ def _gone(request: Request, live: LiveRun) -> Callable[[], None]:
 
 
 def _wanted(asked: list[str]) -> Callable[[RunEvent], bool]:
-    """Return the filter for `stream_mode`: repeated keys, a JSON list, or one name; none means everything."""
-    names = {"messages" if name == "messages-tuple" else name for name in listed(asked)}
+    """Return the filter for `stream_mode`: repeated keys, a JSON list, or one name; none means everything.
+
+    Raises:
+        Refused: there is no such mode.
+    """
+    wanted = listed(asked)
+    if unknown := [name for name in wanted if name not in MODES]:
+        raise Refused(422, f"There is no stream mode {unknown[0]!r}; there are {', '.join(MODES)}.")
+    names = {"messages" if name == "messages-tuple" else name for name in wanted}
     if not names:
         return lambda _event: True
     names |= CONTROL

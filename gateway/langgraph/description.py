@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from gateway.langgraph import wire
+from gateway.langgraph.parameters import PARAMETERS, headers_of
 from gateway.langgraph.wire import Json
 from store.runs import RunStatus
 from store.threads import ThreadStatus
@@ -104,6 +105,17 @@ class NamespacesView(Shown):
     namespaces: list[list[str]]
 
 
+class CommandView(Shown):
+    """What became of a command of the newer streaming protocol: a result, or an error's code and text."""
+
+    type: Literal["success", "error"]
+    id: int | None
+    result: Json | None = None
+    meta: Json | None = None
+    error: str | None = None
+    message: str | None = None
+
+
 class PrunedView(Shown):
     """How many threads were pruned."""
 
@@ -126,6 +138,7 @@ class Told:
         status: Of the answer; an answer without body where it is 202 or 204.
         also: Another status without a body.
         stream: Whether the answer is a stream of events.
+        needs: Whether it takes nothing but a body.
     """
 
     takes: Shape | None = None
@@ -134,6 +147,7 @@ class Told:
     status: int = 200
     also: int | None = None
     stream: bool = False
+    needs: bool = False
 
 
 def _runs() -> Iterator[tuple[str, Told]]:
@@ -163,6 +177,9 @@ def _threads() -> Iterator[tuple[str, Told]]:
     yield f"PATCH {one}", Told(takes=wire.ThreadPatch, gives=ThreadView, also=204)
     yield f"DELETE {one}", Told(status=204)
     yield f"GET {one}/stream", Told(gives=ANYTHING, stream=True)
+    yield f"POST {one}/commands", Told(takes=wire.ProtocolCommand, gives=CommandView, needs=True)
+    events = Told(takes=wire.ProtocolEvents, gives=ANYTHING, stream=True, needs=True)
+    yield f"POST {one}/stream/events", events
     yield f"GET {one}/state", Told(gives=StateView)
     yield f"GET {one}/state/{{checkpoint_id}}", Told(gives=StateView)
     yield f"POST {one}/state", Told(takes=wire.StateUpdate, gives=OBJECT)
@@ -213,9 +230,11 @@ def complete(document: dict[str, Any], prefix: str = "/api") -> None:
     document["components"].setdefault("schemas", {}).update(definitions["$defs"])
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            told = OPERATIONS.get(f"{method.upper()} {path.removeprefix(prefix)}")
+            name = f"{method.upper()} {path.removeprefix(prefix)}"
+            told = OPERATIONS.get(name)
             if told is not None:
                 _tell(operation, told)
+                _tell_more(operation, name, str(told.status))
             elif path.removeprefix(prefix).startswith("/runs/crons"):
                 operation["responses"].pop("200", None)
 
@@ -223,7 +242,10 @@ def complete(document: dict[str, Any], prefix: str = "/api") -> None:
 def _tell(operation: dict[str, Any], told: Told) -> None:
     if told.takes is not None:
         content = {"application/json": {"schema": _schema(told.takes, told.many, "takes")}}
-        operation["requestBody"] = {"content": content, "required": told.many == "both"}
+        operation["requestBody"] = {
+            "content": content,
+            "required": told.needs or told.many == "both",
+        }
     answers = operation["responses"]
     answers.pop("200", None)
     answers.pop(str(ABSENT), None)
@@ -234,6 +256,17 @@ def _tell(operation: dict[str, Any], told: Told) -> None:
     answers[str(told.status)] = described
     if told.also is not None:
         answers[str(told.also)] = {"description": "Done; without a body"}
+
+
+def _tell_more(operation: dict[str, Any], name: str, status: str) -> None:
+    """Describe what is no body: parameters that the handlers read by themselves, and headers of the answer."""
+    if name in PARAMETERS:
+        known = {one["name"] for one in operation.get("parameters", ())}
+        further = [one for one in PARAMETERS[name] if one["name"] not in known]
+        operation["parameters"] = [*operation.get("parameters", ()), *further]
+    if headers := headers_of(name):
+        text = {"schema": {"type": "string"}}
+        operation["responses"][status]["headers"] = dict.fromkeys(headers, text)
 
 
 def _schema(shape: Shape, many: str, side: str) -> dict[str, Any]:

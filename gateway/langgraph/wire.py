@@ -204,6 +204,23 @@ class CancelMany(WireModel):
     status: Literal["pending", "running", "all"] | None = None
 
 
+class ProtocolCommand(WireModel):
+    """POST /threads/{id}/commands; also a frame of a WebSocket."""
+
+    id: int
+    method: str
+    params: Json | None = None
+
+
+class ProtocolEvents(WireModel):
+    """POST /threads/{id}/stream/events."""
+
+    channels: Annotated[list[str], Field(min_length=1)]
+    namespaces: list[list[str]] | None = None
+    depth: Annotated[int, Field(ge=0)] | None = None
+    since: Annotated[int, Field(ge=0)] | None = None
+
+
 class ItemPut(WireModel):
     """PUT /store/items."""
 

@@ -26,6 +26,7 @@ from tests.gateway.composed import Composed, composed
 ENDLESS = {
     ("GET", "/api/channels/terminal/{session}/events"),
     ("GET", "/api/threads/{thread_id}/stream"),
+    ("POST", "/api/threads/{thread_id}/stream/events"),
 }
 """Streams that last as long as the client; tests of their own read them."""
 
@@ -161,6 +162,11 @@ def test_bodies_and_answers_of_the_langgraph_api_are_described(network: Network)
     assert body == {"$ref": "#/components/schemas/RunCreate"}
     assert "assistant_id" in document["components"]["schemas"]["RunCreate"]["required"]
     assert list(run["responses"]["200"]["content"]) == ["text/event-stream"]
+    assert run["responses"]["200"]["headers"].keys() == {"Location", "Content-Location"}
+    command = document["paths"]["/api/threads/{thread_id}/commands"]["post"]
+    assert command["requestBody"]["required"]
+    listing = document["paths"]["/api/threads/{thread_id}/runs"]["get"]["parameters"]
+    assert {one["name"] for one in listing} == {"thread_id", "limit", "offset", "status", "select"}
     unknown = set(OPERATIONS) - {
         f"{method.upper()} {path.removeprefix('/api')}"
         for path, operations in document["paths"].items()
