@@ -24,6 +24,7 @@ class TurnOptions(TypedDict, total=False):
     subagent_enabled: bool
     plan_mode: bool
     agent_name: str | None
+    language: str | None
     recursion_limit: int
 
 
@@ -52,6 +53,7 @@ class TurnSettings:
         subagent_enabled: Whether work may be delegated.
         plan_mode: Whether the agent keeps a to-do list.
         agent_name: A custom agent, in any case; None = the agent as it is.
+        language: In which what the agent itself says is said (BCP 47); None = English.
         recursion_limit: Steps of the graph; a model call that calls tools takes two.
 
     Raises:
@@ -65,6 +67,7 @@ class TurnSettings:
     subagent_enabled: bool = False
     plan_mode: bool = False
     agent_name: str | None = None
+    language: str | None = None
     recursion_limit: int = 100
 
     def __post_init__(self) -> None:
@@ -92,5 +95,6 @@ class TurnSettings:
             "subagent_enabled": self.subagent_enabled,
             "is_plan_mode": self.plan_mode,
             "agent_name": agent_name(self.agent_name) if self.agent_name is not None else None,
+            "language": self.language,
         }
         return {key: value for key, value in given.items() if value is not None}

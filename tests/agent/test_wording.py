@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from langchain_core.messages import HumanMessage
 
+from agent.client.options import TurnSettings
 from agent.models.failures import Reason
 from agent.paths import WORKSPACE
 from agent.wording import LANGUAGES, Wording
@@ -56,6 +57,11 @@ async def test_the_language_may_stand_among_the_configurables_alone(tmp_path: Pa
         said = {"messages": [HumanMessage("看看")]}
         state = await graph.ainvoke(said, {"configurable": options, "recursion_limit": 2})
         assert state["messages"][-1].text == CHINESE.steps_used_up
+
+
+def test_a_client_of_the_embedded_agent_may_ask_for_a_language() -> None:
+    assert TurnSettings(language="zh").config("t1")["configurable"]["language"] == "zh"
+    assert "language" not in TurnSettings().config("t1")["configurable"]
 
 
 async def test_an_empty_question_is_put_in_the_language_of_the_run(tmp_path: Path) -> None:
