@@ -31,6 +31,7 @@ from bots.telegram.queries import Queries
 from bots.telegram.state import State
 from bots.telegram.updates import Updates
 from bots.telegram.webhook import WebhookUpdates, fault
+from bots.text.markdown import close_open
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
 from bus.errors import DeliveryError
@@ -179,9 +180,10 @@ class TelegramAdapter(
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
+        text = render(markdown if final else close_open(markdown))
         async with self._calling(place, most=None if final else PATCHES) as bot:
             within_s = 2 * self._timing.total_s()
-            await edit_text(bot, place, message, render(markdown), buttons, within_s=within_s)
+            await edit_text(bot, place, message, text, buttons, within_s=within_s)
 
     @override
     async def remove(self, place: Place, message: MessageId) -> None:
@@ -194,7 +196,9 @@ class TelegramAdapter(
 
     @override
     async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
-        text = render(markdown) if markdown.strip() else FormattedText(text="", entities=())
+        text = FormattedText(text="", entities=())
+        if markdown.strip():
+            text = render(close_open(markdown))
         number = self._drafts.begin(place, key, stop)
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
-from telegram.error import BadRequest, Conflict, TelegramError
+from telegram.error import BadRequest, TelegramError
 
 from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, PollingBot, Timing
 from bots.telegram.errors import cause_name
 from bots.telegram.greeting import Backoff, identity, register
 from bots.telegram.speech import Me
-from bots.telegram.state import State, trouble_of
+from bots.telegram.state import CONTESTED, State, trouble_of
 from bots.telegram.updates import Updates, id_of
 from bots.telegram.watch import Watch
 from bus.ports import CommandInfo, Link
@@ -63,7 +63,7 @@ class Polling:
             base_url=self._bot.base_url.removesuffix(self._bot.token),
             refused_s=self._timing.refused_s,
         )
-        self._contested = isinstance(error, Conflict)
+        self._contested = trouble.detail == CONTESTED
         if self._state.set(trouble.link, trouble.detail):
             _LOG.warning("telegram: %s", trouble.detail)
         return self._trouble.next_s() if trouble.retry_after_s is None else trouble.retry_after_s

@@ -77,6 +77,8 @@ class Recorder(Intake):
 
     @override
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
         self.moves.append((workspace, old_chat, new_chat))
 
     @override

@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import anyio
 import pytest
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
-from bots.telegram.state import CONTESTED
+from bots.telegram.state import CONTESTED, TAKEN
 from bus.errors import IntakeClosed, IntakeFull
-from bus.ports import Adapter, Buttons, Edits, Finds, Link, Reason, Removes, Signs
+from bus.ports import Adapter, Buttons, CommandInfo, Edits, Finds, Link, Reason, Removes, Signs
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
@@ -291,3 +292,104 @@ async def test_no_log_line_holds_the_token(
         await telegram.wait_for(lambda: len(telegram.requests) > 6 or telegram.revoked)
     assert telegram.token not in caplog.text
     assert "secret words" not in caplog.text
+
+
+async def test_a_dead_poller_is_noticed_by_what_waits(telegram: TelegramServer) -> None:
+    timing = replace(FAST, poll_s=1, check_s=0.0)
+    async with talking(telegram, timing=timing) as (adapter, recorder):
+        telegram.withholding = True
+        telegram.dm("is anybody there?")
+        detail = await linked(adapter, Link.RECONNECTING)
+        assert detail.startswith("1 updates wait at Telegram")
+        telegram.withholding = False
+        telegram.dm("hello?")
+        await telegram.wait_for(lambda: len(recorder.got) == 2)
+        await linked(adapter, Link.CONNECTED)
+        assert adapter.health().detail == ""
+
+
+async def test_silence_alone_is_no_trouble(telegram: TelegramServer) -> None:
+    timing = replace(FAST, poll_s=0, check_s=0.0)
+    async with talking(telegram, timing=timing) as (adapter, _):
+        telegram.fail("getWebhookInfo", status=404, description="Not Found")
+        telegram.fail("getWebhookInfo", status=500)
+        telegram.fail("getWebhookInfo", drop="before")
+        await telegram.wait_for(lambda: len(telegram.calls("getWebhookInfo")) > 5)
+        assert adapter.health().link is Link.CONNECTED
+    assert len(telegram.calls("getMe")) == 1
+
+
+async def test_a_webhook_found_while_polling_is_told(telegram: TelegramServer) -> None:
+    telegram.webhook = "https://other.example/hook"
+    telegram.fail("deleteWebhook", times=3, status=500)
+    adapter = adapter_for(telegram)
+    telegram.fail("deleteWebhook", times=3, status=400, description="Bad Request: not now")
+    async with running(adapter, Recorder()):
+        await until(lambda: adapter.health().detail == TAKEN)
+        await linked(adapter, Link.CONNECTED)
+    assert telegram.webhook == ""
+
+
+async def test_a_channel_restarts_without_a_second_poller(telegram: TelegramServer) -> None:
+    adapter, recorder = adapter_for(telegram), Recorder()
+    for number in range(3):
+        async with running(adapter, recorder):
+            await linked(adapter, Link.CONNECTED)
+            telegram.dm(f"message {number}")
+            await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert recorder.texts == ["message 0", "message 1", "message 2"]
+    assert adapter.health().detail == ""
+    assert telegram.conflicts == 0
+
+
+async def test_a_group_that_moved_is_told_before_anything_is_sent_there(
+    telegram: TelegramServer,
+) -> None:
+    async with talking(telegram) as (adapter, recorder):
+        telegram.mention(-4001, "hi")
+        await telegram.wait_for(lambda: recorder.got)
+        telegram.chat(-4001).moved_to = GROUP  # and the service message is late
+        telegram.chat(GROUP)
+        await adapter.send(recorder.got[0].place, "Hello", key="k")
+        assert recorder.moves == [(str(telegram.bot_id), "-4001", str(GROUP))]
+        telegram.migrate(-4001, GROUP)
+        await telegram.wait_for(lambda: len(recorder.moves) == 3)
+    assert set(recorder.moves) == {(str(telegram.bot_id), "-4001", str(GROUP))}
+    assert [answer.text for answer in telegram.answers(GROUP)] == ["Hello"]
+
+
+async def test_a_move_that_is_not_kept_comes_again(telegram: TelegramServer) -> None:
+    adapter, recorder = adapter_for(telegram), Recorder()
+    telegram.mention(-4001, "hi")
+    telegram.migrate(-4001, GROUP)
+    recorder.refusals = [IntakeFull() for _ in range(3)]
+    async with running(adapter, recorder):
+        await telegram.wait_for(lambda: recorder.moves)
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+
+
+async def test_what_becomes_of_the_bot_in_a_chat_is_counted(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (adapter, recorder):
+        telegram.set_membership(1001, "kicked")
+        telegram.set_membership(GROUP, "left")
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+        assert adapter.health().link is Link.CONNECTED
+    assert [detail for _, _, detail in recorder.dropped] == [
+        "the bot is now kicked in a private chat",
+        "the bot is now left in a supergroup chat",
+    ]
+
+
+async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -> None:
+    new = CommandInfo(name="new", help="Start anew", translations={"zh": "开始新对话"})
+    plain = CommandInfo(name="help", help="Show this help")
+    adapter = TelegramAdapter(config_for(telegram), [new, plain], timing=FAST)
+    async with running(adapter, Recorder()):
+        await linked(adapter, Link.CONNECTED)
+    assert telegram.translated == {
+        "zh": [
+            {"command": "new", "description": "开始新对话"},
+            {"command": "help", "description": "Show this help"},
+        ]
+    }
+    assert telegram.commands[0]["description"] == "Start anew"

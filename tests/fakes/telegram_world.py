@@ -73,6 +73,7 @@ class World:
         self.commands: list[Json] = []
         self.translated: dict[str, list[Json]] = {}
         self.withholding = False
+        self.conflicts = 0
         self.allowed_updates: list[str] | None = None
         self._updates: deque[Json] = deque()
         self._update_id = 9000
@@ -175,10 +176,11 @@ class World:
         self.chat(chat).shut = reason
 
     def migrate(self, chat: int, to: int) -> None:
-        """Turn a group into a supergroup with another id."""
+        """Turn a group into a supergroup with another id; both chats tell of it."""
         self.chat(chat).moved_to = to
         self.chat(to).kind = "supergroup"
         self.push({"message": self._service(chat, {"migrate_to_chat_id": to})})
+        self.push({"message": self._service(to, {"migrate_from_chat_id": chat})})
 
     # What is there to see.
 
@@ -289,6 +291,7 @@ class World:
             if self._poller is ended:
                 self._poller = None
         if ended.is_set():
+            self.conflicts += 1
             raise ApiError(
                 409,
                 "Conflict: terminated by other getUpdates request; make sure that only one bot"

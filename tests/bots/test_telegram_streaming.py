@@ -1,0 +1,214 @@
+"""Answers that grow on Telegram: drafts in private chats, edited messages elsewhere, and signs that end in time."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from bots.telegram.drafts import number_of
+from bots.telegram.pace import PATCHES, Pace
+from bus.errors import DeliveryError
+from bus.messages import Button, Place
+from bus.ports import Patches, Previews, Reason
+from bus.presence import Presence
+from tests.bots.telegram_rig import FAST, adapter_for, talking
+from tests.fakes.telegram import TelegramServer
+
+GROUP = -1001234567890
+ALICE = Place(chat="1001", reply_to="1")
+TEAM = Place(chat=str(GROUP), reply_to="1")
+STOP = Button(label="Stop", token="stop:7:0", style="danger")
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[TelegramServer]:
+    async with TelegramServer() as server:
+        server.dm("hello")
+        server.mention(GROUP, "hello")
+        yield server
+        assert server.violations == []
+
+
+async def test_streaming_is_a_choice(telegram: TelegramServer) -> None:
+    plain, streaming = adapter_for(telegram), adapter_for(telegram, streaming=True)
+    assert isinstance(streaming, Previews)
+    assert isinstance(streaming, Patches)
+    assert (plain.capabilities.patches, plain.previews(ALICE)) == (False, False)
+    assert streaming.capabilities.patches
+    assert (streaming.previews(ALICE), streaming.previews(TEAM)) == (True, False)
+
+
+async def test_a_draft_grows_and_is_never_a_message(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram, streaming=True)
+    for text in ("", "Half an **ans", "Half an **answer**"):
+        await adapter.preview(ALICE, text, key="7:preview", stop=STOP)
+    assert [draft.text for draft in telegram.drafts] == ["", "Half an ans", "Half an answer"]
+    assert {draft.number for draft in telegram.drafts} == {number_of("7:preview")}
+    assert all(draft.can_stop for draft in telegram.drafts)
+    assert telegram.answers(1001) == []
+    await adapter.preview(ALICE, "another turn", key="8:preview", stop=STOP)
+    assert telegram.drafts[-1].number != telegram.drafts[0].number
+
+
+async def test_a_draft_stays_in_its_private_topic(telegram: TelegramServer) -> None:
+    topic = telegram.add_topic(1001, "Travel")
+    adapter = adapter_for(telegram, streaming=True)
+    place = Place(chat="1001", thread=str(topic))
+    await adapter.preview(place, "Hm", key="7:preview", stop=STOP)
+    assert telegram.drafts[-1].thread == topic
+
+
+async def test_stopping_a_draft_presses_the_stop_button(telegram: TelegramServer) -> None:
+    async with talking(telegram, streaming=True) as (adapter, recorder):
+        await adapter.preview(ALICE, "Half an ans", key="7:preview", stop=STOP)
+        telegram.stop_draft()
+        await telegram.wait_for(lambda: recorder.pressed)
+        (press,) = recorder.pressed
+        assert (press.token, press.sender.user_id, press.private) == ("stop:7:0", "1001", True)
+        telegram.push({"stopped_message_generation": {"chat": {"id": 1001}, "draft_id": 5}})
+        telegram.push({"stopped_message_generation": {"chat": "?"}})
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert telegram.calls("answerCallbackQuery") == []
+    ignored = [detail for _, reason, detail in recorder.dropped if reason is Reason.UNSUPPORTED]
+    assert ignored == ["a draft that nobody writes any more", "unreadable update"]
+
+
+async def test_a_server_without_drafts_is_asked_once() -> None:
+    async with TelegramServer(classic=True) as telegram:
+        telegram.dm("hello")
+        adapter = adapter_for(telegram, streaming=True)
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
+        assert not caught.value.retryable
+        assert not adapter.previews(ALICE)  # from now on the answer grows in a message
+        card = await adapter.open_card(ALICE, "…", key="k", buttons=[STOP])
+        await adapter.patch(ALICE, card, "Half", final=False, buttons=[STOP])
+        await adapter.patch(ALICE, card, "Half a loaf", final=True)
+        (shown,) = telegram.answers(1001)
+        assert (shown.text, shown.markup) == ("Half a loaf", [])
+
+
+async def test_a_refused_draft_leaves_drafts_on(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram, streaming=True)
+    telegram.fail("sendMessageDraft", status=400, description="Bad Request: TEXTDRAFT_PEER_INVALID")
+    with pytest.raises(DeliveryError):
+        await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
+    assert adapter.previews(ALICE)
+    telegram.fail("sendMessageDraft", status=429, parameters={"retry_after": 30})
+    with pytest.raises(DeliveryError) as caught:
+        await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
+    assert caught.value.retry_after_s == 30.0
+    with pytest.raises(DeliveryError):  # that chat waits, nothing is sent
+        await adapter.preview(ALICE, "Half a", key="7:preview", stop=STOP)
+    with pytest.raises(DeliveryError):
+        await adapter.working(ALICE)
+    assert len(telegram.calls("sendMessageDraft")) == 2
+    await adapter.send(ALICE, "The answer", key="k")  # what matters is tried all the same
+    await adapter.working(TEAM)  # and other chats are not concerned
+
+
+async def test_a_card_makes_a_sound_and_grows_in_its_place(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram, streaming=True)
+    card = await adapter.open_card(TEAM, "…", key="k", buttons=[STOP])
+    await adapter.patch(TEAM, card, "Half an **ans", final=False, buttons=[STOP])
+    (shown,) = telegram.answers(GROUP)
+    assert (shown.text, shown.reply_to, shown.silent) == ("Half an ans", 1, False)
+    assert shown.markup[0][0]["callback_data"] == "stop:7:0"
+    await adapter.patch(TEAM, card, "Half an **answer**", final=True)
+    await adapter.patch(TEAM, card, "Half an **answer**", final=True)  # repeated: not modified
+    assert shown.markup == []
+    shown.deleted = True
+    with pytest.raises(DeliveryError) as caught:
+        await adapter.patch(TEAM, card, "more", final=True)
+    assert caught.value.target_gone
+
+
+async def test_growing_answers_leave_room_for_the_final_one(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram, streaming=True)
+    card = await adapter.open_card(TEAM, "…", key="k")
+    for number in range(PATCHES - 1):
+        await adapter.patch(TEAM, card, f"frame {number}", final=False)
+    with pytest.raises(DeliveryError) as caught:
+        await adapter.patch(TEAM, card, "one too many", final=False)
+    assert caught.value.retryable
+    assert 0 < (caught.value.retry_after_s or 0) <= 60
+    with pytest.raises(DeliveryError):
+        await adapter.working(TEAM)
+    await adapter.patch(TEAM, card, "The answer", final=True)
+    assert telegram.answers(GROUP)[0].text == "The answer"
+
+
+@pytest.mark.parametrize("sign", ["typing", "draft"])
+async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: str) -> None:
+    adapter = adapter_for(telegram, streaming=True)
+    method = {"typing": "sendChatAction", "draft": "sendMessageDraft"}[sign]
+    telegram.fail(method, lag_s=0.2)  # the server is slow to act on it
+    async with anyio.create_task_group() as tasks:
+        if sign == "typing":
+            async with Presence().working(adapter, ALICE):
+                await telegram.wait_for(lambda: telegram.calls(method))
+        else:
+            tasks.start_soon(lambda: adapter.preview(ALICE, "Half", key="7", stop=STOP))
+            await telegram.wait_for(lambda: telegram.calls(method))
+            tasks.cancel_scope.cancel()
+    await adapter.send(ALICE, "Whole", key="k")
+    assert [what for what, _, _ in telegram.log] == [sign, "message"]
+
+
+async def test_a_sign_that_hangs_does_not_hold_the_answer(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram, timing=replace(FAST, sign_s=0.05))
+    telegram.fail("sendChatAction", lag_s=60.0)
+    with anyio.fail_after(5.0):
+        async with Presence().working(adapter, ALICE):
+            await telegram.wait_for(lambda: telegram.calls("sendChatAction"))
+    await adapter.send(ALICE, "Whole", key="k")
+    assert [what for what, _, _ in telegram.log] == ["message"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_window_moves_on() -> None:
+    clock = Clock()
+    pace = Pace(clock=clock)
+    for _ in range(3):
+        await pace.turn("-100", most=3)
+        clock.now += 10.0
+    with pytest.raises(DeliveryError) as caught:
+        await pace.turn("-100", most=3)
+    assert caught.value.retry_after_s == 30.0
+    await pace.turn("-100")  # an answer
+    await pace.turn("-200", most=3)  # another group
+    for _ in range(100):
+        await pace.turn("42", most=3)  # private chats have no such limit
+        clock.now += 0.1
+    clock.now += 60.0
+    await pace.turn("-100", most=3)
+
+
+async def test_a_flooded_chat_waits_alone() -> None:
+    clock = Clock()
+    pace = Pace(clock=clock)
+    pace.flooded("42", 7.0)
+    pace.flooded("42", 3.0)
+    with pytest.raises(DeliveryError) as caught:
+        await pace.turn("42", most=3)
+    assert caught.value.retry_after_s == 7.0
+    await pace.turn("42")
+    await pace.turn("43", most=3)
+    clock.now += 7.0
+    await pace.turn("42", most=3)
+
+
+async def test_all_calls_together_are_spaced() -> None:
+    pace = Pace()
+    began = anyio.current_time()
+    for number in range(36):
+        await pace.turn(str(number))
+    assert anyio.current_time() - began >= 4 / 30  # 30 at once, then 30 a second
