@@ -143,6 +143,11 @@ def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     manifest.add_argument(
         "--http", metavar="URL", help="for mode http: the gateway's public address (https://...)"
     )
+    manifest.add_argument(
+        "--agent",
+        action="store_true",
+        help="declare it an agent of Slack (cannot be undone; see docs/howto/connect-slack.md)",
+    )
     form = manifest.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON instead of YAML")
     form.add_argument("--link", action="store_true", help="as the address that creates the app")

@@ -9,32 +9,41 @@ from typing_extensions import override
 
 from bots.config import SlackConfig
 from bots.slack.api import Api
-from bots.slack.capabilities import SLACK
+from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.connection import Connection, Timers
+from bots.slack.deeds import Deeds
 from bots.slack.downloads import Downloads as FileDownloads
+from bots.slack.errands import Errands
 from bots.slack.errors import SlackError
 from bots.slack.files import Files
 from bots.slack.format import fits
-from bots.slack.inbound import CHANNEL
 from bots.slack.link import LinkState
 from bots.slack.outbound import Outbound
-from bots.slack.receiver import build_app
+from bots.slack.payload import CHANNEL
+from bots.slack.receiver import Receiver
+from bots.slack.signs import Signs as SlackSigns
+from bots.slack.streams import Streams
 from bots.slack.webhook import HttpEvents
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
-from bus.messages import Attachment, MessageId, Place
+from bus.messages import Attachment, Button, MessageId, Place
 from bus.ports import (
     Adapter,
+    Buttons,
     Capabilities,
     CommandInfo,
     Downloads,
+    Edits,
     Finds,
     Health,
     Intake,
     Now,
     OutgoingFile,
+    Patches,
+    Removes,
     Signs,
 )
+from bus.texts import texts
 
 
 def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter":  # noqa: ARG001
@@ -42,7 +51,7 @@ def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter
     return SlackAdapter(config)
 
 
-class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
+class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, Signs, Webhooks):
     """Slack over Socket Mode, or over HTTP.
 
     Args:
@@ -66,6 +75,17 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
         self._connection = _connection(self._api, self._link, timers, config, now)
         self._files = Files(self._api, timeout_s=timers.call_s)
         self._outbound = Outbound(self._api, self._files)
+        self._signs = SlackSigns(self._api, texts(config.language or ""))
+        self._errands = Errands(timers.call_s)
+        self._streams = Streams(self._api, self._outbound, timers.streams, self._halted)
+        self._deeds = Deeds(
+            self._api,
+            self._outbound,
+            self._streams,
+            self._signs,
+            self._errands,
+            self._connection.recheck,
+        )
         self._downloads = FileDownloads(
             self._api,
             base_url=config.base_url,
@@ -81,7 +101,7 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
     @property
     @override
     def capabilities(self) -> Capabilities:
-        return SLACK
+        return STREAMING if self._config.streaming else SLACK
 
     @property
     @override
@@ -94,12 +114,20 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
         if problem := _problem(self._config):
             self._link.failed(problem)
             return
-        app = build_app(
-            intake, me=lambda: self._api.known_identity, bot_token=self._config.bot_token
+        receiver = Receiver(
+            intake=intake,
+            deeds=self._deeds,
+            me=lambda: self._api.known_identity,
+            bot_token=self._config.bot_token,
         )
-        try:
+
+        async def connected() -> None:
             async with self._api.pooled() as session:
-                await self._connection.run(session, app, intake)
+                await self._connection.run(session, receiver.app(), intake)
+
+        self._deeds.intake = intake
+        try:
+            await self._errands.run(connected)
         finally:
             self._link.stopped()
 
@@ -109,7 +137,7 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        return split(markdown, fits)
+        return split(markdown, fits, as_file=lambda _: True)
 
     @override
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
@@ -117,9 +145,51 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
             return await self._outbound.send(place, markdown, key=key)
 
     @override
+    async def send_with_buttons(
+        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        async with self._watched():
+            return await self._outbound.send(place, markdown, key=key, buttons=buttons)
+
+    @override
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._watched():
             return await self._files.send(place, file, key=key)
+
+    @override
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        async with self._watched():
+            await self._streams.settle(place, message)
+            await self._outbound.edit(place, message, markdown, buttons)
+
+    @override
+    async def remove(self, place: Place, message: MessageId) -> None:
+        async with self._watched():
+            await self._streams.settle(place, message)
+            await self._outbound.remove(place, message)
+
+    @override
+    async def open_card(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
+        async with self._watched():
+            return await self._streams.open(place, markdown, key=key, buttons=buttons)
+
+    @override
+    async def patch(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
+        async with self._watched():
+            show = self._streams.finish if final else self._streams.grow
+            await show(place, message, markdown, buttons)
 
     @override
     @asynccontextmanager
@@ -140,12 +210,15 @@ class SlackAdapter(Adapter, Downloads, Finds, Signs, Webhooks):
     @override
     async def working(self, place: Place) -> None:
         async with self._watched():
-            await self._outbound.working(place)
+            await self._signs.working(place)
 
     @override
     async def finished(self, place: Place, *, ok: bool) -> None:
         async with self._watched():
-            await self._outbound.finished(place, ok=ok)
+            await self._signs.finished(place, ok=ok)
+
+    async def _halted(self, place: Place, message: MessageId, token: str) -> None:
+        await self._deeds.halted(place, message, token)
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """Calls to Slack's Web API: one pooled session, a deadline on each call, no retries, errors as decisions."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,10 +12,20 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bots.slack.errors import SlackError, delivery_error, http_error
-from bots.slack.inbound import Identity
+from bots.slack.payload import Identity
 from bots.slack.proxy import proxy_for
 
 CONNECT_TIMEOUT_S = 10.0
+
+
+def scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
+    """Return what the app may do, as Slack tells with every answer; None where it does not.
+
+    >>> scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
+    True
+    """
+    told = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
+    return None if told is None else frozenset(scope.strip() for scope in told.split(","))
 
 
 class CallbackGone(SlackError):
@@ -78,6 +88,7 @@ class Api:
             team_id=answer.get("team_id") or "",
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
+            scopes=scopes(answer.headers),
         )
         return self._identity
 

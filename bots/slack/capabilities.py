@@ -1,19 +1,30 @@
 """What Slack can do, with its numbers and where they come from."""
 
+from dataclasses import replace
+
 from bus.ports import Capabilities
 
 SLACK = Capabilities(
     patches=False,
+    # Streams: what one message can show of all 100 additions a minute (tier 4), with a few others beside it.
+    patch_interval_s=1.0,
+    # What is streamed can only be added to.
+    progress=False,
     # chat.postMessage: about one message a second and channel, short bursts tolerated
     # (docs.slack.dev/apis/web-api/rate-limits, "special tier").
     send_interval_s=1.0,
     # No key makes a repeated send harmless; messages are looked up by their metadata instead.
     idempotent_send_s=0.0,
-    # A reaction stays until it is taken away.
-    sign_refresh_s=0.0,
+    # An agent's status goes after 2 minutes (assistant.threads.setStatus); a reaction stays.
+    sign_refresh_s=90.0,
     # 1 GB a file (slack.com/help, "Add files to Slack").
     max_file_bytes=1_000_000_000,
+    notice_after_s=8.0,
 )
+"""Final answers only."""
+
+STREAMING = replace(SLACK, patches=True)
+"""Answers grow: `channels.slack.streaming`."""
 
 BOT_SCOPES = (
     "app_mentions:read",
@@ -32,11 +43,19 @@ BOT_SCOPES = (
 )
 """What the bot token must be allowed. The app-level token needs `connections:write`."""
 
+AGENT_SCOPES = ("assistant:write",)
+"""What an app that is declared an agent may do besides."""
+
 BOT_EVENTS = (
     "app_mention",
+    "app_uninstalled",
     "message.channels",
     "message.groups",
     "message.im",
     "message.mpim",
+    "tokens_revoked",
 )
 """What the app subscribes to."""
+
+AGENT_EVENTS = ("agent_session_stopped", "app_home_opened", "assistant_thread_started")
+"""What an agent subscribes to besides."""

@@ -1,15 +1,20 @@
 """Keeps one Socket Mode connection up: sign in, connect, serve, again."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import aiohttp
 import anyio
 from slack_bolt.async_app import AsyncApp
 
 from bots.slack.api import Api
+from bots.slack.capabilities import BOT_SCOPES
 from bots.slack.errors import SlackError
 from bots.slack.link import LinkState
-from bots.slack.socketmode import Pace, Socket
+from bots.slack.payload import Identity
+from bots.slack.socketmode import Ended, Pace, Socket
+from bots.slack.streams import StreamPace
 from bus.ports import Intake
 
 
@@ -26,6 +31,7 @@ class Timers:
         socket: What holds on a connection.
         ack_s: Over HTTP, a request is answered within this. Slack waits 3 s.
         check_s: Over HTTP, between two looks whether the token is still good.
+        streams: How answers grow.
     """
 
     call_s: float = 30.0
@@ -36,6 +42,7 @@ class Timers:
     socket: Pace = field(default_factory=Pace)
     ack_s: float = 2.5
     check_s: float = 60.0
+    streams: StreamPace = field(default_factory=StreamPace)
 
     def pause_s(self, error: SlackError, paused_s: float) -> float:
         """Return the pause after a failed attempt that followed a pause of `paused_s`."""
@@ -66,6 +73,8 @@ class Connection:
             began = anyio.current_time()
             try:
                 ended = await self._once(session, app)
+                if (trouble := _TROUBLE.get(ended)) is not None:
+                    raise trouble()
             except SlackError as error:
                 pause_s = self._after(error, pause_s)
             else:
@@ -81,6 +90,7 @@ class Connection:
             await self._api.sign_in()
         except SlackError as error:
             raise explained(error, "bot_token", "the Bot User OAuth Token (xoxb-...)") from error
+        self._link.lacks(lacking(self._api.known_identity))
         try:
             url = await self._api.open_socket()
         except SlackError as error:
@@ -96,7 +106,12 @@ class Connection:
             heard=self._link.heard,
             pace=self._timers.socket,
         )
-        return await socket.serve(session, url)
+        try:
+            return await socket.serve(session, url)
+        except Ended as error:
+            if error.code in _TROUBLE:
+                return error.code
+            raise
 
     def _after(self, error: SlackError, paused_s: float) -> float:
         """Show a failed attempt; return the pause before the next, in seconds."""
@@ -107,12 +122,45 @@ class Connection:
         return self._timers.pause_s(error, paused_s)
 
 
+def _switched_off() -> SlackError:
+    return SlackError(
+        "Socket Mode of the Slack app is off: switch it on under Socket Mode in the app's settings."
+    )
+
+
+def _too_many() -> SlackError:
+    return SlackError(
+        "The Slack app has too many connections: end other processes that use its app_token.",
+        retryable=True,
+    )
+
+
+_TROUBLE: Final[Mapping[str, Callable[[], SlackError]]] = {
+    "link_disabled": _switched_off,
+    "too_many_websockets": _too_many,
+}
+"""Words with which Slack ends a connection and that somebody has to hear of; others are in the course of things."""
+
+
+def lacking(identity: Identity) -> str:
+    """Return what an app may not do that it was made for, "" if it may do all or Slack did not tell."""
+    missing = sorted(set(BOT_SCOPES) - identity.scopes) if identity.scopes is not None else []
+    if not missing:
+        return ""
+    return (
+        f"The Slack app lacks permissions ({', '.join(missing)}): paste what `parley slack manifest` prints"
+        " into its App Manifest and reinstall it."
+    )
+
+
 def explained(error: SlackError, key: str, wanted: str) -> SlackError:
     """Say which setting is wrong and what belongs there."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error
+    gone = error.code in {"account_inactive", "token_revoked"} and key == "bot_token"
+    again = " after installing the app again (Install App in its settings)" if gone else ""
     found = SlackError(
-        f"Slack refused channels.slack.{key} ({error.code}): set it to {wanted} of the Slack app."
+        f"Slack refused channels.slack.{key} ({error.code}): set it to {wanted} of the Slack app{again}."
     )
     found.code = error.code
     return found

@@ -9,6 +9,7 @@ import aiohttp
 import anyio
 
 from bots.slack.api import Api
+from bots.slack.attachments import unavailable
 from bots.slack.errors import SlackError, delivery_error, http_error
 from bots.slack.proxy import proxy_for
 from bots.streams import bounded, too_large
@@ -50,6 +51,8 @@ class Downloads:
         Raises:
             SlackError: It is not there, too large, not to be had with this token, or the connection broke.
         """
+        if why := unavailable(attachment.ref):
+            raise SlackError(why)
         file = await self._described(attachment.ref)
         size = file.get("size")
         if isinstance(size, int) and size > max_bytes:

@@ -19,7 +19,8 @@ TOKEN_CODES = frozenset({
 """The token is wrong, revoked or not of the right kind."""
 
 BLOCK_CODES = frozenset({
-    "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_blocks_too_many", "msg_too_long",
+    "invalid_attachments", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_blocks_too_many",
+    "msg_too_long",
 })  # fmt: skip
 """The formatted form of a message was refused; its plain form may pass."""
 
@@ -39,6 +40,13 @@ _ADVICE = {
     "is_archived": "The Slack channel is archived.",
     "messages_tab_disabled": "The app's Messages tab is off: turn it on under App Home in the app's settings.",
     "not_in_channel": "The bot is not in this Slack channel: invite it.",
+    "access_denied": "Slack does not let the app share files here.",
+    "file_type_not_allowed": "This Slack workspace does not allow files of this type.",
+    "file_upload_size_restricted": "This Slack workspace does not allow files of this size.",
+    "file_uploads_disabled": "Uploads are switched off in this Slack workspace.",
+    "file_uploads_except_images_disabled": "This Slack workspace allows uploads of images only.",
+    "posting_to_channel_denied": "The app may not post in this Slack channel.",
+    "storage_limit_reached": "The storage of this Slack workspace is full.",
 }
 _RATE_PAUSE_S = 30.0
 """The wait after a rate limit that names none (the default of slack_sdk)."""

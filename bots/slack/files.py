@@ -1,6 +1,12 @@
 """Files to Slack: ask for an address, send the bytes there, share the result."""
 
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 import aiohttp
 import anyio
@@ -15,6 +21,19 @@ _MIN_BYTES_PER_S = 250_000
 """A slower upload is given up: 2 Mbit/s."""
 
 _KEYS_KEPT = 1000
+
+MAX_ALT: Final = 1_000
+"""Characters of an image's description (`alt_txt_too_large` beyond)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parcel:
+    """What is to be uploaded; `body` opens its bytes."""
+
+    name: str
+    size_bytes: int
+    body: Callable[[], AbstractAsyncContextManager[Any]]
+    alt: str = ""
 
 
 class Files:
@@ -37,10 +56,23 @@ class Files:
         Raises:
             SlackError: Slack or the connection refused it, or the file is empty.
         """
-        if file.size_bytes < 1:
-            raise SlackError(f"Slack takes no empty files ({file.name}).")
+        alt = _described(file.name) if file.mime.startswith("image/") else ""
+        parcel = _Parcel(
+            name=file.name, size_bytes=file.size_bytes, body=partial(_on_disk, file.path), alt=alt
+        )
+        return await self._share(place, parcel, key=key)
+
+    async def send_text(self, place: Place, name: str, text: str, *, key: str) -> MessageId:
+        """Share a text as a file, likewise."""
+        data = text.encode()
+        parcel = _Parcel(name=name, size_bytes=len(data), body=partial(_in_memory, data))
+        return await self._share(place, parcel, key=key)
+
+    async def _share(self, place: Place, parcel: _Parcel, *, key: str) -> MessageId:
+        if parcel.size_bytes < 1:
+            raise SlackError(f"Slack takes no empty files ({parcel.name}).")
         try:
-            ref = await self._stage(file)
+            ref = await self._stage(parcel)
         except SlackError as error:
             error.ambiguous = False
             raise
@@ -49,40 +81,61 @@ class Files:
             self._sent.popitem(last=False)
         await self._api.call(
             lambda web: web.files_completeUploadExternal(
-                files=[{"id": ref, "title": file.name}],
+                files=[{"id": ref, "title": parcel.name}],
                 channel_id=place.chat,
                 thread_ts=place.thread or None,
             )
         )
         return MessageId(ref)
 
-    async def _stage(self, file: OutgoingFile) -> str:
+    async def _stage(self, parcel: _Parcel) -> str:
         slot = await self._api.call(
-            lambda web: web.files_getUploadURLExternal(filename=file.name, length=file.size_bytes)
+            lambda web: web.files_getUploadURLExternal(
+                filename=parcel.name, length=parcel.size_bytes, alt_txt=parcel.alt or None
+            )
         )
         url, ref = slot.get("upload_url"), slot.get("file_id")
         if not isinstance(url, str) or not isinstance(ref, str):
             raise http_error(200, {})
-        await self._upload(url, file)
+        await self._upload(url, parcel)
         return ref
 
-    async def _upload(self, url: str, file: OutgoingFile) -> None:
+    async def _upload(self, url: str, parcel: _Parcel) -> None:
         """Send the bytes. The address is a secret: it is in no error."""
-        deadline_s = self._timeout_s + file.size_bytes / _MIN_BYTES_PER_S
+        deadline_s = self._timeout_s + parcel.size_bytes / _MIN_BYTES_PER_S
         headers = {"Content-Type": "application/octet-stream"}
         try:
             with anyio.fail_after(deadline_s):
                 async with (
                     self._api.session() as session,
-                    await anyio.open_file(file.path, "rb") as body,
-                    session.post(
-                        url, data=body.wrapped, headers=headers, proxy=proxy_for(url)
-                    ) as answer,
+                    parcel.body() as body,
+                    session.post(url, data=body, headers=headers, proxy=proxy_for(url)) as answer,
                 ):
                     status, told = answer.status, dict(answer.headers)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise delivery_error(error) from None
         except OSError as error:
-            raise SlackError(f"The file {file.name} cannot be read any more.") from error
+            raise SlackError(f"The file {parcel.name} cannot be read any more.") from error
         if status != 200:  # noqa: PLR2004
             raise http_error(status, told)
+
+
+@asynccontextmanager
+async def _on_disk(path: Path) -> AsyncIterator[Any]:
+    async with await anyio.open_file(path, "rb") as file:
+        yield file.wrapped
+
+
+@asynccontextmanager
+async def _in_memory(data: bytes) -> AsyncIterator[Any]:
+    yield data
+
+
+def _described(name: str) -> str:
+    """Return what a screen reader says of an image: the words of its name.
+
+    >>> _described("sales_by-region.png")
+    'sales by region'
+    """
+    words = " ".join(PurePath(name).stem.replace("_", " ").replace("-", " ").split())
+    return (words or name)[:MAX_ALT]

@@ -1,17 +1,33 @@
-"""Markdown to what Slack shows: a `markdown` block, and escaped mrkdwn as its fallback. Pure."""
+"""Markdown to what Slack shows: `markdown` and `table` blocks, and escaped mrkdwn as their fallback. Pure."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bots.slack.buttons import actions
 from bots.slack.mrkdwn import escape, mrkdwn
+from bots.slack.tables import native, share, size, table_block
 from bots.text.bisect import Load
 from bots.text.emit import emit
+from bots.text.grid import grid
 from bots.text.links import is_live, quoted
 from bots.text.markdown import parse
-from bots.text.tree import Block, Heading, Image, Rule, Text, walk
+from bots.text.tree import (
+    Block,
+    CodeBlock,
+    Heading,
+    Image,
+    Listing,
+    Quote,
+    Rule,
+    Table,
+    Text,
+    walk,
+)
+from bus.messages import Button
 
-__all__ = ["SlackText", "escape", "fits", "render"]
+__all__ = ["SlackText", "escape", "fits", "plainly", "render"]
 
 MAX_TEXT = 39_000
 """Characters of the fallback text: Slack recommends at most 4,000."""
@@ -21,6 +37,9 @@ MAX_BLOCK = 12_000
 
 ROOM = 11_000
 """Characters that `fits` grants: a message's blocks hold 13,200 together, buttons and a status included."""
+
+MAX_SECTION = 3_000
+"""Characters of a `section` block."""
 
 MAX_ITEMS = 45
 """Headings, dividers and blocks of one message: Slack expands a `markdown` block into at most 50 items."""
@@ -45,33 +64,77 @@ class SlackText:
     blocks: tuple[dict[str, Any], ...]
 
 
-def render(markdown: str) -> SlackText:
+def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     """Render one message. What `fits` refuses may be cut; nothing in the result pings anybody.
 
     >>> render("**hi** <!here>").text
     '*hi* &lt;!here&gt;'
     """
-    blocks = parse(markdown)
-    block = _block(blocks).strip("\n")
-    if not block.strip():
-        return SlackText(text=EMPTY, blocks=({"type": "markdown", "text": EMPTY},))
-    if len(block) > MAX_BLOCK:
-        block = block[: MAX_BLOCK - 1] + "…"
-    text = mrkdwn(blocks, limit=MAX_TEXT) or EMPTY
-    return SlackText(text=text, blocks=({"type": "markdown", "text": block},))
+    tree = parse(markdown)
+    shown = _shown(tree) or ({"type": "markdown", "text": EMPTY},)
+    text = mrkdwn(tree, limit=MAX_TEXT) or EMPTY
+    return SlackText(text=text, blocks=(*shown, *actions(buttons)))
+
+
+def plainly(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
+    """Return a message without formatting, for one whose blocks Slack refused.
+
+    >>> plainly("**hi** <!here>").text
+    '**hi** &lt;!here&gt;'
+    """
+    text = escape(markdown)[:MAX_TEXT] or EMPTY
+    if not buttons or len(text) > MAX_SECTION:
+        return SlackText(text=text, blocks=())
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+    return SlackText(text=text, blocks=(section, *actions(buttons)))
 
 
 def fits(markdown: str) -> Load:
-    """Tell whether a reply is one message: characters and expanded items within Slack's limits."""
+    """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
         return Load(share=len(markdown) / ROOM)
-    blocks = parse(markdown)
-    items = sum(isinstance(block, Heading | Rule) for block in walk(blocks)) + 1
-    return Load(share=max(items / MAX_ITEMS, len(_block(blocks)) / ROOM))
+    tree = parse(markdown)
+    tables = [table for block in tree if (table := native(block))]
+    words = _words([block for block in tree if native(block) is None])
+    chars = len(words) + sum(map(size, tables))
+    items = sum(isinstance(block, Heading | Rule) for block in walk(tree)) + 1 + 2 * len(tables)
+    return Load(share=max(items / MAX_ITEMS, chars / ROOM, share(tables)))
 
 
-def _block(blocks: tuple[Block, ...]) -> str:
-    return emit(blocks, _Slack())
+def _shown(tree: Sequence[Block]) -> tuple[dict[str, Any], ...]:
+    """Return the blocks of a message: the first table by itself, what stands around it as Markdown."""
+    for at, block in enumerate(tree):
+        table = native(block)
+        if table is not None and share([table]) <= 1:
+            before = _markdown(tree[:at], MAX_BLOCK)
+            used = sum(len(block["text"]) for block in before)
+            return (*before, table_block(table), *_markdown(tree[at + 1 :], MAX_BLOCK - used))
+    return _markdown(tree, MAX_BLOCK)
+
+
+def _markdown(tree: Sequence[Block], room: int) -> tuple[dict[str, Any], ...]:
+    """Return a `markdown` block, or nothing if there is nothing to say or no room to say it."""
+    text = _words(tree)
+    if not text.strip() or room < 1:
+        return ()
+    return ({"type": "markdown", "text": text if len(text) <= room else text[: room - 1] + "…"},)
+
+
+def _words(tree: Sequence[Block]) -> str:
+    return emit(tuple(map(_drawn, tree)), _Slack()).strip("\n")
+
+
+def _drawn(block: Block) -> Block:
+    """Draw the tables inside a block as code: a `markdown` block does not know them."""
+    match block:
+        case Table():
+            return CodeBlock(text=grid(block), language="")
+        case Quote(children=children):
+            return replace(block, children=tuple(map(_drawn, children)))
+        case Listing(items=items):
+            return replace(block, items=tuple(tuple(map(_drawn, item)) for item in items))
+        case _:
+            return block
 
 
 class _Slack:

@@ -14,13 +14,14 @@ class LinkState:
         self._now = now
         self._health = Health(link=Link.STOPPED, since=now())
         self._last_event_at: float | None = None
+        self._lacking = ""
 
     def health(self) -> Health:
         """Return the present state."""
         known = self._health
         return Health(
             link=known.link,
-            detail=known.detail,
+            detail=known.detail or (self._lacking if known.link is Link.CONNECTED else ""),
             since=known.since,
             last_event_at=self._last_event_at,
             awaits_call=known.awaits_call,
@@ -29,6 +30,12 @@ class LinkState:
     def heard(self) -> None:
         """Note that Slack sent something."""
         self._last_event_at = self._now()
+
+    def lacks(self, detail: str) -> None:
+        """Note what the app may not do, though all else works; "" = it may."""
+        if detail and detail != self._lacking:
+            logger.warning("slack: %s", detail)
+        self._lacking = detail
 
     def connecting(self) -> None:
         """Note that the first attempt begins."""

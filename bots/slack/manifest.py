@@ -7,23 +7,32 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
+from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
+from bus.texts.english import ENGLISH
 
 NAME = "Parley"
 NAME_CHARS = 35
 """Longest name of an app (display_information.name)."""
 
+DESCRIPTION_CHARS = 300
+"""Longest description of an agent (features.agent_view.agent_description)."""
+
 COMMAND = "/parley"
+_DESCRIPTION = "Answers, searches the web, works with files, runs code, and remembers what matters."
 _HINT = "help | new | status | models | memory | stop"
 _CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
 
 
-def manifest(name: str = NAME, *, request_url: str | None = None) -> dict[str, Any]:
+def manifest(
+    name: str = NAME, *, request_url: str | None = None, agent: bool = False
+) -> dict[str, Any]:
     """Return the manifest of an app that this adapter can serve.
 
     Args:
         name: What people mention; at most `NAME_CHARS`.
         request_url: Where Slack sends events, commands and button presses; None = over Socket Mode.
+        agent: Declare it an agent: Slack's own status, stop button and prompts. That cannot be undone, closes
+            the app to guests, and makes every direct message a thread.
 
     >>> manifest()["settings"]["socket_mode_enabled"]
     True
@@ -38,6 +47,8 @@ def manifest(name: str = NAME, *, request_url: str | None = None) -> dict[str, A
         "usage_hint": _HINT,
         "should_escape": False,
     }
+    scopes = [*BOT_SCOPES, *(AGENT_SCOPES if agent else ())]
+    events = [*BOT_EVENTS, *(AGENT_EVENTS if agent else ())]
     return {
         "display_information": {"name": name},
         "features": {
@@ -48,15 +59,24 @@ def manifest(name: str = NAME, *, request_url: str | None = None) -> dict[str, A
             },
             "bot_user": {"display_name": name, "always_online": True},
             "slash_commands": [command],
+            **({"agent_view": _agent()} if agent else {}),
         },
-        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "oauth_config": {"scopes": {"bot": sorted(scopes)}},
         "settings": {
-            "event_subscriptions": {**target, "bot_events": list(BOT_EVENTS)},
+            "event_subscriptions": {**target, "bot_events": sorted(events)},
             "interactivity": {"is_enabled": True, **target},
             "org_deploy_enabled": False,
             "socket_mode_enabled": request_url is None,
             "token_rotation_enabled": False,
         },
+    }
+
+
+def _agent() -> dict[str, Any]:
+    offers = (ENGLISH.prompt_abilities, ENGLISH.prompt_document, ENGLISH.prompt_search)
+    return {
+        "agent_description": _DESCRIPTION,
+        "suggested_prompts": [{"title": offer, "message": offer} for offer in offers],
     }
 
 

@@ -1,15 +1,17 @@
-"""Replies to Slack calls: messages, command answers, looking up what was sent, reactions."""
+"""Messages to Slack: sent, changed, taken away, looked up; answers to commands and presses."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.api import Api, CallbackGone
 from bots.slack.errors import BLOCK_CODES, SlackError
 from bots.slack.files import Files
-from bots.slack.format import SlackText, escape, render
-from bus.messages import MessageId, Place
+from bots.slack.format import SlackText, fits, plainly, render
+from bots.text.codefile import CodeFile, code_file
+from bots.text.split import split
+from bus.messages import Button, MessageId, Place
 
 METADATA_TYPE = "parley_delivery"
 """The type of the metadata that carries a message's outbox key."""
@@ -17,7 +19,20 @@ METADATA_TYPE = "parley_delivery"
 _PAGE = 200
 _PAGES = 10
 
-WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
+_GONE: Final = frozenset({"message_not_found", "channel_not_found"})
+_STREAMING: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
+"""What Slack answers to a change of a message that still streams."""
+
+_NO_FILES: Final = frozenset({
+    "access_denied", "file_type_not_allowed", "file_upload_size_restricted", "file_uploads_disabled",
+    "file_uploads_except_images_disabled", "missing_scope", "posting_to_channel_denied", "storage_limit_reached",
+})  # fmt: skip
+"""Refusals of a file that a message may not meet."""
+
+
+def metadata(key: str) -> dict[str, Any]:
+    """Return what a message carries so that it can be found again."""
+    return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
 
 
 class Outbound:
@@ -27,23 +42,93 @@ class Outbound:
         self._api = api
         self._files = files
 
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(
+        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+    ) -> MessageId:
         """Send one message, to the command's own answer address as long as that takes it.
 
-        A message whose blocks Slack refuses is sent as plain text.
+        A message whose blocks Slack refuses is sent as plain text; code that is too long for a message
+        is sent as a file.
         """
-        message = render(markdown)
         if place.callback:
             try:
-                return await self._answer(place.callback, message)
+                return await self._answer(place.callback, markdown, buttons)
             except CallbackGone:
                 pass
+        code = code_too_long(markdown)
+        if code is None:
+            return await self._formed(
+                markdown, buttons, lambda form: self._post(place, form, key=key)
+            )
         try:
-            return await self._post(place, message, key=key)
+            return await self._files.send_text(place, code.name, code.text, key=key)
         except SlackError as error:
-            if error.code not in BLOCK_CODES:
+            if error.code not in _NO_FILES:
                 raise
-            return await self._post(place, SlackText(text=escape(markdown), blocks=()), key=key)
+        first, *rest = split(markdown, fits)
+        sent = await self.send(place, first, key=key)
+        for number, piece in enumerate(rest, 1):
+            await self.send(place, piece, key=f"{key}+{number}")
+        return sent
+
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Replace a message's text and buttons; one that still streams is ended before."""
+        code = code_too_long(markdown)
+        if code is not None:
+            await self._files.send_text(place, code.name, code.text, key=f"{place.chat}:{message}")
+            markdown = place.texts.code_in_file.format(name=code.name)
+        await self.show(place, message, markdown, buttons)
+
+    async def show(
+        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Replace a message's text and buttons for now; what no message holds is cut."""
+        await self._settled(
+            place,
+            message,
+            lambda: self._formed(
+                markdown, buttons, lambda form: self._update(place, message, form)
+            ),
+        )
+
+    async def remove(self, place: Place, message: MessageId) -> None:
+        """Take a message away; one that is gone already is fine."""
+        try:
+            await self._settled(
+                place,
+                message,
+                lambda: self._api.call(
+                    lambda web: web.chat_delete(channel=place.chat, ts=str(message))
+                ),
+            )
+        except SlackError as error:
+            if error.code not in _GONE:
+                raise
+
+    async def whisper(self, callback: str, text: str) -> None:
+        """Tell whoever used a command or a button something, unseen by others."""
+        await self._answer(callback, text, ())
+
+    async def stop_stream(
+        self, place: Place, message: MessageId, *, rest: str = "", key: str = ""
+    ) -> bool:
+        """End a stream; return whether it still ran, so that `rest` now stands behind it."""
+        try:
+            await self._api.call(
+                lambda web: web.chat_stopStream(
+                    channel=place.chat,
+                    ts=str(message),
+                    markdown_text=rest or None,
+                    metadata=metadata(key) if key else None,
+                )
+            )
+        except SlackError as error:
+            if error.code in {"message_not_in_streaming_state", "stopped_by_user"}:
+                return False
+            raise
+        return True
 
     async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
         """Return the message or file sent with `key`, if it stands where it was sent to.
@@ -61,27 +146,22 @@ class Outbound:
             if message.get("user") != me.user_id and message.get("bot_id") != me.bot_id:
                 continue
             shared = [file.get("id") for file in message.get("files") or ()]
-            if _key(message) == key or (ref and ref in shared):
+            if _key(message) == key or (ref and ref in shared) or _is_unwritten(message):
                 return MessageId(ref or message["ts"])
             doubt = doubt or bool(shared)
         if doubt and not ref:
             raise SlackError("Slack does not tell which file was sent for this.")
         return None
 
-    async def working(self, place: Place) -> None:
-        """Put eyes on the message that is being answered."""
-        if place.reply_to:
-            await self._react(place, WORKING)
-
-    async def finished(self, place: Place, *, ok: bool) -> None:
-        """Take the eyes away and say how it ended."""
-        if not place.reply_to:
-            return
-        await self._unreact(place, WORKING)
-        await self._react(place, DONE if ok else FAILED)
-
-    async def _answer(self, callback: str, message: SlackText) -> MessageId:
+    async def _answer(self, callback: str, markdown: str, buttons: Sequence[Button]) -> MessageId:
         """Answer a command, visible to its author alone. Such a message has no id."""
+        *before, last = split(markdown, fits)
+        for piece in before:
+            await self._respond(callback, render(piece))
+        await self._respond(callback, render(last, buttons))
+        return MessageId("")
+
+    async def _respond(self, callback: str, message: SlackText) -> None:
         body: dict[str, object] = {
             "response_type": "ephemeral",
             "replace_original": False,
@@ -90,7 +170,32 @@ class Outbound:
         if message.blocks:
             body["blocks"] = list(message.blocks)
         await self._api.respond(callback, body)
-        return MessageId("")
+
+    async def _formed(
+        self,
+        markdown: str,
+        buttons: Sequence[Button],
+        put: Callable[[SlackText], Awaitable[MessageId]],
+    ) -> MessageId:
+        """Put a message where it belongs, in its plain form if Slack refuses its blocks."""
+        try:
+            return await put(render(markdown, buttons))
+        except SlackError as error:
+            if error.code not in BLOCK_CODES:
+                raise
+            return await put(plainly(markdown, buttons))
+
+    async def _settled(
+        self, place: Place, message: MessageId, change: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Change a message; one that an earlier process left streaming is ended first."""
+        try:
+            await change()
+        except SlackError as error:
+            if error.code not in _STREAMING:
+                raise
+            await self.stop_stream(place, message)
+            await change()
 
     async def _post(self, place: Place, message: SlackText, *, key: str) -> MessageId:
         # Links in model output are not unfurled: fetching them could carry data out.
@@ -102,10 +207,23 @@ class Outbound:
                 thread_ts=place.thread or None,
                 unfurl_links=False,
                 unfurl_media=False,
-                metadata={"event_type": METADATA_TYPE, "event_payload": {"key": key}},
+                metadata=metadata(key),
             )
         )
         return MessageId(answer.get("ts") or "")
+
+    async def _update(self, place: Place, message: MessageId, form: SlackText) -> MessageId:
+        # Without `parse` Slack would look for names and addresses in the text.
+        await self._api.call(
+            lambda web: web.chat_update(
+                channel=place.chat,
+                ts=str(message),
+                text=form.text,
+                blocks=list(form.blocks),
+                parse="none",
+            )
+        )
+        return message
 
     async def _sent(self, place: Place, *, since: float) -> AsyncIterator[dict[str, Any]]:
         """Yield the messages where answers to `place` stand, sent after `since`."""
@@ -130,27 +248,10 @@ class Outbound:
             )
         return await self._api.call(lambda web: web.conversations_history(**window))
 
-    async def _react(self, place: Place, name: str) -> None:
-        try:
-            await self._api.call(
-                lambda web: web.reactions_add(
-                    channel=place.chat, timestamp=place.reply_to, name=name
-                )
-            )
-        except SlackError as error:
-            if error.code != "already_reacted":
-                raise
 
-    async def _unreact(self, place: Place, name: str) -> None:
-        try:
-            await self._api.call(
-                lambda web: web.reactions_remove(
-                    channel=place.chat, timestamp=place.reply_to, name=name
-                )
-            )
-        except SlackError as error:
-            if error.code != "no_reaction":
-                raise
+def _is_unwritten(message: Mapping[str, Any]) -> bool:
+    """Tell a stream of ours that was begun and never written to: it can carry no key before it ends."""
+    return not (message.get("text") or message.get("blocks") or message.get("files"))
 
 
 def _key(message: dict[str, Any]) -> str:
@@ -158,3 +259,8 @@ def _key(message: dict[str, Any]) -> str:
     if metadata.get("event_type") != METADATA_TYPE:
         return ""
     return str((metadata.get("event_payload") or {}).get("key") or "")
+
+
+def code_too_long(markdown: str) -> CodeFile | None:
+    """Return the code if a piece of a reply is nothing but code that no message holds."""
+    return None if fits(markdown) else code_file(markdown)

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -10,69 +11,127 @@ from slack_bolt.authorization import AuthorizeResult
 
 from bots.lanes import Lanes
 from bots.slack.api import sdk_logger
-from bots.slack.inbound import CHANNEL, Identity, Ignored, command, event
+from bots.slack.buttons import press
+from bots.slack.deeds import Deeds
+from bots.slack.inbound import Dismissed, Found, Halt, Opened, command, event
+from bots.slack.payload import CHANNEL, Identity, Ignored
 from bus.errors import BusError
-from bus.messages import Inbound
-from bus.ports import Intake
+from bus.messages import Change, Inbound, Press
+from bus.ports import Intake, Reason
 
 logger = logging.getLogger(__name__)
 
+_ANYTHING = re.compile(".*", re.DOTALL)
 
-def build_app(intake: Intake, *, me: Callable[[], Identity], bot_token: str) -> AsyncApp:
-    """Return an app whose answer is 200 only for what the bus took over or ignored.
 
-    Listeners run before the answer (`process_before_response`): one that raises makes it a 500, which is
-    not acknowledged, so that Slack sends the event again. The pattern `.*` takes every event type, because
-    one without a listener would be sent again for nothing. Own messages are left to `inbound`, which counts them.
-    Signatures of HTTP requests are checked before they come here, because Bolt parses first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Hands payloads to the bus.
 
     Args:
-        intake: Where messages go.
+        intake: Where messages, presses and changes go.
+        deeds: What the adapter itself does about events; everything returns soon.
         me: Tells who the bot is; spares Bolt a call to auth.test, whose failure it would acknowledge.
         bot_token: Put into Bolt's context.
     """
 
-    async def authorize() -> AuthorizeResult:
-        bot = me()
-        return AuthorizeResult(
-            enterprise_id=None,
-            team_id=bot.team_id,
-            bot_user_id=bot.user_id,
-            bot_id=bot.bot_id,
-            bot_token=bot_token,
+    intake: Intake
+    deeds: Deeds
+    me: Callable[[], Identity]
+    bot_token: str
+
+    def app(self) -> AsyncApp:
+        """Return an app whose answer is 200 only for what the bus took over or ignored.
+
+        Listeners run before the answer (`process_before_response`): one that raises makes it a 500, which is
+        not acknowledged, so that Slack sends the event again. The pattern `.*` takes every event type, because
+        one without a listener would be sent again for nothing. Own messages are left to `inbound`, which counts
+        them. Signatures of HTTP requests are checked before they come here, because Bolt parses first.
+        """
+
+        async def authorize() -> (
+            AuthorizeResult
+        ):  # Bolt passes what it finds among the parameters' names.
+            bot = self.me()
+            return AuthorizeResult(
+                enterprise_id=None,
+                team_id=bot.team_id,
+                bot_user_id=bot.user_id,
+                bot_id=bot.bot_id,
+                bot_token=self.bot_token,
+            )
+
+        app = AsyncApp(
+            name="parley",
+            logger=sdk_logger(),
+            authorize=authorize,
+            process_before_response=True,
+            request_verification_enabled=False,
+            ignoring_self_events_enabled=False,
+            attaching_conversation_kwargs_enabled=False,
         )
+        self._listen(app)
+        return app
 
-    app = AsyncApp(
-        name="parley",
-        logger=sdk_logger(),
-        authorize=authorize,
-        process_before_response=True,
-        request_verification_enabled=False,
-        ignoring_self_events_enabled=False,
-        attaching_conversation_kwargs_enabled=False,
-    )
+    def _listen(self, app: AsyncApp) -> None:
+        lanes = Lanes()
 
-    lanes = Lanes()
+        async def on_event(body: dict[str, Any]) -> None:
+            await self._take(event(body, self.me()), lanes)
 
-    async def on_event(body: dict[str, Any]) -> None:
-        await _hand_over(event(body, me()), intake, lanes)
+        async def on_command(body: dict[str, Any], ack: AsyncAck) -> None:
+            await self._take(command(body, self.me()), lanes)
+            await ack()
 
-    async def on_command(body: dict[str, Any], ack: AsyncAck) -> None:
-        await _hand_over(command(body, me()), intake, lanes)
-        await ack()
+        async def on_press(body: dict[str, Any], ack: AsyncAck) -> None:
+            await self._press(press(body, self.me()), lanes)
+            await ack()
 
-    app.event(re.compile(".*"))(on_event)
-    app.command(re.compile(".*"))(on_command)
-    app.error(_not_taken)
-    return app
+        async def on_other(body: dict[str, Any], ack: AsyncAck) -> None:
+            self.intake.ignored(CHANNEL, Reason.UNSUPPORTED, f"{body.get('type')}")
+            await ack()
 
+        app.event(_ANYTHING)(on_event)
+        app.command(_ANYTHING)(on_command)
+        app.action(_ANYTHING)(on_press)
+        app.shortcut(_ANYTHING)(on_other)
+        app.view(_ANYTHING)(on_other)
+        app.options(_ANYTHING)(on_other)
+        app.error(_not_taken)
 
-async def _hand_over(found: Inbound | Ignored, intake: Intake, lanes: Lanes) -> None:
-    if isinstance(found, Ignored):
-        intake.ignored(CHANNEL, found.reason, found.detail)
-        return
-    async with lanes.lane(found.key.chat):  # Messages of one chat in the order of their arrival.
-        await intake.receive(found)
+    async def _take(self, found: Found, lanes: Lanes) -> None:
+        match found:
+            case Ignored():
+                self.intake.ignored(CHANNEL, found.reason, found.detail)
+            case Inbound():
+                async with lanes.lane(found.key.chat):  # Messages of one chat in their order.
+                    if await self.intake.receive(found) is Reason.ACCEPTED:
+                        self.deeds.heard(found)
+            case Change():
+                async with lanes.lane(found.key.chat):  # Not before the message that it changes.
+                    await self.intake.change(found)
+            case Opened():
+                self.deeds.opened(found)
+            case Halt():
+                await self._halt(found, lanes)
+            case Dismissed():
+                self.deeds.dismissed(found)
+
+    async def _press(self, found: Press | Ignored, lanes: Lanes) -> None:
+        if isinstance(found, Ignored):
+            self.intake.ignored(CHANNEL, found.reason, found.detail)
+            return
+        async with lanes.lane(found.key.chat):
+            answer = await self.intake.press(found)
+        self.deeds.answered(found, answer)
+
+    async def _halt(self, found: Halt, lanes: Lanes) -> None:
+        """Stop what a person stopped by Slack's own button, in that person's name."""
+        presses = self.deeds.stopped(found)
+        for stop in presses:
+            await self._press(stop, lanes)
+        if not presses:
+            await self._take(found.command, lanes)
 
 
 async def _not_taken(error: Exception) -> None:

@@ -45,6 +45,14 @@ class Pace:
     drain_s: float = 2.0
 
 
+class Ended(SlackError):
+    """Slack ended a connection with a word, before it was open; `code` is that word."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Slack ended the connection at once ({reason:.40}).", retryable=True)
+        self.code = reason
+
+
 class Socket:
     """A Socket Mode connection that is used once.
 
@@ -98,7 +106,9 @@ class Socket:
         """Wait for the hello; an envelope that comes without one says as much, and is returned."""
         with anyio.move_on_after(self._pace.hello_s):
             frame = await self._receive(ws)
-            if frame is not None and frame.get("type") != "disconnect":
+            if frame is not None and frame.get("type") == "disconnect":
+                raise Ended(str(frame.get("reason") or "disconnect"))
+            if frame is not None:
                 self._opened()
                 return None if frame.get("type") == "hello" else frame
         raise SlackError("Slack opened a connection but did not say hello.", retryable=True)

@@ -17,10 +17,10 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
 from bots.slack.api import Api
-from bots.slack.connection import Timers, explained
+from bots.slack.connection import Timers, explained, lacking
 from bots.slack.errors import SlackError
-from bots.slack.inbound import CHANNEL
 from bots.slack.link import LinkState
+from bots.slack.payload import CHANNEL
 from bots.text.characters import clean
 from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Seen, Webhook, fresh, path_of
 from bus.ports import Intake, Now, Reason
@@ -85,6 +85,7 @@ class HttpEvents:
                     wait_s = pause_s
                 else:
                     self._signed_in = True
+                    self._link.lacks(lacking(self._api.known_identity))
                     self._show()
                     pause_s, wait_s = 0.0, self._timers.check_s
                 with anyio.move_on_after(wait_s):

@@ -35,7 +35,7 @@ class _Chunk:
     items: tuple[int, ...] = ()
 
 
-def split(markdown: str, fits: Fits) -> list[str]:
+def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = None) -> list[str]:
     r"""Cut Markdown into pieces that fit and render by themselves.
 
     Blocks stay whole where they can. Fences are closed and opened again, table headers repeated,
@@ -45,9 +45,12 @@ def split(markdown: str, fits: Fits) -> list[str]:
         markdown: Any text; it is cleaned first.
         fits: Tells whether a piece is one message. `fits("x")` must hold. Fast if it answers with
             a `Load`: about 1.3 questions a piece, otherwise about ten.
+        as_file: Tells of a fenced block that does not fit by itself, and stands in no list or quote,
+            whether it is one piece all the same, because it is sent as a file (bots/text/codefile.py).
 
     Returns:
-        At least one piece. Only a single character that does not fit is returned all the same.
+        At least one piece. A single character that does not fit is returned all the same, and so is what
+        goes as a file.
 
     >>> split("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
@@ -56,8 +59,29 @@ def split(markdown: str, fits: Fits) -> list[str]:
     gauge = Gauge(fits)
     if gauge(text):
         return [text]
-    pieces = [part for piece in _cut(text, gauge, depth=0) for part in _sure(piece, gauge)]
+    pieces: list[str] = []
+    for part, whole in _apart(text, gauge, as_file) if as_file else [(text, False)]:
+        pieces += [part] if whole else _fitting(part, gauge)
     return pieces or [""]
+
+
+def _fitting(text: str, gauge: Gauge) -> list[str]:
+    if gauge(text):
+        return [text] if text.strip() else []
+    return [part for piece in _cut(text, gauge, depth=0) for part in _sure(piece, gauge)]
+
+
+def _apart(text: str, gauge: Gauge, as_file: Callable[[str], bool]) -> list[tuple[str, bool]]:
+    """Take out the fenced blocks that go as files: parts in their order, and whether each is such a block."""
+    parts: list[tuple[str, bool]] = []
+    before: list[str] = []
+    for chunk in _chunks(text):
+        if chunk.kind == "fence" and not gauge(chunk.text) and as_file(chunk.text):
+            parts += [("\n".join(before).strip("\n"), False), (chunk.text.strip("\n"), True)]
+            before = []
+        else:
+            before.append(chunk.text)
+    return [*parts, ("\n".join(before).strip("\n"), False)]
 
 
 def _chunks(text: str) -> list[_Chunk]:

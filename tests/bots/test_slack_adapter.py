@@ -11,7 +11,18 @@ from bots.slack.adapter import SlackAdapter, build
 from bots.slack.socketmode import Pace
 from bus.errors import DeliveryError
 from bus.messages import Place
-from bus.ports import Adapter, Finds, Link, Patches, Reason, Signs
+from bus.ports import (
+    Adapter,
+    Buttons,
+    Downloads,
+    Edits,
+    Finds,
+    Link,
+    Patches,
+    Reason,
+    Removes,
+    Signs,
+)
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
@@ -23,10 +34,10 @@ def settled(slack: FakeSlack) -> bool:
 
 async def test_what_it_offers() -> None:
     adapter = build(SlackConfig(), [])
-    for port in (Adapter, Finds, Signs):
+    for port in (Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, Signs):
         assert isinstance(adapter, port)
-    assert not isinstance(adapter, Patches)
     assert not adapter.capabilities.patches
+    assert build(SlackConfig(streaming=True), []).capabilities.patches
     assert adapter.name == "slack"
     assert adapter.health().link is Link.STOPPED
     assert adapter.split("") == [""]
@@ -117,7 +128,7 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         said = slack.say("just talking")
         slack.bot_says(f"<@{BOT_USER}> ping")
-        slack.edit(said, "just talking!")
+        slack.preview(said)
         slack.send_event({"type": "app_home_opened", "user": USER, "tab": "messages"})
         slack.send_event({"type": "tokens_revoked", "tokens": {"bot": [BOT_USER]}})
         slack.send_event({"type": "brand_new_event"})
@@ -127,7 +138,7 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
     assert [i.addressed for i in intake.taken] == [False]
     reasons = [reason for reason, _ in intake.skipped]
     assert reasons.count(Reason.FROM_BOT) == 2
-    assert reasons.count(Reason.UNSUPPORTED) == 4
+    assert reasons.count(Reason.UNSUPPORTED) == 3
     assert slack.violations == []
 
 

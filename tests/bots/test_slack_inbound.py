@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bots.slack.inbound import Identity, Ignored, command, event
+from bots.slack.inbound import Found, command, event
 from bots.slack.markup import plain
+from bots.slack.payload import Identity, Ignored
 from bus.messages import ConversationKey, Inbound, Place, decode_inbound, encode_inbound
 from bus.ports import Reason
 
@@ -24,12 +25,12 @@ def body(**fields: object) -> dict[str, Any]:
     }
 
 
-def taken(found: Inbound | Ignored) -> Inbound:
+def taken(found: Found) -> Inbound:
     assert isinstance(found, Inbound), found
     return found
 
 
-def skipped(found: Inbound | Ignored) -> Reason:
+def skipped(found: Found) -> Reason:
     assert isinstance(found, Ignored), found
     return found.reason
 
@@ -40,7 +41,7 @@ def test_a_channel_message_opens_a_thread() -> None:
         event_id="Ev1",
         message_id="10.000100",
         key=ConversationKey(channel="slack", workspace="T1", chat="C1", topic="10.000100"),
-        place=Place(chat="C1", thread="10.000100", reply_to="10.000100"),
+        place=Place(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
         sender=found.sender,
         text="hello",
         private=False,
@@ -54,7 +55,7 @@ def test_a_channel_message_opens_a_thread() -> None:
 def test_a_reply_in_a_thread_stays_in_it() -> None:
     found = taken(event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
     assert found.key.topic == "5.000001"
-    assert found.place == Place(chat="C1", thread="5.000001", reply_to="10.000100")
+    assert found.place == Place(chat="C1", thread="5.000001", reply_to="10.000100", user="U1")
     assert found.replies_to == ("5.000001",)
 
 
@@ -70,7 +71,7 @@ def test_a_thread_root_answers_nothing() -> None:
 def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str) -> None:
     found = taken(event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="D1")
-    assert found.place == Place(chat="D1", thread=thread, reply_to="10.000100")
+    assert found.place == Place(chat="D1", thread=thread, reply_to="10.000100", user="U1")
     assert found.private
     assert found.addressed
     assert not found.remember
@@ -127,11 +128,6 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
         ({"user": None, "subtype": "bot_message"}, Reason.FROM_BOT),
         ({"user": "USLACKBOT"}, Reason.FROM_BOT),
         ({"type": "app_mention", "bot_id": "BOTHER"}, Reason.FROM_BOT),
-        (
-            {"subtype": "message_changed", "message": {"text": "hi", "user": "U1"}},
-            Reason.UNSUPPORTED,
-        ),
-        ({"subtype": "message_deleted"}, Reason.UNSUPPORTED),
         ({"subtype": "channel_join"}, Reason.UNSUPPORTED),
         ({"type": "reaction_added"}, Reason.UNSUPPORTED),
         ({"type": "app_home_opened"}, Reason.UNSUPPORTED),
@@ -171,6 +167,7 @@ def test_files_are_described() -> None:
     assert [(a.ref, a.name, a.mime, a.kind, a.size_bytes) for a in found] == [
         ("F1", "a.png", "image/png", "image", 12),
         ("F2", "notes", "text/plain", "file", None),
+        ("no file: tombstone", "F3", "application/octet-stream", "file", None),
     ]
 
 
@@ -225,7 +222,7 @@ def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
         assert decode_inbound(encode_inbound(found)) == found
         assert not re.search(r"[\x00\x07\x1b\ud800-\udfff]", found.text)
     else:
-        assert found.reason is Reason.EMPTY
+        assert skipped(found) is Reason.EMPTY
 
 
 def slash(**fields: object) -> dict[str, Any]:

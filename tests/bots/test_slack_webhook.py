@@ -150,7 +150,7 @@ async def test_commands_are_taken_and_presses_acknowledged() -> None:
             answer = await door.take(Call(headers=FORM | signed(slack, body), body=body))
             assert answer.status == 200
     assert intake.texts() == ["/status"]
-    assert intake.skipped == [(Reason.UNSUPPORTED, "block_actions")]
+    assert intake.skipped == [(Reason.UNSUPPORTED, "a press of no button of ours")]
 
 
 async def test_headers_that_are_not_signed_change_nothing() -> None:

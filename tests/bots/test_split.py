@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.text.bisect import Fits, Load
+from bots.text.codefile import CodeFile, code_file
 from bots.text.markdown import parse
 from bots.text.split import split
 from bots.text.tree import CodeBlock, Table, walk
@@ -152,3 +153,36 @@ def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
 @given(prose, st.integers(min_value=3, max_value=120))
 def test_prose_loses_nothing(markdown: str, limit: int) -> None:
     assert letters("".join(split(markdown, within(limit)))) == letters(markdown)
+
+
+def test_code_that_goes_as_a_file_stays_whole() -> None:
+    code = "```py\n" + "x = 1\n" * 50 + "```"
+    text = f"before\n\n{code}\n\nafter\n\n```\nshort\n```"
+    pieces = split(text, lambda piece: len(piece) <= 60, as_file=lambda _: True)
+    assert pieces == ["before", code, "after\n\n```\nshort\n```"]
+    assert code_file(pieces[1]) == CodeFile("code.py", "\n".join(["x = 1"] * 50))
+
+
+def test_code_that_is_no_file_is_cut() -> None:
+    code = "```py\n" + "x = 1\n" * 50 + "```"
+    fits = within(60)
+    assert split(code, fits, as_file=lambda _: False) == split(code, fits)
+    inside = "- item\n\n  " + code.replace("\n", "\n  ")
+    assert all(map(fits, split(inside, fits, as_file=lambda _: True)))
+
+
+def test_code_that_never_ends_is_a_file_too() -> None:
+    assert split("```py\n" + "y\n" * 60, lambda p: len(p) <= 60, as_file=lambda _: True) == [
+        "```py\n" + "y\n" * 59 + "y"
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents)
+def test_nothing_is_lost_when_code_goes_as_files(markdown: str) -> None:
+    fits = within(120)
+    whole = split(markdown, fits, as_file=lambda _: True)
+    cut = split(markdown, fits)
+    words = [sorted(re.findall(r"[a-zA-Z]{3,}", " ".join(pieces))) for pieces in (whole, cut)]
+    # A fence that is cut repeats its language.
+    assert set(words[0]) == set(words[1])

@@ -11,15 +11,15 @@ acknowledged, tells the bot about its own messages, and refuses wrong tokens.
         await slack.wait_for(lambda: slack.replies(asked))
         assert slack.violations == []
 
-People: `dm`, `mention`, `say`, `bot_says`, `edit`, `slash`, `send_event`. What they see: `messages`, `replies`,
+People: `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`, `open_chat`, `slash`, `send_event`. What
+they see: `messages`, `replies`,
 `texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
 `come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
 `server.methods.page_size`. What Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
 """
 
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,12 +29,26 @@ from typing_extensions import Unpack
 
 from tests.fakes.slack_events import EventsApi
 from tests.fakes.slack_http import Call, Failure, Server, Trouble
+from tests.fakes.slack_payloads import (
+    BOT_ID,
+    BOT_USER,
+    TEAM,
+    USER,
+    callback,
+    changed,
+    deleted,
+    escape,
+    halted,
+    pressed,
+    slash,
+)
 from tests.fakes.slack_sockets import Envelope, Sockets
 from tests.fakes.slack_state import Callback, ChannelKind, Message, StoredFile, Workspace
 
+__all__ = ["BOT_USER", "USER", "FakeSlack"]
+
 T = TypeVar("T")
 
-USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
 _KINDS: dict[str, ChannelKind] = {"D": "im", "M": "mpim", "G": "group"}
 
 
@@ -65,6 +79,7 @@ class FakeSlack:
             self.sockets,
             violations=self.violations,
             posted=self._tell,
+            edited=self._told_change,
             changed=self._changed,
         )
         self._change = anyio.Event()
@@ -184,38 +199,77 @@ class FakeSlack:
 
     def edit(self, message: Message, text: str) -> Envelope:
         """Change a message that a person wrote."""
+        before = message.fields()
         message.earlier.append(message.text)
         message.text = escape(text)
-        return self.send_event({
-            "type": "message", "subtype": "message_changed", "channel": message.channel, "hidden": True,
-            "ts": self.workspace.ts(), "message": message.fields(), "channel_type": "channel",
-        })  # fmt: skip
+        return self._tell_change(message, before)
+
+    def delete(self, message: Message) -> Envelope:
+        """Take away a message that a person wrote; one with answers leaves a tombstone."""
+        if len(self.workspace.thread(message.channel, message.ts)) > 1:
+            before = message.fields()
+            message.subtype, message.user = "tombstone", "USLACKBOT"
+            message.text = "This message was deleted."
+            return self._tell_change(message, before)
+        self.workspace.posted.remove(message)
+        return self.send_event(deleted(message, at=self.workspace.ts(), kind=self._kind(message)))
+
+    def preview(self, message: Message) -> Envelope:
+        """Let Slack add a preview of a link to a message: its text stays."""
+        attached = {"attachments": [{"id": 1, "title": "A page"}]}
+        return self._tell_change(message, message.fields(), **attached)
+
+    def press(self, message: Message, label: str, *, user: str = USER) -> Envelope:
+        """Press a button below a message."""
+        return self.act(
+            message, f"parley.{[*message.buttons].index(label)}", message.buttons[label], user=user
+        )
+
+    def act(self, message: Message, action: str, value: str, *, user: str = USER) -> Envelope:
+        """Press anything below a message, also what is not there any more."""
+        answer = self._callback(message.channel, user)
+        return self._send(
+            "interactive", pressed(message, action, value, user=user, response_url=answer)
+        )
+
+    def halt(self, message: Message, *, user: str = USER) -> Envelope:
+        """Press the stop button that Slack shows for an agent in the thread of a message."""
+        thread = message.thread_ts or message.ts
+        streams = [m for m in self.workspace.thread(message.channel, thread) if m.streams]
+        for found in streams:
+            if found.stream is not None:
+                found.stream.ended = "person"
+        told = [found.ts for found in streams]
+        at = self.workspace.ts()
+        return self.send_event(halted(message.channel, thread, user=user, at=at, streams=told))
+
+    def open_chat(self, *, user: str = USER) -> Envelope:
+        """Look at the private chat with the bot."""
+        channel = f"D{user}"
+        self.workspace.channel(channel, kind="im", members={user})
+        return self.send_event(
+            {"type": "app_home_opened", "tab": "messages", "channel": channel, "user": user}
+        )
+
+    def declare_agent(self) -> None:
+        """Make the app an agent, as its settings can."""
+        self.workspace.is_agent = True
+        self.server.scopes.add("assistant:write")
 
     def slash(
         self, text: str, *, channel: str = "C1", user: str = USER, command: str = "/parley"
     ) -> Envelope:
         """Type a slash command."""
         self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
-        name = secrets.token_hex(8)
-        self.workspace.callbacks[name] = Callback(channel=channel, user=user)
+        answer = self._callback(channel, user)
         return self._send(
             "slash_commands",
-            {
-                "command": command, "text": text, "team_id": TEAM, "channel_id": channel, "user_id": user,
-                "user_name": user.lower(), "trigger_id": f"{time.time():.6f}.{secrets.token_hex(4)}",
-                "response_url": f"{self.server.url}/response/{name}", "api_app_id": "A1APP",
-                "is_enterprise_install": "false",
-            },
-        )  # fmt: skip
+            slash(text, channel=channel, user=user, command=command, response_url=answer),
+        )
 
     def send_event(self, event: dict[str, Any], **more: object) -> Envelope:
         """Tell the app of an event; `more` goes into the payload around it."""
-        payload: dict[str, Any] = {
-            "type": "event_callback", "team_id": TEAM, "api_app_id": "A1APP",
-            "event_id": f"Ev{secrets.token_hex(6).upper()}", "event_time": int(time.time()), "event": event,
-            "authorizations": [{"team_id": TEAM, "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}],
-        }  # fmt: skip
-        return self._send("events_api", payload | more)
+        return self._send("events_api", callback(event) | more)
 
     # -- what they see
 
@@ -287,8 +341,8 @@ class FakeSlack:
 
     def expire_callbacks(self) -> None:
         """Let half an hour pass for every response_url."""
-        for callback in self.workspace.callbacks.values():
-            callback.expired = True
+        for address in self.workspace.callbacks.values():
+            address.expired = True
 
     def _changed(self) -> None:
         change, self._change = self._change, anyio.Event()
@@ -312,6 +366,24 @@ class FakeSlack:
         self._tell(said, **more)
         return said
 
+    def _callback(self, channel: str, user: str) -> str:
+        """Return a new response_url."""
+        name = secrets.token_hex(8)
+        self.workspace.callbacks[name] = Callback(channel=channel, user=user)
+        return f"{self.server.url}/response/{name}"
+
+    def _kind(self, message: Message) -> str:
+        return self.workspace.channels[message.channel].kind
+
+    def _told_change(self, message: Message, before: Mapping[str, Any]) -> None:
+        self._tell_change(message, before)
+
+    def _tell_change(self, message: Message, before: Mapping[str, Any], **more: object) -> Envelope:
+        """Send the event that a changed message causes."""
+        self._changed()
+        at, kind = self.workspace.ts(), self._kind(message)
+        return self.send_event(changed(message, before, at=at, kind=kind, **more))
+
     def _tell(self, message: Message, **more: object) -> None:
         """Send the events that a new message causes: one, or two if it mentions the bot in a channel."""
         self._changed()
@@ -322,8 +394,3 @@ class FakeSlack:
         if f"<@{BOT_USER}>" in message.text and channel.kind != "im" and not message.bot_id:
             self.send_event(event | {"type": "app_mention"})
         self.send_event(event | {"channel_type": channel.kind})
-
-
-def escape(text: str) -> str:
-    """Escape what a person typed, as Slack does before it tells anybody."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -17,6 +17,8 @@ JSON_ARGUMENTS = frozenset({"attachments", "blocks", "files", "metadata"})
 _BY_CLIENT = frozenset({"token", "team_id"})
 _LIVE = re.compile(r"<(![a-z]|@[UW]|#C)", re.IGNORECASE)
 _SECTION_TEXT, _MARKDOWN_TEXT, _ALL_TEXT, _BLOCKS, _TEXT = 3_000, 12_000, 13_200, 50, 40_000
+_ROWS, _COLUMNS, _TABLE_TEXT = 100, 20, 10_000
+_ELEMENTS, _LABEL, _ID, _VALUE = 25, 75, 255, 2_000
 
 
 def load_methods() -> dict[str, Any]:
@@ -58,11 +60,13 @@ def _fits(schema: Mapping[str, Any], name: str, value: object, *, is_json: bool)
     )
 
 
-def block_error(blocks: list[dict[str, Any]]) -> str:
+def block_error(blocks: list[dict[str, Any]]) -> str:  # noqa: PLR0911 - one return per rule
     """Return Slack's error for a message's blocks, or ""."""
     items = sum(_items(block) for block in blocks)
-    if items > _BLOCKS:
+    if items > _BLOCKS or any(map(_is_malformed, blocks)):
         return "invalid_blocks"
+    if sum(block.get("type") in {"table", "data_table"} for block in blocks) > 1:
+        return "invalid_attachments"
     sizes = [len(_block_text(block)) for block in blocks]
     markdown = sum(
         size for block, size in zip(blocks, sizes, strict=True) if block.get("type") == "markdown"
@@ -87,7 +91,8 @@ def text_findings(text: str, blocks: list[dict[str, Any]]) -> Iterator[str]:
         yield "blocks without a fallback text"
     if len(text) > _TEXT:
         yield f"text of {len(text)} characters would be cut"
-    for shown in (text, *map(_block_text, blocks)):
+    # The text of a table's cells is literal.
+    for shown in (text, *(_block_text(block) for block in blocks if block.get("type") != "table")):
         if live := _LIVE.search(shown):
             yield f"live token {live.group()}"
 
@@ -99,6 +104,58 @@ def _items(block: Mapping[str, Any]) -> int:
     return 1 + sum(bool(re.match(r"#{1,6} |---+$|\*\*\*+$", line)) for line in lines)
 
 
+def _is_malformed(block: Mapping[str, Any]) -> bool:
+    match block.get("type"):
+        case "table":
+            return _is_bad_table(block)
+        case "actions":
+            return _are_bad_buttons(block.get("elements") or [])
+        case _:
+            return False
+
+
+def _is_bad_table(block: Mapping[str, Any]) -> bool:
+    rows = block.get("rows") or []
+    if not 1 <= len(rows) <= _ROWS or len(block.get("column_settings") or ()) > _COLUMNS:
+        return True
+    if any(len(row) != len(rows[0]) or not 1 <= len(row) <= _COLUMNS for row in rows):
+        return True
+    return len(_block_text(block)) > _TABLE_TEXT or any(
+        _is_bad_cell(c) for row in rows for c in row
+    )
+
+
+def _is_bad_cell(cell: Mapping[str, Any]) -> bool:
+    if cell.get("type") != "rich_text":
+        return not cell.get("text")
+    parts = [part for section in cell["elements"] for part in section["elements"]]
+    known = all(part.get("type") in {"text", "link"} and part.get("text") for part in parts)
+    return not parts or not known
+
+
+def _are_bad_buttons(elements: list[Mapping[str, Any]]) -> bool:
+    ids = [str(element.get("action_id")) for element in elements]
+    if not 1 <= len(elements) <= _ELEMENTS or len(set(ids)) != len(ids):
+        return True
+    return any(
+        element.get("type") != "button"
+        or not 1 <= len(element["text"]["text"]) <= _LABEL
+        or element["text"]["type"] != "plain_text"
+        or not 1 <= len(element["action_id"]) <= _ID
+        or len(element.get("value", "")) > _VALUE
+        or element.get("style", "primary") not in {"primary", "danger"}
+        for element in elements
+    )
+
+
 def _block_text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "table":
+        cells = [cell for row in block.get("rows") or [] for cell in row]
+        return "".join(
+            str(part.get("text", ""))
+            for cell in cells
+            for section in cell.get("elements", ())
+            for part in section.get("elements", ())
+        )
     text = block.get("text", "")
     return str(text.get("text", "")) if isinstance(text, dict) else str(text)

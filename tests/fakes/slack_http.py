@@ -11,6 +11,7 @@ import anyio
 from aiohttp import web
 
 from tests.fakes.slack_checks import JSON_ARGUMENTS, check_arguments, load_methods
+from tests.fakes.slack_limits import Limits
 from tests.fakes.slack_methods import Methods
 from tests.fakes.slack_sockets import Sockets
 from tests.fakes.slack_state import Callback, Message, Workspace
@@ -76,6 +77,7 @@ class Server:
         sockets: Where /link/ leads.
         violations: Takes findings.
         posted: Called with every new message of the bot.
+        edited: Called with every changed one, and what it was.
         changed: Called after every request.
     """
 
@@ -86,6 +88,7 @@ class Server:
         *,
         violations: list[str],
         posted: Callable[[Message], None],
+        edited: Callable[[Message, Mapping[str, Any]], None],
         changed: Callable[[], None],
     ) -> None:
         self.bot_token = f"xoxb-{secrets.token_hex(8)}"
@@ -98,12 +101,14 @@ class Server:
             url=lambda path: f"{self.url}{path}",
             violation=violations.append,
             posted=posted,
+            edited=edited,
         )
         self._workspace = workspace
         self._sockets = sockets
         self._violations = violations
         self._changed = changed
         self.specs = load_methods()
+        self.limits = Limits()
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -148,6 +153,10 @@ class Server:
         self.calls.append(Call(method=method, arguments=arguments, at=time.time()))
 
         def effect() -> web.Response:
+            spec = self.specs.get(method) or {}
+            if wait_s := self.limits.wait_s(method, spec, arguments):
+                told = {"ok": False, "error": "ratelimited"}
+                return web.json_response(told, status=429, headers={"Retry-After": str(wait_s)})
             answer = self._answer(request, method, arguments, is_json=is_json)
             headers = {"x-oauth-scopes": ",".join(sorted(self.scopes))} if answer["ok"] else {}
             return web.json_response(answer, headers=headers)

@@ -4,15 +4,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.fakes.slack_agents import Agents
 from tests.fakes.slack_checks import block_error, text_findings
+from tests.fakes.slack_rooms import Refusal, Rooms
 from tests.fakes.slack_state import Message, StoredFile, Workspace
+from tests.fakes.slack_streams import Streaming
 
 Answer = dict[str, Any]
 Arguments = Mapping[str, Any]
-
-
-class Refusal(Exception):
-    """A method answers `ok: false` with this error."""
 
 
 class Methods:
@@ -23,6 +22,7 @@ class Methods:
         url: Makes an absolute address of a path on this server.
         violation: Takes a finding.
         posted: Called with every new message of the bot, which Slack tells the bot about as well.
+        edited: Called with every changed one, and what it was; likewise.
     """
 
     def __init__(
@@ -32,11 +32,13 @@ class Methods:
         url: Callable[[str], str],
         violation: Callable[[str], None],
         posted: Callable[[Message], None],
+        edited: Callable[[Message, Mapping[str, Any]], None],
     ) -> None:
         self._workspace = workspace
         self._url = url
         self._violation = violation
-        self._posted = posted
+        self._rooms = Rooms(workspace, violation=violation, posted=posted)
+        self._edited = edited
         self.page_size = 1000
         self.token_of = ""
         self._table: dict[str, Callable[[Arguments], Answer]] = {
@@ -51,7 +53,8 @@ class Methods:
             "files.getUploadURLExternal": self._announce,
             "files.completeUploadExternal": self._share,
             "files.info": self._file,
-            "assistant.threads.setStatus": lambda _: {},
+            **Agents(self._rooms).table,
+            **Streaming(self._rooms).table,
         }
 
     def answer(self, method: str, arguments: Arguments) -> Answer:
@@ -83,7 +86,7 @@ class Methods:
         }
 
     def _post(self, given: Arguments) -> Answer:
-        channel = self._writable(given["channel"])
+        channel = self._rooms.writable(given["channel"])
         text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
         self._check_text(text, blocks)
         message = Message(
@@ -93,47 +96,56 @@ class Methods:
             bot_id=self._workspace.bot_id,
             text=text[:40_000],
             blocks=blocks,
-            thread_ts=self._root(channel, str(given.get("thread_ts") or "")),
+            thread_ts=self._rooms.root(channel, str(given.get("thread_ts") or "")),
             metadata=given.get("metadata"),
         )
         if given.get("unfurl_links") is not False or given.get("unfurl_media") is not False:
             self._violation("chat.postMessage: links of a model must not be unfurled")
-        self._add(message)
+        self._rooms.add(message)
         return {"channel": channel, "ts": message.ts, "message": message.fields()}
 
     def _update(self, given: Arguments) -> Answer:
-        message = self._own(given)
+        message = self._rooms.own(given)
+        if message.streams:
+            raise Refusal("streaming_state_conflict")
         text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
         self._check_text(text, blocks)
+        if given.get("parse") != "none":
+            self._violation("chat.update: names and addresses in it become links")
+        before = message.fields()
         message.earlier.append(message.words)
         message.text, message.blocks = text, blocks
+        message.metadata = given.get("metadata") or message.metadata
+        self._edited(message, before)
         return {"channel": message.channel, "ts": message.ts, "text": text}
 
     def _delete(self, given: Arguments) -> Answer:
-        message = self._own(given)
+        message = self._rooms.own(given)
+        if message.streams:
+            raise Refusal("cant_delete_message")
         self._workspace.posted.remove(message)
         return {"channel": message.channel, "ts": message.ts}
 
     def _react(self, given: Arguments) -> Answer:
-        users = self._target(given).reactions.setdefault(given["name"], set())
+        users = self._rooms.target(given).reactions.setdefault(given["name"], set())
         if self._workspace.bot_user in users:
             raise Refusal("already_reacted")
         users.add(self._workspace.bot_user)
         return {}
 
     def _unreact(self, given: Arguments) -> Answer:
-        users = self._target(given).reactions.get(given["name"], set())
+        users = self._rooms.target(given).reactions.get(given["name"], set())
         if self._workspace.bot_user not in users:
             raise Refusal("no_reaction")
         users.discard(self._workspace.bot_user)
         return {}
 
     def _history(self, given: Arguments) -> Answer:
-        self._readable(given["channel"])
+        self._rooms.readable(given["channel"])
         return self._page(self._workspace.flat(given["channel"])[::-1], given)
 
     def _replies(self, given: Arguments) -> Answer:
-        self._readable(given["channel"])
+        self._rooms.readable(given["channel"])
         thread = self._workspace.thread(given["channel"], given["ts"])
         if not thread:
             raise Refusal("thread_not_found")
@@ -160,11 +172,13 @@ class Methods:
         file = StoredFile(
             id=f"F{uuid.uuid4().hex[:10].upper()}", name=given["filename"], length=length
         )
+        if alt := str(given.get("alt_txt") or ""):
+            file.extra["alt_txt"] = alt
         self._workspace.files[file.id] = file
         return {"upload_url": self._url(f"/upload/{file.id}"), "file_id": file.id}
 
     def _share(self, given: Arguments) -> Answer:
-        channel = self._writable(given["channel_id"])
+        channel = self._rooms.writable(given["channel_id"])
         found = [self._workspace.files.get(str(entry.get("id"))) for entry in given["files"]]
         files = [file for file in found if file and file.content is not None and not file.shared]
         if len(files) != len(found):
@@ -180,9 +194,9 @@ class Methods:
             subtype="file_share",
             text=str(given.get("initial_comment") or ""),
             files=shown,
-            thread_ts=self._root(channel, str(given.get("thread_ts") or "")),
+            thread_ts=self._rooms.root(channel, str(given.get("thread_ts") or "")),
         )
-        self._add(message)
+        self._rooms.add(message)
         return {"files": shown}
 
     def _file(self, given: Arguments) -> Answer:
@@ -202,10 +216,6 @@ class Methods:
             }
         }
 
-    def _add(self, message: Message) -> None:
-        self._workspace.posted.append(message)
-        self._posted(message)
-
     def _check_text(self, text: str, blocks: list[dict[str, Any]]) -> None:
         for finding in text_findings(text, blocks):
             self._violation(f"message: {finding}")
@@ -213,40 +223,3 @@ class Methods:
             raise Refusal("no_text")
         if error := block_error(blocks):
             raise Refusal(error)
-
-    def _readable(self, channel: str) -> None:
-        if channel not in self._workspace.channels:
-            raise Refusal("channel_not_found")
-        if self._workspace.bot_user not in self._workspace.channels[channel].members:
-            raise Refusal("not_in_channel")
-
-    def _writable(self, channel: str) -> str:
-        self._readable(channel)
-        if self._workspace.channels[channel].archived:
-            raise Refusal("is_archived")
-        return channel
-
-    def _root(self, channel: str, thread_ts: str) -> str:
-        if not thread_ts:
-            return ""
-        root = self._workspace.find(channel, thread_ts)
-        if root is None:
-            raise Refusal("thread_not_found")
-        if root.thread_ts not in {"", root.ts}:
-            self._violation("thread_ts is a reply's, not the thread's")
-        return thread_ts
-
-    def _target(self, given: Arguments) -> Message:
-        self._readable(given["channel"])
-        message = self._workspace.find(given["channel"], str(given.get("timestamp")))
-        if message is None:
-            raise Refusal("message_not_found")
-        return message
-
-    def _own(self, given: Arguments) -> Message:
-        message = self._workspace.find(given["channel"], str(given["ts"]))
-        if message is None:
-            raise Refusal("message_not_found")
-        if message.bot_id != self._workspace.bot_id:
-            raise Refusal("cant_update_message")
-        return message

@@ -24,12 +24,27 @@ class Message:
     reactions: dict[str, set[str]] = field(default_factory=dict)
     earlier: list[str] = field(default_factory=list)
     only_for: str = ""
+    stream: "Stream | None" = None
 
     @property
     def words(self) -> str:
         """All that is readable: the blocks if there are any, else the text."""
-        shown = [str(block["text"]) for block in self.blocks if block.get("type") == "markdown"]
-        return "\n".join(shown) or self.text
+        return "\n".join(filter(None, map(_block_words, self.blocks))) or self.text
+
+    @property
+    def buttons(self) -> dict[str, str]:
+        """The buttons below it: label -> value."""
+        return {
+            element["text"]["text"]: element["value"]
+            for block in self.blocks
+            if block.get("type") == "actions"
+            for element in block["elements"]
+        }
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can be added to now."""
+        return self.stream is not None and not self.stream.ended
 
     def fields(self, *, metadata: bool = False) -> dict[str, Any]:
         """Return the message as the Web API and events show it."""
@@ -45,6 +60,25 @@ class Message:
         if metadata and self.metadata:
             told["metadata"] = self.metadata
         return told
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    """How a message was streamed: to whom, what was added one after the other, why it ended."""
+
+    recipient: str
+    began_at: float
+    added: list[str] = field(default_factory=list)
+    ended: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Status:
+    """What Slack shows of an agent in a thread."""
+
+    text: str = ""
+    session: str = ""
+    title: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,10 +121,13 @@ class Workspace:
         self.team = team
         self.bot_user = bot_user
         self.bot_id = bot_id
+        self.is_agent = False
         self.channels: dict[str, Channel] = {}
         self.posted: list[Message] = []
         self.files: dict[str, StoredFile] = {}
         self.callbacks: dict[str, Callback] = {}
+        self.statuses: dict[tuple[str, str], Status] = {}
+        self.prompts: dict[tuple[str, str], list[str]] = {}
         self._last_ts = 0.0
 
     def ts(self) -> str:
@@ -122,3 +159,24 @@ class Workspace:
             if m.channel == channel
             and (m.thread_ts in {"", m.ts} or m.subtype == "thread_broadcast")
         ]
+
+    def status(self, channel: str, thread: str) -> Status:
+        """Return what is shown of the agent in a thread."""
+        return self.statuses.setdefault((channel, thread), Status())
+
+
+def _block_words(block: dict[str, Any]) -> str:
+    match block.get("type"):
+        case "markdown":
+            return str(block["text"])
+        case "section":
+            return str(block["text"]["text"])
+        case "table":
+            return "\n".join(" | ".join(map(_cell_words, row)) for row in block["rows"])
+        case _:
+            return ""
+
+
+def _cell_words(cell: dict[str, Any]) -> str:
+    parts = [part for section in cell["elements"] for part in section["elements"]]
+    return "".join(str(part["text"]) for part in parts)

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from bots.slack.capabilities import BOT_EVENTS, BOT_SCOPES
-from bots.slack.manifest import manifest
+from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
+from bots.slack.manifest import DESCRIPTION_CHARS, manifest
 from bots.webhooks import path_of
 from gateway.cli import main
 from tests.fakes.slack import FakeSlack
@@ -23,8 +23,12 @@ SCOPE_OF_EVENT = {
     "message.groups": "groups:history",
     "message.im": "im:history",
     "message.mpim": "mpim:history",
+    "agent_session_stopped": "chat:write",
+    "assistant_thread_started": "assistant:write",
 }
-"""Without its scope an event is not sent (docs.slack.dev/reference/events)."""
+"""Without its scope an event is not sent (docs.slack.dev/reference/events); others need none."""
+
+FREE = {"app_home_opened", "app_uninstalled", "tokens_revoked"}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -54,6 +58,21 @@ def test_over_http_everything_leads_to_the_gateway(capsys: pytest.CaptureFixture
     assert found["features"]["slash_commands"][0]["url"] == address
 
 
+def test_an_agent_is_declared_only_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, agent = yaml.safe_load(printed(capsys)), yaml.safe_load(printed(capsys, "--agent"))
+    assert "agent_view" not in plain["features"]
+    assert 1 <= len(agent["features"]["agent_view"]["agent_description"]) <= DESCRIPTION_CHARS
+    for prompt in agent["features"]["agent_view"]["suggested_prompts"]:
+        assert prompt["title"]
+        assert prompt["message"]
+    scopes, events = (
+        [found["oauth_config"]["scopes"]["bot"] for found in (plain, agent)],
+        [found["settings"]["event_subscriptions"]["bot_events"] for found in (plain, agent)],
+    )
+    assert set(scopes[1]) - set(scopes[0]) == set(AGENT_SCOPES)
+    assert set(events[1]) - set(events[0]) == set(AGENT_EVENTS)
+
+
 def test_the_link_holds_the_whole_manifest(capsys: pytest.CaptureFixture[str]) -> None:
     address = urlsplit(printed(capsys, "--link", "--name", "Bär").strip())
     asked = parse_qs(address.query)
@@ -81,7 +100,9 @@ def test_what_slack_would_refuse_is_refused(
 
 
 def test_each_event_has_the_scope_that_it_needs() -> None:
-    assert {SCOPE_OF_EVENT[event] for event in BOT_EVENTS} <= set(BOT_SCOPES)
+    assert {SCOPE_OF_EVENT[event] for event in BOT_EVENTS if event not in FREE} <= set(BOT_SCOPES)
+    needed = {SCOPE_OF_EVENT[event] for event in AGENT_EVENTS if event not in FREE}
+    assert needed <= {*BOT_SCOPES, *AGENT_SCOPES}
     assert "commands" in BOT_SCOPES
 
 
@@ -101,7 +122,7 @@ def test_each_call_of_the_adapter_has_a_scope_that_allows_it() -> None:
     for called in used:
         spec = specs[by_name.get(called.lower()) or by_name[_spelt(called, by_name)]]
         allowed = set(spec.get("scope", {}).get("bot", []))
-        assert not allowed or allowed & set(BOT_SCOPES), called
+        assert not allowed or allowed & {*BOT_SCOPES, *AGENT_SCOPES}, called
 
 
 def _spelt(called: str, by_name: dict[str, str]) -> str:

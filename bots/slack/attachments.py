@@ -1,0 +1,59 @@
+"""The files of a Slack message, also those that cannot be had: whoever sent them is told why. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from bots.slack.payload import listing, mapping, string
+from bots.text.characters import clean
+from bus.messages import Attachment
+
+UNAVAILABLE: Final[Mapping[str, str]] = {
+    "tombstone": "it was deleted",
+    "hidden_by_limit": "Slack hides it, because the workspace is over the limit of its plan",
+    "external": "it lies outside of Slack, only its link was shared",
+}
+"""Modes of files that have no content here (docs.slack.dev/reference/objects/file-object), and what is said of them."""
+
+_NO_FILE: Final = "no file: "
+
+
+def attachments(files: object) -> tuple[Attachment, ...]:
+    """Describe the files of a message, in order."""
+    found = (_attachment(mapping(file)) for file in listing(files))
+    return tuple(attachment for attachment in found if attachment)
+
+
+def unavailable(ref: str) -> str:
+    """Return why an attachment cannot be fetched, by its `ref`; "" if it can be tried.
+
+    >>> unavailable("no file: tombstone"), unavailable("F1")
+    ('it was deleted', '')
+    """
+    return UNAVAILABLE.get(ref.removeprefix(_NO_FILE), "") if ref.startswith(_NO_FILE) else ""
+
+
+def _attachment(file: Mapping[str, Any]) -> Attachment | None:
+    """Describe a file; `ref` is its id, because addresses expire and shared channels send nothing else."""
+    ref, size, mode = string(file.get("id")), file.get("size"), string(file.get("mode"))
+    if not ref:
+        return None
+    mime = clean(string(file.get("mimetype"))) or "application/octet-stream"
+    return Attachment(
+        name=clean(string(file.get("name")) or string(file.get("title"))) or ref,
+        mime=mime,
+        size_bytes=size if isinstance(size, int) and size >= 0 else None,
+        kind=_kind(mime),
+        ref=f"{_NO_FILE}{mode}" if mode in UNAVAILABLE else ref,
+    )
+
+
+def _kind(mime: str) -> Literal["file", "image", "audio", "video"]:
+    match mime.partition("/")[0]:
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case "video":
+            return "video"
+        case _:
+            return "file"

@@ -1,0 +1,95 @@
+"""Buttons as Slack's `actions` blocks, and what a pressed one says. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bots.slack.payload import (
+    CHANNEL,
+    Identity,
+    Ignored,
+    is_private,
+    listing,
+    mapping,
+    string,
+)
+from bots.text.characters import clean
+from bus.messages import Button, ConversationKey, Place, Press, Sender
+from bus.ports import Reason
+
+MAX_LABEL = 75
+"""Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
+
+MAX_ELEMENTS = 25
+"""Elements of one `actions` block."""
+
+_PREFIX = "parley."
+"""How the `action_id` of our own buttons begins; other blocks of the app have other ids."""
+
+
+def actions(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
+    """Return the blocks that hold the buttons: one for every 25.
+
+    >>> actions([Button(label="Stop", token="stop:1:0", style="danger")])[0]["elements"][0]["value"]
+    'stop:1:0'
+    """
+    found = [_element(number, button) for number, button in enumerate(buttons)]
+    return tuple(
+        {"type": "actions", "elements": found[start : start + MAX_ELEMENTS]}
+        for start in range(0, len(found), MAX_ELEMENTS)
+    )
+
+
+def _element(number: int, button: Button) -> dict[str, Any]:
+    label = button.label.strip() or "…"
+    short = label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+    style = {} if button.style == "plain" else {"style": button.style}
+    return {
+        "type": "button",
+        # Without `emoji` Slack leaves ":x:" in a label as it is.
+        "text": {"type": "plain_text", "text": short, "emoji": False},
+        "action_id": f"{_PREFIX}{number}",
+        "value": button.token,
+        **style,
+    }
+
+
+def press(body: Mapping[str, Any], me: Identity) -> Press | Ignored:
+    """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
+    action = mapping(next(iter(listing(body.get("actions"))), None))
+    if not string(action.get("action_id")).startswith(_PREFIX):
+        return Ignored(reason=Reason.UNSUPPORTED, detail="a press of no button of ours")
+    user, container = mapping(body.get("user")), mapping(body.get("container"))
+    message = mapping(body.get("message"))
+    chat = string(mapping(body.get("channel")).get("id")) or string(container.get("channel_id"))
+    ts = string(message.get("ts")) or string(container.get("message_ts"))
+    presser, token = string(user.get("id")), string(action.get("value"))
+    if not (chat and ts and presser and token):
+        return Ignored(
+            reason=Reason.UNSUPPORTED, detail="a press without chat, message, user or value"
+        )
+    thread = string(message.get("thread_ts")) or string(container.get("thread_ts"))
+    private = is_private(chat)
+    root = thread or ts
+    once = string(body.get("trigger_id")) or f"{ts}:{string(action.get('action_ts'))}:{presser}"
+    return Press(
+        event_id=f"press:{once}",
+        key=ConversationKey(
+            channel=CHANNEL,
+            workspace=string(mapping(body.get("team")).get("id")) or me.team_id,
+            chat=chat,
+            topic="" if private else root,
+        ),
+        place=Place(
+            chat=chat,
+            thread=thread if private else root,
+            callback=string(body.get("response_url")),
+            user=presser,
+        ),
+        message_id=ts,
+        token=token,
+        sender=Sender(
+            user_id=presser,
+            name=clean(string(user.get("name")) or string(user.get("username"))),
+        ),
+        private=private,
+    )

@@ -1,0 +1,44 @@
+"""What became of a message: Slack tells of many changes, few of which a person made. Pure.
+
+The forms: docs.slack.dev/reference/events/message, subtypes message_changed and message_deleted.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from bots.slack.payload import listing, mapping, string
+
+Changed: TypeAlias = tuple[Mapping[str, Any], bool]
+"""The message as it now is, with the channel it stands in; and whether it is gone."""
+
+_PASSED_ON: Final = ("channel", "channel_type")
+_TOMBSTONE: Final = "tombstone"
+"""What is left of a deleted message that has answers: Slack calls that a change."""
+
+
+def edited(said: Mapping[str, Any]) -> Changed | None:
+    """Return a message whose text or files changed; None for previews of links, counters, pins and the like."""
+    now, before = mapping(said.get("message")), mapping(said.get("previous_message"))
+    if string(now.get("subtype")) == _TOMBSTONE:
+        return _within(said, before or now), True
+    if before and _content(now) == _content(before):
+        return None
+    if not before and not mapping(now.get("edited")):
+        return None
+    return _within(said, now), False
+
+
+def deleted(said: Mapping[str, Any]) -> Changed:
+    """Return a message that is gone, as it was."""
+    was = dict(mapping(said.get("previous_message")))
+    was["ts"] = string(said.get("deleted_ts")) or was.get("ts")
+    return _within(said, was), True
+
+
+def _within(said: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**message, **{name: said[name] for name in _PASSED_ON if name in said}}
+
+
+def _content(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    files = tuple(string(mapping(file).get("id")) for file in listing(message.get("files")))
+    return string(message.get("text")), files

@@ -1,0 +1,77 @@
+"""What Slack's payloads have in common: who the bot is, where things happened, fields read with care. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bus.ports import Reason
+
+CHANNEL = "slack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the bot is in its workspace, as auth.test tells.
+
+    Attributes:
+        scopes: What the app may do; None if Slack did not tell.
+    """
+
+    team_id: str
+    user_id: str
+    bot_id: str
+    scopes: frozenset[str] | None = None
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether the app was declared an agent: only then it has this scope."""
+        return "assistant:write" in (self.scopes or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """Not a message for us, and why."""
+
+    reason: Reason
+    detail: str = ""
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a field that should be an object; an empty one if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def listing(value: object) -> Sequence[Any]:
+    """Return a field that should be a list; an empty one if it is none."""
+    return value if isinstance(value, list) else ()
+
+
+def string(value: object) -> str:
+    """Return a field that should be text; "" if it is none."""
+    return value if isinstance(value, str) else ""
+
+
+def workspace(body: Mapping[str, Any], me: Identity) -> str:
+    """Return the team that installed the bot: in a channel shared with another company not the author's.
+
+    An app that a whole organisation installed has no single team: then it is the one where the event happened.
+    """
+    first = mapping(next(iter(listing(body.get("authorizations"))), None))
+    return string(first.get("team_id")) or string(body.get("team_id")) or me.team_id
+
+
+def is_private(chat: str, channel_type: str = "") -> bool:
+    """Tell whether only one person and the bot are in a chat."""
+    return channel_type == "im" or chat.startswith("D")
+
+
+def seconds(ts: str) -> float | None:
+    """Return a message's time (Unix seconds).
+
+    >>> seconds("1.5"), seconds("no time")
+    (1.5, None)
+    """
+    try:
+        return float(ts)
+    except ValueError:
+        return None

@@ -1,0 +1,188 @@
+"""Signs that work goes on: Slack's own for agents where the app is one, else a reaction.
+
+An agent's thread has one status, which two methods write: `agents.sessions.setStatus` brings Slack's stop button,
+`assistant.threads.setStatus` a line of text. The first that works is used.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from bots.slack.api import Api
+from bots.slack.errors import SlackError
+from bots.slack.payload import is_private
+from bus.messages import Inbound, Place
+from bus.texts.catalogue import Texts
+
+_log: Final = logging.getLogger(__name__)
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
+
+TITLE_CHARS: Final = 60
+"""Characters of a thread's title; Slack takes 200 and shows less."""
+
+_SESSION, _STATUS, _REACTION = "session", "status", "reaction"
+
+_KEPT: Final = 1_000
+"""Messages, threads and chats that are remembered."""
+
+_NOT_FOR_THIS: Final = frozenset({
+    "channel_not_found", "invalid_thread_ts", "thread_ts_not_allowed", "thread_ts_required", "user_not_found",
+})  # fmt: skip
+"""Refusals that are about one thread and not about the app."""
+
+
+class Signs:
+    """Shows work and its end. Methods raise SlackError where nothing could be shown.
+
+    Args:
+        api: Slack's Web API.
+        words: What the bot says where nobody's language is known.
+    """
+
+    def __init__(self, api: Api, words: Texts) -> None:
+        self._api = api
+        self._words = words
+        self._refused: set[str] = set()
+        self._shown: OrderedDict[Place, tuple[str, ...]] = OrderedDict()
+        self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._greeted: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def working(self, place: Place) -> None:
+        """Show, or refresh, that a message is being answered."""
+        if not place.reply_to:
+            return
+        before = self._shown.get(place)
+        agents = await self._as_agent(place) if before is None or before[0] else ""
+        ways: tuple[str, ...] = (agents,)
+        # In a channel people look at the message, not into its thread.
+        if not agents or not is_private(place.chat):
+            ways = (agents, _REACTION)
+            if before is None or _REACTION not in before:
+                await self._react(place, WORKING)
+        _keep(self._shown, place, ways)
+
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        """Take the sign away; a reaction also says how it ended."""
+        if not place.reply_to:
+            return
+        shown = self._shown.pop(place, None)
+        way = shown[0] if shown else next(iter(self._ways(place)), "")
+        try:
+            if way:
+                await self._ways(place)[way](place, over=True)
+        except (KeyError, SlackError) as error:
+            _log.info("slack: a status goes by itself after a while: %s", error)
+            way = way if shown else ""  # Before a restart it may have been a reaction.
+        if way and is_private(place.chat):
+            return
+        await self._unreact(place, WORKING)
+        await self._react(place, DONE if ok else FAILED)
+
+    def heard(self, inbound: Inbound) -> None:
+        """Note what a thread is about: its first message becomes its title."""
+        root = (inbound.place.chat, inbound.place.thread or inbound.message_id)
+        if root not in self._titles and inbound.text:
+            _keep(self._titles, root, " ".join(inbound.text.split())[:TITLE_CHARS])
+
+    async def greet(self, chat: str, thread: str) -> None:
+        """Offer somebody who opened an agent's chat what to say, once."""
+        if not self._api.known_identity.is_agent or (chat, thread) in self._greeted:
+            return
+        _keep(self._greeted, (chat, thread), None)
+        words = self._words
+        offers = (words.prompt_abilities, words.prompt_document, words.prompt_search)
+        await self._api.call(
+            lambda web: web.assistant_threads_setSuggestedPrompts(
+                channel_id=chat,
+                thread_ts=thread or None,
+                title=words.prompts_title,
+                prompts=[{"title": offer, "message": offer} for offer in offers],
+            )
+        )
+
+    def _ways(self, place: Place) -> Mapping[str, "_Way"]:
+        """Return the ways in which an agent's status can be shown here, best first."""
+        if not self._api.known_identity.is_agent or not _thread(place):
+            return {}
+        ways: dict[str, _Way] = {_SESSION: self._in_session, _STATUS: self._as_text}
+        return {name: way for name, way in ways.items() if name not in self._refused}
+
+    async def _as_agent(self, place: Place) -> str:
+        """Show the sign of an agent; return by which way, or "" where there is none."""
+        for name, way in self._ways(place).items():
+            try:
+                await way(place, over=False)
+            except SlackError as error:
+                if error.retryable:
+                    raise
+                if error.code not in _NOT_FOR_THIS:
+                    self._refused.add(name)
+                    _log.info("slack: no %s from now on: %s", name, error.user_message)
+            else:
+                return name
+        return ""
+
+    async def _in_session(self, place: Place, *, over: bool) -> None:
+        title = "" if over else self._titles.get((place.chat, _thread(place)), "")
+        await self._api.call(
+            lambda web: web.agents_sessions_setStatus(
+                channel_id=place.chat,
+                thread_ts=_thread(place),
+                status="active" if over else "processing",
+                title=title or None,
+            )
+        )
+
+    async def _as_text(self, place: Place, *, over: bool) -> None:
+        await self._api.call(
+            lambda web: web.assistant_threads_setStatus(
+                channel_id=place.chat,
+                thread_ts=_thread(place),
+                status="" if over else place.texts.presence_working,
+            )
+        )
+
+    async def _react(self, place: Place, name: str) -> None:
+        try:
+            await self._api.call(
+                lambda web: web.reactions_add(
+                    channel=place.chat, timestamp=place.reply_to, name=name
+                )
+            )
+        except SlackError as error:
+            if error.code != "already_reacted":
+                raise
+
+    async def _unreact(self, place: Place, name: str) -> None:
+        try:
+            await self._api.call(
+                lambda web: web.reactions_remove(
+                    channel=place.chat, timestamp=place.reply_to, name=name
+                )
+            )
+        except SlackError as error:
+            if error.code != "no_reaction":
+                raise
+
+
+class _Way(Protocol):
+    """Shows a status, or that it is over."""
+
+    def __call__(self, place: Place, *, over: bool) -> Awaitable[None]: ...
+
+
+def _thread(place: Place) -> str:
+    """Return the root of the thread in which an agent answers: in its chat every message begins one."""
+    return place.thread or place.reply_to
+
+
+def _keep(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:
+    """Remember something, and forget what was remembered longest ago."""
+    kept[key] = value
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)

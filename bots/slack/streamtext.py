@@ -1,0 +1,33 @@
+"""Markdown as it is streamed: what was said stays said, and nothing in it is live. Pure.
+
+A stream can only be added to, so this works from left to right and never looks at what may still come: where the
+next character decides, the last one is held back.
+"""
+
+import re
+from typing import Final
+
+_JOINER: Final = "\u2060"
+"""WORD JOINER: invisible, and no part of any live token."""
+
+_LIVE: Final = re.compile(r"<(?=[!@#])|@(?=[chegCHEG])|!(?=\[)|:(?=//)")
+"""What begins Slack's tokens, names of everybody, images, and addresses: Slack would fetch those for a preview."""
+
+_OPEN: Final = re.compile(r"(?:[<@!]|:/?)+\Z")
+"""An end whose meaning the next character decides."""
+
+
+def harmless(markdown: str, *, whole: bool = False) -> str:
+    r"""Return what may be streamed of a text so far; of a longer text it is a beginning.
+
+    Args:
+        markdown: All that was said so far.
+        whole: Nothing will follow.
+
+    >>> harmless("see <!channel> and <")
+    'see <\u2060!channel> and '
+    >>> harmless("a <", whole=True)
+    'a <'
+    """
+    held = markdown if whole else _OPEN.sub("", markdown)
+    return _LIVE.sub(lambda found: found[0] + _JOINER, held)

@@ -1,0 +1,101 @@
+"""Tables as Slack's `table` block: its cells are rich text, in which nothing is live but links. Pure.
+
+The block: docs.slack.dev/reference/block-kit/blocks/table-block.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from bots.text.links import is_live, quoted
+from bots.text.tree import (
+    Block,
+    Break,
+    Code,
+    Emphasis,
+    Image,
+    Inline,
+    Link,
+    Strike,
+    Strong,
+    Table,
+    Text,
+    plain,
+)
+
+MAX_ROWS: Final = 100
+MAX_COLUMNS: Final = 20
+
+MAX_CHARS: Final = 10_000
+"""Characters of all cells together."""
+
+_STYLES: Final[Mapping[type[Inline], str]] = {Strong: "bold", Emphasis: "italic", Strike: "strike"}
+
+
+def native(block: Block) -> Table | None:
+    """Return a block that is a table which Slack's own block can hold, once it is not too long."""
+    return block if isinstance(block, Table) and len(block.header) <= MAX_COLUMNS else None
+
+
+def size(table: Table) -> int:
+    """Return the characters of all cells."""
+    return sum(len(plain(cell)) for row in (table.header, *table.rows) for cell in row)
+
+
+def share(tables: Sequence[Table]) -> float:
+    """Return how much of a message tables take: 1.0 = one table as large as it may be, 2 = two tables."""
+    sizes = [max((len(table.rows) + 1) / MAX_ROWS, size(table) / MAX_CHARS) for table in tables]
+    return max(sizes, default=0.0) if len(sizes) < 2 else max(len(sizes), *sizes)  # noqa: PLR2004
+
+
+def table_block(table: Table) -> dict[str, Any]:
+    r"""Return the block of a table that fits.
+
+    >>> from bots.text.markdown import parse
+    >>> block = table_block(parse("|a|\n|-|\n|**b**|")[0])
+    >>> block["rows"][1][0]["elements"][0]["elements"]
+    [{'type': 'text', 'text': 'b', 'style': {'bold': True}}]
+    """
+    settings = [{"align": align or "left", "is_wrapped": True} for align in table.alignments]
+    header = [_cell(cell, {"bold": True}) for cell in table.header]
+    rows = [[_cell(cell, {}) for cell in row] for row in table.rows]
+    return {"type": "table", "column_settings": settings, "rows": [header, *rows]}
+
+
+def _cell(inlines: Iterable[Inline], style: Mapping[str, bool]) -> dict[str, Any]:
+    parts = [part for inline in inlines for part in _parts(inline, style)]
+    # Slack refuses a cell without text.
+    section = {
+        "type": "rich_text_section",
+        "elements": parts or [{"type": "text", "text": " "}],
+    }
+    return {"type": "rich_text", "elements": [section]}
+
+
+def _parts(inline: Inline, style: Mapping[str, bool]) -> list[dict[str, Any]]:  # noqa: PLR0911 - one return per kind
+    match inline:
+        case Text(text=text):
+            return _text(text, style)
+        case Code(text=text):
+            return _text(text, {**style, "code": True})
+        case Break():
+            return _text("\n", style)
+        case Link(url=url, children=children):
+            return _link(url, plain(children), style)
+        case Image(url=url, alt=alt):
+            return _link(url, alt or "image", style)
+        case _:
+            inner = {**style, _STYLES[type(inline)]: True}
+            return [part for child in inline.children for part in _parts(child, inner)]
+
+
+def _text(text: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
+    if not text:
+        return []
+    return [{"type": "text", "text": text, **({"style": dict(style)} if style else {})}]
+
+
+def _link(url: str, label: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
+    if not is_live(url):
+        return _text(f"{label} ({url})", style)
+    shown = {"style": dict(style)} if style else {}
+    return [{"type": "link", "url": quoted(url), "text": label or url, **shown}]

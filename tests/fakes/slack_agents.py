@@ -1,0 +1,55 @@
+"""What Slack's Web API does for agents: status, session, suggested prompts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.fakes.slack_rooms import Refusal, Rooms
+
+_SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
+
+Given = Mapping[str, Any]
+
+
+class Agents:
+    """The methods for agents; only an app that was declared one has sessions and prompts."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._workspace = rooms.workspace
+        self.table: dict[str, Callable[[Given], dict[str, Any]]] = {
+            "assistant.threads.setStatus": self._set_status,
+            "assistant.threads.setSuggestedPrompts": self._set_prompts,
+            "agents.sessions.setStatus": self._set_session,
+        }
+
+    def _thread(self, given: Given) -> str:
+        self._rooms.readable(given["channel_id"])
+        root = str(given.get("thread_ts") or "")
+        if root and self._workspace.find(given["channel_id"], root) is None:
+            raise Refusal("invalid_thread_ts")
+        return root
+
+    def _set_status(self, given: Given) -> dict[str, Any]:
+        status = self._workspace.status(given["channel_id"], self._thread(given))
+        status.text = str(given["status"])
+        return {}
+
+    def _set_session(self, given: Given) -> dict[str, Any]:
+        if not self._workspace.is_agent:
+            raise Refusal("feature_disabled")
+        if given["status"] not in _SESSIONS:
+            raise Refusal("invalid_status")
+        root = self._thread(given)
+        if not root:
+            raise Refusal("thread_ts_required")
+        status = self._workspace.status(given["channel_id"], root)
+        status.session = str(given["status"])
+        status.title = status.title or str(given.get("title") or "")
+        return {"agent_status": status.session}
+
+    def _set_prompts(self, given: Given) -> dict[str, Any]:
+        if not self._workspace.is_agent:
+            raise Refusal("not_agent_app")
+        key = (given["channel_id"], self._thread(given))
+        self._workspace.prompts[key] = [str(prompt["message"]) for prompt in given["prompts"]]
+        return {}

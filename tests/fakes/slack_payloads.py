@@ -1,0 +1,89 @@
+"""What Slack sends an app, as data. Pure."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tests.fakes.slack_state import Message
+
+USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
+
+
+def escape(text: str) -> str:
+    """Escape what a person typed, as Slack does before it tells anybody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def trigger() -> str:
+    """Return a new trigger id."""
+    return f"{time.time():.6f}.{secrets.token_hex(4)}"
+
+
+def callback(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Wrap an event."""
+    return {
+        "type": "event_callback", "team_id": TEAM, "api_app_id": "A1APP",
+        "event_id": f"Ev{secrets.token_hex(6).upper()}", "event_time": int(time.time()), "event": dict(event),
+        "authorizations": [{"team_id": TEAM, "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}],
+    }  # fmt: skip
+
+
+def changed(
+    message: Message, before: Mapping[str, Any], *, at: str, kind: str, **more: object
+) -> dict[str, Any]:
+    """Tell of a changed message; `more` are further fields of it as it now is."""
+    now = message.fields() | {"edited": {"user": message.user, "ts": at}} | more
+    return {
+        "type": "message", "subtype": "message_changed", "channel": message.channel, "hidden": True, "ts": at,
+        "message": now, "previous_message": dict(before), "channel_type": kind,
+    }  # fmt: skip
+
+
+def deleted(message: Message, *, at: str, kind: str) -> dict[str, Any]:
+    """Tell of a deleted message."""
+    return {
+        "type": "message", "subtype": "message_deleted", "channel": message.channel, "hidden": True, "ts": at,
+        "deleted_ts": message.ts, "previous_message": message.fields(), "channel_type": kind,
+    }  # fmt: skip
+
+
+def slash(text: str, *, channel: str, user: str, command: str, response_url: str) -> dict[str, Any]:
+    """Tell of a typed command."""
+    return {
+        "command": command, "text": text, "team_id": TEAM, "channel_id": channel, "user_id": user,
+        "user_name": user.lower(), "trigger_id": trigger(), "response_url": response_url,
+        "api_app_id": "A1APP", "is_enterprise_install": "false",
+    }  # fmt: skip
+
+
+def pressed(
+    message: Message, action: str, value: str, *, user: str, response_url: str
+) -> dict[str, Any]:
+    """Tell of a pressed button."""
+    thread = {"thread_ts": message.thread_ts} if message.thread_ts else {}
+    container = {
+        "type": "message",
+        "message_ts": message.ts,
+        "channel_id": message.channel,
+        **thread,
+    }
+    name = user.lower()
+    return {
+        "type": "block_actions", "api_app_id": "A1APP", "team": {"id": TEAM}, "enterprise": None,
+        "user": {"id": user, "username": name, "name": name, "team_id": TEAM}, "trigger_id": trigger(),
+        "container": container, "channel": {"id": message.channel, "name": "room"},
+        "message": message.fields(), "response_url": response_url,
+        "actions": [{
+            "type": "button", "action_id": action, "block_id": "b1", "value": value,
+            "action_ts": f"{time.time():.6f}", "text": {"type": "plain_text", "text": "?"},
+        }],
+    }  # fmt: skip
+
+
+def halted(channel: str, thread: str, *, user: str, at: str, streams: list[str]) -> dict[str, Any]:
+    """Tell that somebody pressed Slack's own stop button."""
+    return {
+        "type": "agent_session_stopped", "channel": channel, "thread_ts": thread, "user": user,
+        "event_ts": at, "streaming_message_ts": streams,
+    }  # fmt: skip
