@@ -106,6 +106,16 @@ async def test_an_overfull_conversation_refuses_chat_but_not_commands(database: 
     assert await pending(database) == 2
 
 
+async def test_with_no_room_at_all_commands_are_refused_and_remembered_too(
+    database: Database,
+) -> None:
+    inbox = Inbox(database)
+    command = new(1, kind="command")
+    assert isinstance(await inbox.accept(command, cap=0), Overfull)
+    assert await inbox.accept(command, cap=20) == Duplicate()
+    assert await inbox.unfinished() == []
+
+
 async def test_a_message_being_answered_does_not_wait(database: Database) -> None:
     inbox = Inbox(database)
     first = await accept(inbox, new(1), cap=1)
