@@ -1,17 +1,21 @@
 """A turn in progress: how a message is to be run, what is known of its run, the handle that ends it."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import anyio
 
 from bus.config import SessionConfig
-from bus.messages import Attachment, Exchange
+from bus.messages import Exchange, Inbound
+from bus.questions import Asked
 from bus.replies import Fold, Reply
 from bus.texts import Texts
 from bus.texts.english import ENGLISH
 from bus.uploads import Brought
+from bus.versions import message_ids
 from store.inbox import InboxRow
 
 
@@ -25,6 +29,8 @@ class TurnPlan:
         bootstrap: Whether this turn sets the agent up.
         thread_id: The thread to use; None = the conversation's present one.
         again: What was said before and is said anew, in place of it.
+        is_admin: Whether the sender may decide for others.
+        is_press: Whether it was a button that said it.
         texts: What the bot itself says to the sender.
     """
 
@@ -33,23 +39,106 @@ class TurnPlan:
     bootstrap: bool = False
     thread_id: str | None = None
     again: Exchange | None = None
+    is_admin: bool = False
+    is_press: bool = False
     texts: Texts = ENGLISH
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message that waits for its turn, or has it."""
+
+    row: InboxRow
+    inbound: Inbound
+    text: str
+    bootstrap: bool = False
+
+
+class Why(StrEnum):
+    """Why a running turn is ended from outside."""
+
+    STOPPED = "stopped"
+    """Somebody asked for it."""
+    INTERRUPTED = "interrupted"
+    """A newer message is to be answered instead."""
+    WITHDRAWN = "withdrawn"
+    """The message was deleted."""
+    REVISED = "revised"
+    """The message was edited: it is run anew."""
+
+
 class TurnControl:
-    """The handle by which others end a running turn."""
+    """The handle by which others end a running turn, or say something to it.
+
+    Attributes:
+        why: Why the turn is to end; None = it is not.
+        hints: What is yet to be said to the run, first to last.
+        said: What was said to it, or is being said; of two letters of one row the later counts.
+        settled: The ids of the rows that were finished together with the turn's own.
+        revision: The message as it was edited, for a turn that is run anew.
+    """
 
     def __init__(self) -> None:
+        self.why: Why | None = None
+        self.hints: deque[Letter] = deque()
+        self.said: dict[int, Letter] = {}
+        self.settled: frozenset[int] = frozenset()
+        self.revision: Letter | None = None
         self._stop = anyio.Event()
+        self._news = anyio.Event()
+        self._quiet_since = 0.0
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether the turn is to end."""
         return self._stop.is_set()
 
-    def stop(self) -> None:
-        """End the turn's run now; safe to call at any time and twice."""
+    def stop(self, why: Why = Why.STOPPED) -> None:
+        """End the turn's run now; safe to call at any time and twice. The first reason counts, but for an edit's."""
+        if self.why is None or self.why is Why.REVISED:
+            self.why = why
         self._stop.set()
+        self._news.set()
+
+    def revise(self, letter: Letter) -> None:
+        """Have the turn run anew with a message as it was edited."""
+        self.revision, self._quiet_since = letter, anyio.current_time()
+        if self.why is None:
+            self.stop(Why.REVISED)
+
+    def tell(self, letter: Letter) -> None:
+        """Say a message to the run as soon as it listens; one that waits for that already is replaced."""
+        waiting = [one for one in self.hints if one.row.id != letter.row.id]
+        self.hints = deque([*waiting, letter])
+        self._news.set()
+
+    async def next_hint(self) -> Letter:
+        """Return what is to be said next, when there is something."""
+        while not self.hints:
+            self._news = anyio.Event()
+            await self._news.wait()
+        return self.hints.popleft()
+
+    async def revised(self, quiet_s: float) -> Letter | None:
+        """Return the message to run the turn anew with; None if it is not to be run anew.
+
+        Waits until no edit came for `quiet_s` seconds: people correct themselves twice. What was said to the
+        run is to be said again: it is taken out of the thread with the message.
+        """
+        while self.why is Why.REVISED and not self._is_quiet(quiet_s):
+            with anyio.CancelScope(deadline=self._quiet_since + quiet_s):
+                self._news = anyio.Event()
+                await self._news.wait()
+        if self.why is not Why.REVISED or self.revision is None:
+            return None
+        letter, self.revision, self.why = self.revision, None, None
+        self._stop = anyio.Event()
+        again = [one for row_id, one in self.said.items() if row_id != letter.row.id]
+        self.hints, self.said = deque([*again, *self.hints]), {}
+        return letter
+
+    def _is_quiet(self, quiet_s: float) -> bool:
+        return anyio.current_time() >= self._quiet_since + quiet_s
 
     async def wait(self) -> None:
         """Return when `stop` is called."""
@@ -59,20 +148,22 @@ class TurnControl:
 class Attempt:
     """What a turn in progress knows: which run answers which message."""
 
-    def __init__(
-        self, row: InboxRow, plan: TurnPlan, attachments: Sequence[Attachment], *, is_new: bool
-    ) -> None:
+    def __init__(self, row: InboxRow, plan: TurnPlan, inbound: Inbound, *, is_new: bool) -> None:
         self.row = row
         self.plan = plan
+        self.sender = inbound.sender
+        self.asked: Asked | None = None
+        self.resume: object = None
         self.texts = plan.texts
-        self.attachments = attachments
+        self.attachments = inbound.attachments
         self.brought = Brought(files=plan.again.files if plan.again else ())
         self.thread_id = row.thread_id or ""
-        self.message_id = f"{row.key.channel}:{row.event_id}"
+        self.ids = message_ids(inbound)
+        self.message_id = self.ids[-1]
         self.run_id = row.run_id
         self.is_asked = False
         self.started = anyio.Event()
-        self.check = row.attempts > 1
+        self.check = row.attempts > 1 or inbound.edits > 0
         # Only a new thread is made first; one that the server lost is made again when it says so.
         self.known = not is_new
         self.fold = Fold(self.message_id)

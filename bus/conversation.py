@@ -6,17 +6,17 @@ finishes what it has, in the old thread, while new messages get a fresh mailbox 
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.attempt import TurnControl, TurnPlan
+from bus.attempt import Letter, TurnControl, TurnPlan, Why
+from bus.mailbox import Mailbox, Standing
 from bus.marks import mark
-from bus.messages import ConversationKey, Inbound
+from bus.messages import ConversationKey, Inbound, encode_inbound
 from bus.sessions import SessionInvalid, Sessions
 from bus.turn import Turns
 from store.conversations import Conversations
@@ -24,39 +24,6 @@ from store.errors import StoreError
 from store.inbox import Inbox, InboxRow
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A message in a mailbox."""
-
-    row: InboxRow
-    inbound: Inbound
-    text: str
-    bootstrap: bool = False
-
-
-class Mailbox:
-    """What waits and what runs in one thread of a conversation.
-
-    Attributes:
-        thread_id: The thread of all its turns; None = the conversation's present one.
-        settled: Set, unless the thread is being decided just now.
-    """
-
-    def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
-        self.key = key
-        self.thread_id = thread_id
-        self.waiting: deque[Letter] = deque()
-        self.current: Letter | None = None
-        self.control = TurnControl()
-        self.settled = anyio.Event()
-        self.settled.set()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a turn runs or waits."""
-        return self.current is not None or bool(self.waiting)
 
 
 class Mailboxes:
@@ -125,6 +92,42 @@ class Mailboxes:
             box.control.stop()
         return bool(here)
 
+    def revise(self, row_id: int, inbound: Inbound) -> Standing:
+        """Let a message be what it was edited to; one that runs is told so, or run anew."""
+        found = self._box_of(row_id)
+        if found is None:
+            return Standing.GONE
+        box, letter = found
+        steers = self._sessions.busy(inbound) == "steer"
+        return box.revise(replace(letter, inbound=inbound, text=inbound.text), steers=steers)
+
+    def withdraw(self, row_id: int, inbound: Inbound) -> Standing:
+        """Let a message that was deleted have no turn, or end the one that it has."""
+        found = self._box_of(row_id)
+        if found is None:
+            return Standing.GONE
+        box, letter = found
+        return box.withdraw(replace(letter, inbound=inbound))
+
+    async def end(self, row_id: int) -> bool:
+        """End the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
+        found = self._box_of(row_id)
+        if found is None:
+            return False
+        # Noted first: a restart does not take it up.
+        stopped = replace(found[1].inbound, stopped=True)
+        if not await self._inbox.rewrite(row_id, encode_inbound(stopped)):
+            return False
+        found = self._box_of(row_id)
+        if found is None:
+            return False
+        box, letter = found
+        waits = letter is not box.current
+        box.end(replace(letter, inbound=replace(letter.inbound, stopped=True)))
+        if waits:
+            await self._inbox.finish(row_id, [])
+        return True
+
     async def renew(self, row: InboxRow, first: Letter | None = None) -> str:
         """Give the conversation of a command a fresh thread for all that came after it; return its id.
 
@@ -191,6 +194,14 @@ class Mailboxes:
             self._idle = anyio.Event()
             await self._idle.wait()
 
+    def _box_of(self, row_id: int) -> tuple[Mailbox, Letter] | None:
+        """Return the mailbox in which a message waits or runs, and the message."""
+        for box in self._working:
+            letter = box.letter_of(row_id)
+            if letter is not None:
+                return box, letter
+        return None
+
     def _present_box(self, key: ConversationKey) -> Mailbox:
         if key not in self._present:
             self._present[key] = Mailbox(key)
@@ -206,11 +217,8 @@ class Mailboxes:
             self._deliver(present, first)
         if former is not None:
             former.settled = anyio.Event()
-            letters = list(former.waiting)
-            former.waiting = deque(letter for letter in letters if letter.row.seq < row.seq)
-            for letter in letters:
-                if letter.row.seq > row.seq:
-                    self._deliver(present, letter)
+            for letter in former.cut(row.seq):
+                self._deliver(present, letter)
         return former, present
 
     async def _rebind(self, row: InboxRow, fresh: str) -> str:
@@ -232,8 +240,18 @@ class Mailboxes:
         if box not in self._working:
             self._working.add(box)
             self._tasks.start_soon(self._work, box)
-        elif box.current is not None and self._sessions.interrupts(letter.inbound):
-            box.control.stop()
+        elif box.current is not None and self._sessions.busy(letter.inbound) == "interrupt":
+            box.control.stop(Why.INTERRUPTED)
+        else:
+            self._hint(box, letter)
+
+    def _hint(self, box: Mailbox, letter: Letter) -> None:
+        """Have a message said to the turn that runs before it, where its sender steers and asked for that turn."""
+        asker = box.current.inbound.sender.user_id if box.current is not None else None
+        if letter.bootstrap or letter.row.kind != "chat" or letter.inbound.sender.user_id != asker:
+            return
+        if self._sessions.busy(letter.inbound) == "steer":
+            box.control.tell(letter)
 
     async def _work(self, box: Mailbox) -> None:
         try:
@@ -243,8 +261,10 @@ class Mailboxes:
                 if box.waiting:
                     box.current = box.waiting.popleft()
                     box.control = TurnControl()
+                    for letter in box.waiting:
+                        self._hint(box, letter)
                     await self._turn(box, box.current)
-                    box.current = None
+                    self._held -= box.tidy()
         finally:
             self._leave(box)
 
@@ -278,6 +298,8 @@ class Mailboxes:
             self._held.discard(row.id)
 
     async def _run(self, box: Mailbox, letter: Letter) -> None:
+        if letter.inbound.stopped:
+            box.control.stop()
         if box.control.stopped and letter.row.attempts == 0:
             # Stopped before it began: nothing of it is visible anywhere.
             await self._inbox.finish(letter.row.id, [])
@@ -288,6 +310,8 @@ class Mailboxes:
             bootstrap=letter.bootstrap,
             thread_id=box.thread_id,
             again=letter.inbound.exchange,
+            is_admin=self._sessions.is_admin(letter.inbound),
+            is_press=bool(letter.inbound.answers),
             texts=letter.inbound.place.texts,
         )
         await self._turns.run(letter.row, letter.inbound, plan, box.control)

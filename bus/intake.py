@@ -37,6 +37,7 @@ from store.errors import Unavailable
 from store.inbox import Duplicate, Inbox, InboxRow, NewInbox, Overfull
 from store.outbox import NewDelivery, Origins
 from store.pairings import Pairing, Pairings
+from store.revisions import Revisions
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Shelves:
     conversations: Conversations
     origins: Origins
     pairings: Pairings
+    revisions: Revisions
     languages: Languages
     relocations: Relocations
     decisions: Decisions = field(default_factory=Decisions)

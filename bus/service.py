@@ -22,26 +22,32 @@ from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
 from bus.conversation import Mailboxes
+from bus.deeds import Deeds
 from bus.delivery import Delivery
 from bus.intake import BusIntake, Shelves
 from bus.language import Languages
 from bus.ports import Adapter, Health, Now, Reason
+from bus.presses import Presses
+from bus.questions import Questions
 from bus.relocations import Relocations
 from bus.retry import Backoff
 from bus.router import Router
 from bus.runs import Runs
 from bus.sessions import Sessions
+from bus.steering import Steering
 from bus.supervision import Supervised
-from bus.turn import Turns
+from bus.turn import Records, Turns
 from bus.uploads import Uploads
 from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database
 from store.errors import NotFound, StoreError
+from store.history import History
 from store.inbox import Inbox
 from store.moves import Moves
 from store.outbox import DeliveryRow, Origins, Outbox
 from store.pairings import Pairing, Pairings
+from store.revisions import Revisions
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +194,6 @@ async def running(site: Site) -> AsyncIterator[Bus]:
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
     """
-    _warn_of_steering(site)
     async with anyio.create_task_group() as tasks:
         parts = _build(site, tasks)
         bus = Bus(parts, site.config, site.now)
@@ -217,6 +222,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         conversations=Conversations(database, now=now),
         origins=Origins(database),
         pairings=Pairings(database, now=now),
+        revisions=Revisions(database),
         languages=Languages(site.config, site.policies, choices),
         relocations=Relocations(Moves(database), choices),
     )
@@ -227,7 +233,9 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         gateway=site.gateway,
         now=now,
     )
-    mailboxes = _mailboxes(site, tasks, shelves, delivery, choices)
+    history = History(database)
+    questions = Questions(history, delivery)
+    mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
     router = _router(site, tasks, shelves.inbox, mailboxes, commands)
     intake = BusIntake(
@@ -238,6 +246,15 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         hand_over=router.route,
         now=now,
     )
+    deeds = Deeds(history=history, questions=questions, receive=intake.receive, stop=mailboxes.end)
+    presses = Presses(
+        policies=site.policies,
+        history=history,
+        languages=shelves.languages,
+        admits=intake.admits,
+        deeds=deeds.by_verb(),
+    )
+    intake.answer_presses(presses.press)
     supervised = {
         name: Supervised(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()
@@ -254,13 +271,21 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
 
 
 def _mailboxes(
-    site: Site, tasks: TaskGroup, shelves: Shelves, delivery: Delivery, choices: Choices
+    site: Site,
+    tasks: TaskGroup,
+    shelves: Shelves,
+    questions: Questions,
+    delivery: Delivery,
+    choices: Choices,
 ) -> Mailboxes:
+    records = Records(inbox=shelves.inbox, conversations=shelves.conversations, questions=questions)
+    runs, uploads = Runs(site.langgraph), Uploads(site.gateway)
     turns = Turns(
-        inbox=shelves.inbox,
-        conversations=shelves.conversations,
-        runs=Runs(site.langgraph),
-        uploads=Uploads(site.gateway),
+        records=records,
+        runs=runs,
+        steering=Steering(
+            revisions=shelves.revisions, runs=runs, uploads=uploads, delivery=delivery
+        ),
         delivery=delivery,
         limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )
@@ -268,8 +293,8 @@ def _mailboxes(
         tasks=tasks,
         turns=turns,
         sessions=Sessions(site.config, site.policies, choices),
-        inbox=shelves.inbox,
-        conversations=shelves.conversations,
+        inbox=records.inbox,
+        conversations=records.conversations,
     )
 
 
@@ -328,10 +353,3 @@ async def _keep_house(parts: _Parts, now: Now) -> None:
             log.exception("housekeeping failed; it is tried again")
             await anyio.sleep(SWEEP_S)
         sweeps += 1
-
-
-def _warn_of_steering(site: Site) -> None:
-    sessions = [site.config.session, *(policy.session for policy in site.policies.values())]
-    everyone = [user for session in sessions for user in session.users.values()]
-    if any(session.busy == "steer" for session in [*sessions, *everyone]):
-        log.warning("session.busy: steer is not available yet; messages are queued instead")

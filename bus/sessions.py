@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bus.access import is_admin
 from bus.choices import Choices, context_of
-from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
+from bus.config import DEFAULT_SESSION, BusConfig, Busy, ChannelPolicy, SessionConfig
 from bus.errors import BusError
 from bus.messages import Inbound
 from bus.scopes import memory_scope_of, user_of
@@ -54,9 +55,14 @@ class Sessions:
         }
         return session.model_copy(update={"context": context})
 
-    def interrupts(self, inbound: Inbound) -> bool:
-        """Return whether a message ends the turn that runs before it."""
-        return self._merged(inbound).busy == "interrupt"
+    def busy(self, inbound: Inbound) -> Busy | None:
+        """Return what a message does while a turn runs before it."""
+        return self._merged(inbound).busy
+
+    def is_admin(self, inbound: Inbound) -> bool:
+        """Return whether the sender may decide for others."""
+        policy = self._policies.get(inbound.key.channel)
+        return policy is not None and is_admin(inbound, policy)
 
     def _merged(self, inbound: Inbound) -> SessionConfig:
         policy = self._policies.get(inbound.key.channel)

@@ -2,27 +2,31 @@
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 from anyio import to_thread
 
-from bus.answers import Seen, card_key, notice_key, reply_rows
-from bus.attempt import Attempt, TurnControl, TurnPlan
+from bus.answers import Seen, card_key, notice_key, reply_buttons, reply_rows
+from bus.asking import INTERRUPTS, approves, encode_question, resumption
+from bus.attempt import Attempt, Letter, TurnControl, TurnPlan, Why
 from bus.delivery import Delivery
 from bus.display import Display
-from bus.errors import RunError, ThreadBusy, ThreadGone
-from bus.failures import sorry, told
+from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
+from bus.failures import may_pass, sorry, told
 from bus.live import live
 from bus.marks import mark, mark_run
-from bus.messages import Inbound
-from bus.replies import Fold, Reply, apology, turn_messages
+from bus.messages import Button, Inbound, Place
+from bus.ports import Buttons, Patches
+from bus.questions import Questions
+from bus.replies import Fold, Reply, apology, turn_messages, why_apologised
 from bus.retry import Backoff
 from bus.rewind import Rewind
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
-from bus.uploads import Uploads
+from bus.steering import Steering
+from bus.versions import message_ids
 from store.conversations import Conversations
 from store.inbox import Inbox, InboxRow
 from store.outbox import NewDelivery
@@ -44,6 +48,18 @@ PATIENCE_S = 60.0
 BUSY_PATIENCE_S = 900.0
 """How long a thread that somebody else's run holds is waited for."""
 
+QUIET_S = 0.5
+"""How long no further edit of a message may come before it is run anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What turns read and write."""
+
+    inbox: Inbox
+    conversations: Conversations
+    questions: Questions
+
 
 class Turns:
     """Runs turns. Each finishes its inbox row; after a crash the same row is taken up where it was.
@@ -55,18 +71,19 @@ class Turns:
     def __init__(
         self,
         *,
-        inbox: Inbox,
-        conversations: Conversations,
+        records: Records,
         runs: Runs,
-        uploads: Uploads,
+        steering: Steering,
         delivery: Delivery,
         limiter: anyio.CapacityLimiter,
     ) -> None:
-        self._inbox = inbox
-        self._conversations = conversations
+        self._inbox = records.inbox
+        self._conversations = records.conversations
+        self._questions = records.questions
         self._runs = runs
         self._rewind = Rewind(runs)
-        self._uploads = uploads
+        self._steering = steering
+        self._uploads = steering.uploads
         self._delivery = delivery
         self._limiter = limiter
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
@@ -75,6 +92,11 @@ class Turns:
         self, row: InboxRow, inbound: Inbound, plan: TurnPlan, control: TurnControl
     ) -> None:
         """Answer one message and finish its row. Raises nothing but cancellation and StoreError."""
+        was_said = row.attempts == 0 and row.run_id is not None
+        if was_said and await self._steering.was_heard(row, message_ids(inbound)):
+            await self._inbox.finish(row.id, [])
+            await self._signed(row, {inbound.place: True})
+            return
         begun = await self._begin(row, plan)
         if begun is None:
             return
@@ -84,16 +106,30 @@ class Turns:
             await self.fail(row, inbound, text=inbound.place.texts.interrupted_too_often)
             return
         async with live(self._delivery, row, inbound) as display:
-            attempt = Attempt(row, plan, inbound.attachments, is_new=is_new)
-            reply = await self._answer(attempt, control, display)
-        await self._settle(row, inbound, reply, display.seen)
+            while True:
+                attempt = Attempt(row, plan, inbound, is_new=is_new)
+                attempt.asked = await self._questions.before(row, plan.text)
+                reply = await self._answer(attempt, control, display)
+                also = await self._steering.settle(attempt, control)
+                revised = await control.revised(QUIET_S)
+                if revised is None:
+                    break
+                inbound, plan = revised.inbound, replace(plan, text=revised.text)
+                is_new = not attempt.known
+        if control.why is Why.WITHDRAWN:
+            await self._steering.forget(attempt.thread_id, attempt.ids)
+        if control.stopped:
+            reply = _ended(attempt, control, display.seen)
+        control.settled = frozenset(letter.row.id for letter in also)
+        await self._settle(row, inbound, reply, display.seen, also=also)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""
+        # One of ours says what has to change first; what failed for no known reason may be tried again.
+        reply = Reply(markdown=text or inbound.place.texts.failed, failed=True, retry=not text)
         card = await self._delivery.outbox.find(card_key(row, 0))
         notice = await self._delivery.outbox.find(notice_key(row))
         seen = Seen(cards=1 if card else 0, notice=notice.key if notice else "")
-        reply = Reply(markdown=text or inbound.place.texts.failed, failed=True)
         await self._settle(row, inbound, reply, seen, dead=True)
 
     async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool] | None:
@@ -106,7 +142,10 @@ class Turns:
             thread_id, is_new = await self._thread(row)
         if not await self._inbox.begin(row.id, thread_id=thread_id):
             return None
-        return replace(row, thread_id=thread_id, attempts=row.attempts + 1), is_new
+        # As in the journal: before it begins, a row has the run that it was said to, not one of its own.
+        run_id = row.run_id if row.attempts else None
+        begun = replace(row, thread_id=thread_id, attempts=row.attempts + 1, run_id=run_id)
+        return begun, is_new
 
     async def _thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread id; of two first messages one names it for both."""
@@ -126,23 +165,43 @@ class Turns:
         seen: Seen,
         *,
         dead: bool = False,
+        also: Sequence[Letter] = (),
     ) -> None:
+        """Finish a row with what there is to say, and the rows that the turn answers `also`."""
         deliveries: list[NewDelivery] = []
         if reply is not None:
             # In a worker thread: cutting a very long answer takes a while.
             split = self._delivery.adapters[row.key.channel].split
             parts = await to_thread.run_sync(split, reply.markdown)
-            deliveries = reply_rows(row, inbound, reply, parts, seen)
-        await self._inbox.finish(row.id, deliveries, dead=dead)
+            buttons = self._buttons(row, inbound, reply)
+            deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
+        others = [letter.row.id for letter in also]
+        asks = encode_question(reply.question) if reply is not None else None
+        await self._inbox.finish(row.id, deliveries, dead=dead, asks=asks, also=others)
         self._delivery.notify(row.key)
+        went_well = reply is not None and not (reply.failed or reply.stopped)
+        signs = {letter.inbound.place: went_well for letter in also}
         if not deliveries:
-            adapter = self._delivery.adapters[row.key.channel]
-            await self._delivery.presence.finished(adapter, inbound.place, ok=False)
+            signs[inbound.place] = False
+        await self._signed(row, signs)
+
+    async def _signed(self, row: InboxRow, signs: Mapping[Place, bool]) -> None:
+        """Turn the working signs of places into done signs, or into failure signs where it went wrong."""
+        adapter, presence = self._delivery.adapters[row.key.channel], self._delivery.presence
+        for place, went_well in signs.items():
+            await presence.finished(adapter, place, ok=went_well)
+
+    def _buttons(self, row: InboxRow, inbound: Inbound, reply: Reply) -> Sequence[Button]:
+        adapter = self._delivery.adapters[row.key.channel]
+        patches = isinstance(adapter, Patches) and adapter.capabilities.patches
+        if not patches and not isinstance(adapter, Buttons):
+            return ()
+        return reply_buttons(row, reply, inbound.place.texts)
 
     async def _answer(
         self, attempt: Attempt, control: TurnControl, display: Display
     ) -> Reply | None:
-        """Return what to say; None = nothing (stopped, and nothing of it was visible)."""
+        """Return what there is to say, unless the turn was ended."""
         async with anyio.create_task_group() as tasks:
 
             async def stopper() -> None:
@@ -151,15 +210,11 @@ class Turns:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(stopper)
+            tasks.start_soon(self._steering.tell, attempt, control)
             await self._bring_files(attempt)
             async with self._limiter:
                 await self._persist(attempt, display)
             tasks.cancel_scope.cancel()
-        if control.stopped:
-            said = attempt.fold.text
-            if not display.seen.anything:
-                return None
-            return Reply(markdown=f"{said}\n\n{attempt.texts.stopped}".strip(), stopped=True)
         return attempt.reply
 
     async def _bring_files(self, attempt: Attempt) -> None:
@@ -174,13 +229,16 @@ class Turns:
             # The server is starting it just now. Left alone it would go on for nobody.
             with anyio.move_on_after(START_PATIENCE_S):
                 await attempt.started.wait()
-        if attempt.run_id is None:
+        await self._cancel(attempt.thread_id, attempt.run_id)
+
+    async def _cancel(self, thread_id: str, run_id: str | None) -> None:
+        if run_id is None:
             return
         try:
             with anyio.fail_after(CANCEL_DEADLINE_S):
-                await self._runs.cancel(attempt.thread_id, attempt.run_id)
+                await self._runs.cancel(thread_id, run_id)
         except (RunError, TimeoutError) as error:
-            log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
+            log.warning("run %s could not be cancelled: %s", run_id, error)
 
     async def _persist(self, attempt: Attempt, display: Display) -> None:
         """Run the turn, again and again where that can help, until there is something to say."""
@@ -198,12 +256,19 @@ class Turns:
                 if error.retryable and anyio.current_time() - started < patience:
                     await anyio.sleep(self._backoff.wait_s(tries))
                     continue
-                attempt.reply = Reply(markdown=sorry(error, attempt.texts), failed=True)
+                said = sorry(error, attempt.texts)
+                retry = not isinstance(error, NotTakenBack)
+                attempt.reply = Reply(markdown=said, failed=True, retry=retry)
             return
 
     async def _once(self, attempt: Attempt, display: Display) -> Reply:
         if not attempt.known:
             await self._make_thread(attempt)
+        elif len(attempt.ids) > 1:
+            await self._steering.recall(attempt)
+        refusal = await self._look_for_question(attempt)
+        if refusal is not None:
+            return refusal
         fold = attempt.fold = Fold(attempt.message_id)
         async for part in self._parts(attempt, fold):
             if isinstance(part, RunStarted):
@@ -215,6 +280,27 @@ class Turns:
                 display.show(fold.said, fold.progress.lines)
         return await self._conclude(attempt, fold)
 
+    async def _look_for_question(self, attempt: Attempt) -> Reply | None:
+        """See whether the thread waits for what was said; return what to say if the sender may not decide."""
+        asked, plan = attempt.asked, attempt.plan
+        if asked is None:
+            return None
+        values = await self._runs.state(attempt.thread_id)
+        waits = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
+        awaited = [one for one in asked.question.awaited if one.id in waits]
+        attempt.resume = None
+        if not awaited:
+            is_late = plan.is_press and not attempt.check
+            return Reply(markdown=attempt.texts.press_inactive) if is_late else None
+        if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
+            name = asked.asker.name or asked.asker.user_id
+            return Reply(markdown=attempt.texts.approval_waits.format(name=name))
+        attempt.resume = resumption(awaited, attempt.brought.said_with(plan.text, attempt.texts))
+        approved = approves(plan.text)
+        mark = attempt.texts.mark_approved if approved else attempt.texts.mark_denied
+        await self._questions.settle(asked.row, mark if asked.question.approval else "")
+        return None
+
     async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""
         text: str | None = attempt.brought.said_with(attempt.plan.text, attempt.texts)
@@ -225,19 +311,23 @@ class Turns:
                     yield part
                 return
             values = await self._runs.state(attempt.thread_id)
-            if _holds(values, attempt.message_id):
+            # An answer to what a thread waits for is no message in it: its run says that it came.
+            resumed = found is not None and attempt.asked is not None
+            if resumed or _holds(values, attempt.message_id):
                 fold.settle(values)
                 if found is not None and found[1] == "success":
                     return
                 text = None
         attempt.check = True
         if attempt.plan.again is not None and text is not None:
-            await self._rewind.take_out(attempt.thread_id, attempt.plan.again.message_id)
+            again = attempt.plan.again
+            await self._rewind.take_out(attempt.thread_id, again.message_id, *again.earlier)
         request = RunRequest(
             thread_id=attempt.thread_id,
             assistant_id=attempt.plan.session.assistant_id or "lead_agent",
             message_id=attempt.message_id,
-            text=text,
+            text=text if attempt.resume is None else None,
+            resume=attempt.resume,
             files=attempt.brought.files,
             config=attempt.plan.session.config,
             context=attempt.context(),
@@ -255,11 +345,15 @@ class Turns:
         if fold.failure is not None or fold.ended in ("error", "timeout"):
             failure = fold.failure or RunFailed(fold.ended, "")
             log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
-            own = apology(turn_messages(fold.values, attempt.message_id))
+            said = turn_messages(fold.values, attempt.message_id)
+            own = apology(said)
             broken_off = (
                 f"{fold.text}\n\n{told(failure, attempt.texts, agent=attempt.agent)}".strip()
             )
-            return Reply(markdown=own or broken_off, failed=True)
+            retry = may_pass(failure, why_apologised(said))
+            return Reply(markdown=own or broken_off, failed=True, retry=retry)
+        if fold.waits:
+            return fold.reply(attempt.texts)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{attempt.texts.stopped}".strip())
         if not turn_messages(fold.values, attempt.message_id):
@@ -276,6 +370,16 @@ class Turns:
         }
         await self._runs.make_thread(attempt.thread_id, metadata)
         attempt.known = True
+
+
+def _ended(attempt: Attempt, control: TurnControl, seen: Seen) -> Reply | None:
+    """Return what is said of a turn that was ended; None where nothing of it was visible."""
+    if not seen.anything:
+        return None
+    said = "" if control.why is Why.WITHDRAWN else attempt.fold.text
+    texts = attempt.texts
+    end = texts.interrupted if control.why is Why.INTERRUPTED else texts.stopped
+    return Reply(markdown=f"{said}\n\n{end}".strip(), stopped=True)
 
 
 def _holds(values: Mapping[str, Any], message_id: str) -> bool:

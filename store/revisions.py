@@ -15,7 +15,10 @@ _BY_EVENT = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = :conversation_id AND inbox.event_id = :event_id
 ORDER BY inbox.id DESC LIMIT 1
 """
-_REVISE = "UPDATE inbox SET body = :body, attempts = 0 WHERE id = :id"
+_REVISE = """
+UPDATE inbox SET body = :body, attempts = CASE WHEN :anew = 1 THEN 0 ELSE attempts END
+WHERE id = :id
+"""
 _SAY = """
 UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
 RETURNING id
@@ -51,9 +54,12 @@ class Revisions:
         rows = await self._database.read(_BY_EVENT, params)
         return inbox_row(rows[0]) if rows else None
 
-    async def revise(self, inbox_id: int, body: str, event: Event) -> bool:
-        """Give a row another body, once an event, and let its attempts count anew; False = the event was seen."""
-        params: Params = {"id": inbox_id, "body": body}
+    async def revise(self, inbox_id: int, body: str, event: Event, *, anew: bool = False) -> bool:
+        """Give a row another body, once an event; False = the event was seen.
+
+        `anew`: there is something else to do, and what was tried so far does not count.
+        """
+        params: Params = {"id": inbox_id, "body": body, "anew": int(anew)}
 
         def work(tx: Transaction) -> bool:
             if not note_seen(tx, event.key, event.event_id, at=event.at):

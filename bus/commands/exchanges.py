@@ -6,8 +6,9 @@ from dataclasses import replace
 import anyio
 
 from bus.commands.call import Call
-from bus.conversation import Mailbox, Mailboxes
+from bus.conversation import Mailboxes
 from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
+from bus.mailbox import Mailbox
 from bus.messages import Exchange, encode_inbound
 from bus.rewind import Rewind
 from bus.runs import Runs

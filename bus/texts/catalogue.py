@@ -159,6 +159,8 @@ class Texts:
 
     # Instead of an answer.
     stopped: str
+    interrupted: str
+    """A newer message ended the turn."""
     no_answer: str
     failed: str
     failed_auth: str
@@ -189,6 +191,8 @@ class Texts:
     upload_too_large: str
     upload_too_slow: str
     message_cut: str
+    edited_note: str
+    """What the agent is told of a message that was edited while it worked on it."""
 
     # What Slack shows of an agent by itself.
     presence_working: str

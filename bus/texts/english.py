@@ -126,6 +126,7 @@ ENGLISH = Texts(
     hello_group="Hello everyone! Mention me and say what you need; reply to my answer to go on. "
     "/help lists my commands.",
     menu_unplaced="Please send me {command} as a message.",
+    interrupted="⏹ Stopped: your newer message comes first.",
     stopped="⏹ Stopped.",
     no_answer="(No response from agent)",
     failed="⚠️ Something went wrong and I could not finish this answer. Please send your message again; "
@@ -164,6 +165,7 @@ ENGLISH = Texts(
     upload_too_many="only {count} files of a message are taken",
     upload_too_large="it is larger than {megabytes} MB",
     upload_too_slow="it took too long",
+    edited_note="[I edited my message. It now reads:]\n\n{text}",
     message_cut="[This message was cut: it had {length} characters, only the first {kept} are here.]",
     presence_working="is working on it…",
     prompts_title="What can I do for you?",

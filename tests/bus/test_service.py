@@ -18,7 +18,7 @@ from bus.supervision import Supervised
 from bus.texts.english import ENGLISH
 from store.conversations import ConversationKey
 from store.errors import NotFound
-from tests.bus.rig import OPEN, House, file, house, until
+from tests.bus.rig import House, file, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -522,16 +522,6 @@ class _Nowhere(Intake):
     @override
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         raise AssertionError
-
-
-async def test_steering_is_announced_as_not_available(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    policy = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
-    async with house(tmp_path, policy=policy) as home:
-        await home.say("hi")
-        await home.reads("Hello you")
-    assert caplog.text.count("steer is not available") == 1
 
 
 async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) -> None:

@@ -14,15 +14,19 @@ from bus.attempt import TurnControl, TurnPlan
 from bus.config import DEFAULT_SESSION
 from bus.delivery import Delivery
 from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
+from bus.questions import Questions
 from bus.runs import RunRequest, Runs
+from bus.steering import Steering
 from bus.texts.english import ENGLISH
-from bus.turn import MAX_ATTEMPTS, Turns
+from bus.turn import MAX_ATTEMPTS, Records, Turns
 from bus.uploads import Uploads
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
+from store.history import History
 from store.inbox import Inbox, InboxRow, NewInbox
 from store.outbox import Origins, Outbox
+from store.revisions import Revisions
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -103,11 +107,14 @@ async def house(
             gateway=gateway,
         )
         inbox, conversations = Inbox(database), Conversations(database)
+        uploads, runs = Uploads(gateway), Runs(client)
+        questions = Questions(History(database), delivery)
         turns = Turns(
-            uploads=Uploads(gateway),
-            inbox=inbox,
-            conversations=conversations,
-            runs=Runs(client),
+            records=Records(inbox=inbox, conversations=conversations, questions=questions),
+            steering=Steering(
+                revisions=Revisions(database), runs=runs, uploads=uploads, delivery=delivery
+            ),
+            runs=runs,
             delivery=delivery,
             limiter=anyio.CapacityLimiter(16),
         )
