@@ -1,0 +1,208 @@
+"""Turns that wait for a person: how it is asked, who may decide, and that the run goes on once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.buttons import Token, Verb
+from bus.config import ChannelPolicy
+from bus.messages import PressAnswer
+from bus.texts.english import ENGLISH
+from tests.bus.rig import House, house, until
+from tests.bus.test_presses import labels, press, press_of, shows
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
+
+GROUP = ChannelPolicy(group_policy="open", admin_users=["boss"])
+APPROVE, DENY = {"type": "approve"}, {"type": "reject"}
+
+
+def review(name: str = "bash", **args: object) -> dict[str, Any]:
+    """LangChain's human-in-the-loop request for one call."""
+    action = {"name": name, "args": args, "description": "This tool call needs your approval."}
+    config = {"action_name": name, "allowed_decisions": ["approve", "reject"]}
+    return {"action_requests": [action], "review_configs": [config]}
+
+
+def waiting(*asks: object) -> Script:
+    return Script(words=("Let ", "me."), asks=asks)
+
+
+async def asked(h: House, *asks: object, **changes: object) -> None:
+    h.server.scripts.append(waiting(*asks or (review(command="make release"),)))
+    await h.say("release it", **changes)
+    await shows(h, 1)
+
+
+def resumed(h: House, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carried
+    """What a run was resumed with, interrupt by interrupt."""
+    body = h.server.runs[run].body
+    assert body.get("input") is None
+    return list(body["command"]["resume"].values())
+
+
+@pytest.mark.parametrize("platform", [ButtonPlatform("fake"), CardPlatform("fake")])
+async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatform) -> None:
+    async with house(tmp_path, platform=platform) as h:
+        await asked(h)
+        await until(lambda: labels(h) == [ENGLISH.button_approve, ENGLISH.button_deny])
+        text = h.platform.texts[0]
+        for part in ("Let me.", ENGLISH.approval_ask, "**bash**", "make release"):
+            assert part in text
+        assert await press(h, ENGLISH.button_approve) == PressAnswer()
+        await shows(h, 2)
+        await until(lambda: not labels(h, 0))
+        assert h.platform.texts[0].endswith(ENGLISH.mark_approved)
+        await until(lambda: h.platform.texts[1] == "Hello you")
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+        late = await press_again(h)
+        assert late.urgent
+        assert len(h.server.runs) == 2
+
+
+async def press_again(h: House) -> PressAnswer:
+    row = (await h.bus.inbox.recent(limit=5))[-1]
+    token = Token(Verb.DENY, row.id).text
+    return await h.bus.intake.press(press_of(token, h.platform.shown[0], event_id="late"))
+
+
+@pytest.mark.parametrize(
+    ("words", "decision"),
+    [
+        ("approve", APPROVE),
+        ("OK!", APPROVE),
+        ("同意", APPROVE),
+        ("deny", DENY),
+        ("拒绝。", DENY),
+        ("only on Mondays", {**DENY, "message": "only on Mondays"}),
+    ],
+)
+async def test_a_person_decides_in_words(
+    tmp_path: Path, words: str, decision: dict[str, str]
+) -> None:
+    async with house(tmp_path) as h:
+        await asked(h)
+        await h.say(words)
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [decision]}]
+        assert h.platform.texts[1] == "Hello you"
+
+
+async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        one = {"type": "tool_approval", "tool_call_id": "c", "name": "push", "args": {"to": "x"}}
+        await asked(h, review(command="a"), review("write_file", path="b"), one)
+        assert all(name in h.platform.texts[0] for name in ("bash", "write_file", "push"))
+        await press(h, ENGLISH.button_deny)
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [DENY]}, {"decisions": [DENY]}, DENY]
+        await until(lambda: h.platform.texts[0].endswith(ENGLISH.mark_denied))
+
+
+async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        key = "sk-abcdefghijklmnop"
+        await asked(h, review("call", api_key="hush", text=f"use {key} " + "x" * 5000))
+        text = h.platform.texts[0]
+        assert "hush" not in text
+        assert key not in text
+        assert len("".join(h.platform.texts)) < 2500
+
+
+async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+        await asked(h, private=False)
+        await h.say("approve", private=False, user="stranger")
+        await shows(h, 2)
+        assert h.platform.texts[1] == ENGLISH.approval_waits.format(name="u")
+        refused = await press(h, ENGLISH.button_approve, nth=0, user="stranger", private=False)
+        assert refused.text == ENGLISH.press_not_yours
+        assert len(h.server.runs) == 1
+        answer = await press(
+            h, ENGLISH.button_approve, nth=0, user="boss", private=False, event_id="p2"
+        )
+        assert answer == PressAnswer()
+        await shows(h, 3)
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+
+
+async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h, {"question": "Which colour?", "n": 2})
+        assert h.platform.texts == ["Let me.\n\nWhich colour?"]
+        assert labels(h) == []
+        await h.say("blue")
+        await shows(h, 2)
+        assert resumed(h) == ["blue"]
+
+
+async def test_a_run_may_ask_again(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        h.server.scripts.append(waiting(review(command="make announce")))
+        await press(h, ENGLISH.button_approve)
+        await shows(h, 2)
+        assert "make announce" in h.platform.texts[1]
+        await press(h, ENGLISH.button_approve, event_id="p2")
+        await shows(h, 3)
+        assert [resumed(h, run) for run in (1, 2)] == [[{"decisions": [APPROVE]}]] * 2
+
+
+async def test_a_question_that_is_gone_is_not_answered(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        h.server.waits.clear()
+        await press(h, ENGLISH.button_approve)
+        await shows(h, 2)
+        assert h.platform.texts[1] == ENGLISH.press_inactive
+        await h.say("hello")
+        await shows(h, 3)
+        assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "hello"
+
+
+async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        await h.say("/new")
+        await shows(h, 2)
+        await h.say("yes")
+        await shows(h, 3)
+        assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "yes"
+        await until(lambda: not labels(h, 0))
+
+
+@pytest.mark.parametrize("hang", [True, False])
+async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, hang: bool) -> None:
+    """Killed while the resumed run goes on, or before it was begun."""
+    platform = ButtonPlatform("fake")
+    async with FakeLangGraph() as server:
+        async with house(tmp_path, platform=platform, server=server) as h:
+            await asked(h)
+            if hang:
+                server.scripts.append(Script(hang_after=1))
+            else:
+                server.refusals.extend([503] * 100)
+            await press(h, ENGLISH.button_approve)
+            if hang:
+                await h.runs(2)
+            else:
+                await until(lambda: server.requests.count(stream_of(h)) >= 2)
+        server.refusals.clear()
+        if hang:
+            run = server.runs[1]
+            messages = server.threads[run.thread_id]
+            messages.append({"type": "ai", "id": "x", "content": "Released."})
+            run.events.append(("values", {"messages": list(messages)}))
+            run.status = "success"
+            run.changed.set()
+        async with house(tmp_path, platform=platform, server=server):
+            await until(lambda: len(platform.shown) >= 2)
+        assert platform.texts[1] == ("Released." if hang else "Hello you")
+        assert len(server.runs) == 2
+        assert len(server.runs[1].body["command"]["resume"]) == 1
+
+
+def stream_of(h: House) -> tuple[str, str]:
+    [thread] = h.server.threads
+    return ("POST", f"/threads/{thread}/runs/stream")

@@ -1,0 +1,407 @@
+"""Buttons under messages: who may press them, what they do, and how their messages look afterwards."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus.buttons import Token, Verb
+from bus.config import BusConfig, ChannelPolicy, RateLimit
+from bus.errors import DeliveryError, IntakeClosed
+from bus.messages import Button, Place, Press, PressAnswer, Sender, decode_inbound
+from bus.ports import Reason
+from bus.presses import Pressed, as_inbound
+from bus.texts.chinese import CHINESE
+from bus.texts.english import ENGLISH
+from store.conversations import ConversationKey
+from tests.bus.rig import House, house, until
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, Shown
+
+WHICH = Script(words=(), question="❓ Which?", options=("red", "green"))
+BROKEN = Script(words=("Hel",), error={"error": "InternalServerError", "message": "sk-secret"})
+GROUP = ChannelPolicy(group_policy="open", admin_users=["boss"])
+
+
+def press_of(token: str, message: Shown, **changes: object) -> Press:
+    chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
+    fields: dict[str, object] = {
+        "event_id": "p1",
+        "key": ConversationKey(channel="fake", workspace="w", chat=chat),
+        "place": Place(chat=chat),
+        "message_id": message.id,
+        "token": token,
+        "sender": Sender(user_id=user, name=user),
+        "private": True,
+        **changes,
+    }
+    return Press(**fields)  # type: ignore[arg-type]
+
+
+async def press(h: House, label: str, *, nth: int = -1, **changes: object) -> PressAnswer:
+    """Press the button with a label under the n-th message."""
+    message = h.platform.shown[nth]
+    return await h.bus.intake.press(press_of(token_of(message.buttons, label), message, **changes))
+
+
+def token_of(buttons: tuple[Button, ...], label: str) -> str:
+    return next(button.token for button in buttons if button.label == label)
+
+
+def labels(h: House, nth: int = -1) -> list[str]:
+    return [button.label for button in h.platform.shown[nth].buttons]
+
+
+async def shows(h: House, count: int) -> None:
+    await until(lambda: len(h.platform.shown) >= count)
+
+
+async def asked(h: House, **changes: object) -> None:
+    """Say something that is answered with a question and two options."""
+    h.server.scripts.append(WHICH)
+    await h.say("paint it", **changes)
+    await shows(h, 1)
+
+
+async def failed(h: House) -> None:
+    h.server.scripts.append(BROKEN)
+    await h.say("paint it")
+    await shows(h, 1)
+
+
+@pytest.mark.parametrize("platform", [ButtonPlatform("fake"), CardPlatform("fake")])
+async def test_an_option_is_said_in_the_pressers_name(
+    tmp_path: Path, platform: FakePlatform
+) -> None:
+    async with house(tmp_path, platform=platform) as h:
+        await asked(h)
+        await until(lambda: labels(h) == ["red", "green"])
+        assert await press(h, "green") == PressAnswer()
+        await shows(h, 2)
+        await until(lambda: h.platform.texts == ["❓ Which?\n\n✓ green", "Hello you"])
+        assert h.prompts() == ["paint it", "green"]
+        assert labels(h, 0) == []
+        assert h.bus.counters()[("fake", Reason.ACCEPTED)] == 3
+        row = (await h.bus.inbox.recent(limit=1))[0]
+        assert '"user_id":"u"' in row.body.replace(" ", "")
+
+
+async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        message = h.platform.shown[0]
+        red, green = (token_of(message.buttons, label) for label in ("red", "green"))
+        assert await h.bus.intake.press(press_of(red, message)) == PressAnswer()
+        again = await h.bus.intake.press(press_of(red, message))
+        other = await h.bus.intake.press(press_of(green, message, event_id="p2"))
+        await shows(h, 2)
+        assert again == PressAnswer()
+        assert other == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        assert h.prompts() == ["paint it", "red"]
+
+
+async def test_presses_at_the_same_time_are_one_answer(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        async with anyio.create_task_group() as people:
+            for number, label in enumerate(("red", "green") * 4):
+                message = h.platform.shown[0]
+                made = press_of(token_of(message.buttons, label), message, event_id=f"p{number}")
+                people.start_soon(h.bus.intake.press, made)
+        await shows(h, 2)
+        await h.say("thanks")
+        await shows(h, 3)
+        assert len(h.prompts()) == 3
+
+
+async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+        await asked(h, private=False)
+        refused = await press(h, "red", user="stranger", private=False)
+        assert refused == PressAnswer(text=ENGLISH.press_not_yours, urgent=True)
+        assert h.bus.counters()[("fake", Reason.NOT_ALLOWED)] == 1
+        assert labels(h, 0) == ["red", "green"]
+        assert await press(h, "red", user="boss", private=False, event_id="p2") == PressAnswer()
+        await shows(h, 2)
+        assert h.prompts() == ["paint it", "red"]
+
+
+async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
+    policy = ChannelPolicy(dm_policy="pairing")
+    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=policy) as h:
+        await h.say("hello")
+        await shows(h, 1)
+        [pairing] = await h.bus.pairings.listing()
+        await h.bus.approve(pairing.code)
+        h.server.scripts.append(WHICH)
+        await h.say("paint it")
+        await shows(h, 2)
+        await h.bus.pairings.revoke("fake", "u")
+        answer = await press(h, "red")
+        assert answer == PressAnswer(text=ENGLISH.press_not_allowed, urgent=True)
+        assert h.prompts() == ["paint it"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chat": "elsewhere"},
+        {"token": "option:99:0"},
+        {"token": "option:1:7"},
+        {"token": "retry:1:0"},
+        {"token": "approve:1:0"},
+        {"token": "rerun:1:0"},
+        {"token": "nonsense"},
+        {"token": ""},
+    ],
+)
+async def test_a_button_that_means_nothing_is_answered_kindly(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        message = h.platform.shown[0]
+        made = press_of(
+            str(changes.pop("token", token_of(message.buttons, "red"))), message, **changes
+        )
+        answer = await h.bus.intake.press(made)
+        assert answer == PressAnswer(text=ENGLISH.press_inactive, urgent=True)
+        assert h.bus.counters()[("fake", Reason.TOO_LATE)] == 1
+        assert h.prompts() == ["paint it"]
+
+
+async def test_a_typed_answer_takes_the_buttons_away(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        stale = token_of(h.platform.shown[0].buttons, "red")
+        await h.say("2")
+        await shows(h, 2)
+        await until(lambda: not labels(h, 0))
+        assert h.platform.texts[0] == "❓ Which?\n\n✓ green"
+        late = await h.bus.intake.press(press_of(stale, h.platform.shown[0]))
+        assert late == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        await h.say("more")
+        await shows(h, 3)
+        assert h.platform.calls.count("edit") == 1
+
+
+async def test_a_new_conversation_leaves_the_question_behind(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        await h.say("/new")
+        await shows(h, 2)
+        late = await press(h, "red", nth=0)
+        assert late == PressAnswer(text=ENGLISH.press_inactive, urgent=True)
+        await h.say("hello")
+        await until(lambda: not labels(h, 0))
+        assert h.platform.texts[0] == "❓ Which?"
+
+
+async def test_a_long_option_is_cut_on_the_button_only(tmp_path: Path) -> None:
+    long = "word " * 40
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        options = (long, *(f"option {number}" for number in range(20)))
+        h.server.scripts.append(Script(words=(), question="Which?", options=options))
+        await h.say("paint it")
+        await shows(h, 1)
+        assert len(labels(h)) == 10
+        assert len(labels(h)[0]) == 75
+        await press(h, labels(h)[0])
+        await h.runs(2)
+        assert h.prompts()[1] == long.strip()
+
+
+async def test_where_there_are_no_buttons_words_do(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        await asked(h)
+        await h.say("red")
+        await shows(h, 2)
+        assert h.platform.calls == ["send", "send"]
+
+
+async def test_a_press_without_room_may_come_again(tmp_path: Path) -> None:
+    config = BusConfig(drain_s=0.2, rate_limit=RateLimit(messages=1, per_seconds=60))
+    async with house(tmp_path, platform=ButtonPlatform("fake"), config=config) as h:
+        await asked(h)
+        answer = await press(h, "red")
+        assert answer == PressAnswer(text=ENGLISH.press_full, urgent=True)
+        h.clock.ahead += 61
+        assert await press(h, "red", nth=0, event_id="p2") == PressAnswer()
+        again = await press(h, "green", nth=0, event_id="p3")
+        assert again == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        await h.runs(2)
+        assert h.prompts() == ["paint it", "red"]
+
+
+async def test_a_press_while_parley_stops_is_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        h.bus.intake.close()
+        with pytest.raises(IntakeClosed):
+            await press(h, "red")
+
+
+async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
+    """Between the accepted press and the edit of its message."""
+    platform = ButtonPlatform("fake")
+    async with FakeLangGraph() as server:
+        async with house(tmp_path, platform=platform, server=server) as h:
+            await asked(h)
+            server.refusals.extend([503] * 100)
+            row = (await h.bus.inbox.recent(limit=1))[0]
+            pressed = Pressed(
+                press=press_of(labels(h)[0], platform.shown[0]),
+                token=Token(Verb.OPTION, row.id),
+                row=row,
+                asked=decode_inbound(row.body),
+                texts=ENGLISH,
+            )
+            accepted = await h.bus.intake.receive(as_inbound(pressed, "red", "option"))
+            assert accepted is Reason.ACCEPTED
+            dropped = await h.bus.inbox.recent(limit=1)
+            assert dropped[0].event_id == f"press:{row.id}:option"
+        server.refusals.clear()
+        async with house(tmp_path, platform=platform, server=server) as h:
+            await shows(h, 2)
+            await until(lambda: not labels(h, 0))
+            assert platform.texts == ["❓ Which?\n\n✓ red", "Hello you"]
+            again = press_of(pressed.token.text, platform.shown[0])
+            assert await h.bus.intake.press(again) == PressAnswer()
+            assert h.prompts() == ["paint it", "red"]
+
+
+async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) -> None:
+    platform = ButtonPlatform("fake")
+    async with house(tmp_path, platform=platform) as h:
+        await asked(h)
+        platform.fail("edit", DeliveryError("slow down", retryable=True, retry_after_s=0.05))
+        assert await press(h, "red") == PressAnswer()
+        await until(lambda: not labels(h, 0))
+        assert platform.calls.count("edit") == 2
+
+
+async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
+    platform = ButtonPlatform("fake")
+    async with house(tmp_path, platform=platform) as h:
+        await asked(h)
+        platform.fail("edit", DeliveryError("no such message", target_gone=True))
+        assert await press(h, "red") == PressAnswer()
+        await shows(h, 2)
+        with anyio.fail_after(15):
+            while await h.bus.outbox.counts():  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert platform.calls.count("edit") == 1
+
+
+# ---- stop --------------------------------------------------------------------------------------
+
+
+async def test_stop_ends_the_turn_that_runs_and_no_other(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake", notice_after_s=0.01)) as h:
+        h.server.scripts += [Script(hang_after=1), Script(hang_after=1)]
+        await h.say("one", chat="a")
+        await h.say("two", chat="b")
+        await h.runs(2)
+        await shows(h, 2)
+        nth = next(n for n, message in enumerate(h.platform.shown) if message.chat == "a")
+        answer = await press(h, ENGLISH.button_stop, nth=nth, chat="a")
+        assert answer == PressAnswer(text=ENGLISH.press_stopping)
+        await until(
+            lambda: sorted(run.status for run in h.server.runs) == ["interrupted", "running"]
+        )
+        await until(lambda: ENGLISH.stopped in h.platform.shown[nth].text)
+
+
+async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        h.server.scripts.append(Script(hang_after=1))
+        await h.say("one")
+        await h.runs(1)
+        await h.say("two")
+        rows = await h.bus.inbox.unfinished()
+        for row in (rows[1], rows[0]):
+            token = Token(Verb.STOP, row.id).text
+            answer = await h.bus.intake.press(press_of(token, Shown("m", "c", "", "")))
+            assert answer == PressAnswer(text=ENGLISH.press_stopping)
+        for row in rows:
+            await until_finished(h, row.id)
+        assert h.prompts() == ["one"]
+        assert h.platform.texts == []
+
+
+async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await h.say("one")
+        await shows(h, 1)
+        row = (await h.bus.inbox.recent(limit=1))[0]
+        stop = press_of(Token(Verb.STOP, row.id).text, h.platform.shown[0], language="zh-CN")
+        answer = await h.bus.intake.press(stop)
+        assert answer == PressAnswer(text=CHINESE.press_finished, urgent=True)
+
+
+async def until_finished(h: House, row_id: int) -> None:
+    with anyio.fail_after(15):
+        while any(row.id == row_id for row in await h.bus.inbox.unfinished()):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+# ---- try again ---------------------------------------------------------------------------------
+
+
+async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await failed(h)
+        assert labels(h) == [ENGLISH.button_retry]
+        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        await shows(h, 2)
+        await until(lambda: not labels(h, 0))
+        assert h.platform.texts[0].endswith(ENGLISH.mark_retry)
+        assert h.platform.texts[1] == "Hello you"
+        [thread] = h.server.threads.values()
+        assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"]
+
+
+async def test_an_attempt_that_fails_again_can_be_tried_again(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await failed(h)
+        for count in (2, 3):
+            h.server.scripts += [BROKEN] * (count == 2)
+            assert await press(h, ENGLISH.button_retry, event_id=f"p{count}") == PressAnswer()
+            await shows(h, count)
+        assert h.platform.texts[-1] == "Hello you"
+        [thread] = h.server.threads.values()
+        assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"]
+
+
+async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await failed(h)
+        await h.say("something else")
+        await shows(h, 2)
+        answer = await press(h, ENGLISH.button_retry, nth=0)
+        assert answer == PressAnswer(text=ENGLISH.press_newer, urgent=True)
+        await until(lambda: not labels(h, 0))
+        assert h.prompts() == ["paint it", "something else"]
+
+
+@pytest.mark.parametrize("error", ["AuthenticationError", "GraphRecursionError", "AgentInvalid"])
+async def test_what_would_fail_again_has_no_button(tmp_path: Path, error: str) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        h.server.scripts.append(Script(words=(), error={"error": error, "message": "no"}))
+        await h.say("paint it")
+        await shows(h, 1)
+        assert labels(h) == []
+
+
+async def test_a_failed_retry_command_is_tried_again(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await h.say("paint it")
+        await shows(h, 1)
+        h.server.scripts.append(BROKEN)
+        await h.say("/retry")
+        await shows(h, 2)
+        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        await shows(h, 3)
+        assert h.platform.texts[-1] == "Hello you"
+        [thread] = h.server.threads.values()
+        assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"]
