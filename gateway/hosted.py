@@ -2,31 +2,82 @@
 
 `app` opens the agent's systems once, as long as that server runs; `make_graph` gives it the graph for a run. The server
 brings its own checkpointer and store. Both are names in a module because that is how the server finds them.
+
+Beside its own routes that server then has those of the agent under /api, behind the admin token: files that people
+send and get, memory, skills, models. Bots elsewhere reach them by `channels.gateway_url`.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+import anyio.to_thread
+from fastapi import FastAPI
 from langchain_core.runnables import RunnableConfig
 from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent.folders import Folders
 from agent.lead import LeadAgents, LeadGraph, open_agents
-from gateway.config import load
+from agent.systems import Systems
+from gateway import errors
+from gateway.app import Boundary
+from gateway.auth import Guard, admin_token
+from gateway.config import Config, load
 from gateway.embedded import site_of
+from gateway.routes import agents as custom_agents
+from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
+
+REST = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
+"""Routes that need the agent and nothing of Parley's own service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What those routes work with."""
+
+    systems: Systems
+    folders: Folders
 
 
 @asynccontextmanager
 async def lifespan(_server: Starlette) -> AsyncIterator[None]:
     """Open the agent that config.yaml describes. Raises ConfigError, AgentError."""
-    async with _opened() as agents:
+    config = await anyio.to_thread.run_sync(load)
+    async with open_agents(site_of(config)) as agents:
         app.state.agents = agents
+        app.state.rest = await anyio.to_thread.run_sync(rest_of, config, agents.systems)
         try:
             yield
         finally:
-            del app.state.agents
+            del app.state.agents, app.state.rest
 
 
-app = Starlette(lifespan=lifespan)
+def rest_of(config: Config, systems: Systems) -> ASGIApp:
+    """Return the agent's routes behind the guard, to be mounted at /api."""
+    inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    inner.state.services = Parts(systems=systems, folders=systems.folders)
+    inner.add_middleware(Boundary)
+    errors.install(inner)
+    for module in REST:
+        inner.include_router(module.router)
+    token = admin_token(config)
+    return Guard(
+        inner,
+        token=token.value if token else None,
+        hosts=(config.gateway.host, *config.gateway.allowed_hosts),
+        origins=config.gateway.cors_origins,
+        rates=config.gateway.rate_limit,
+    )
+
+
+async def rest(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one request for the agent's routes."""
+    await app.state.rest(scope, receive, send)
+
+
+app = Starlette(routes=[Mount("/api", app=rest)], lifespan=lifespan)
 
 
 @asynccontextmanager
@@ -42,11 +93,5 @@ async def make_graph(config: RunnableConfig) -> AsyncIterator[LeadGraph]:
     if agents is not None:
         yield await agents.graph(config)
         return
-    async with _opened() as alone:
+    async with open_agents(site_of(await anyio.to_thread.run_sync(load))) as alone:
         yield await alone.graph(config)
-
-
-@asynccontextmanager
-async def _opened() -> AsyncIterator[LeadAgents]:
-    async with open_agents(site_of(load())) as agents:
-        yield agents
