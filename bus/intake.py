@@ -10,6 +10,7 @@ import anyio
 from typing_extensions import override
 
 from bus.access import decide, dm_policy_of
+from bus.albums import Albums
 from bus.cleaning import cleaned
 from bus.commands import parse
 from bus.config import BusConfig, ChannelPolicy, RateLimit
@@ -96,11 +97,21 @@ class BusIntake(Intake):
         self._closed = False
         self._admitted = 0
         self._told: dict[int, float] = {}
+        self._albums: Albums | None = None
         self._answer_press: Callable[[Press], Awaitable[Outcome]] = self._inactive
+        self._answer_change: Callable[[Change], Awaitable[Reason | Inbound]] = _untouched
 
     def answer_presses(self, answer: Callable[[Press], Awaitable[Outcome]]) -> None:
         """Have pressed buttons acted on; before this, none is active."""
         self._answer_press = answer
+
+    def gather(self, albums: Albums) -> None:
+        """Have files that are sent together be one message; before this, each is one."""
+        self._albums = albums
+
+    def answer_changes(self, answer: Callable[[Change], Awaitable[Reason | Inbound]]) -> None:
+        """Have changed messages acted on; before this, none is."""
+        self._answer_change = answer
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -119,6 +130,10 @@ class BusIntake(Intake):
         self._admitted += 1
         try:
             clean = cleaned(inbound)
+            joined = await self._joined(clean)
+            if joined is not None:
+                return joined
+            clean = self._late(clean)
             if clean.replies_to and not await self._answers_known(clean):
                 key = clean.key
                 await self._delivery.recorded(key.channel, clean.place.chat, within_s=RECORDED_S)
@@ -166,8 +181,24 @@ class BusIntake(Intake):
 
     @override
     async def change(self, change: Change) -> Reason:
-        self.ignored(change.key.channel, Reason.UNSUPPORTED, "a message was changed")
-        return Reason.UNSUPPORTED
+        if self._closed:
+            raise IntakeClosed
+        if self._admitted >= self._config.max_intake:
+            raise IntakeFull
+        outcome = await self._answer_change(change)
+        if isinstance(outcome, Inbound):
+            return await self.receive(outcome)
+        self._shelves.decisions.count(change.key.channel, outcome)
+        log.info(
+            "message %r of %s in %r was %s: %s (event %r)",
+            change.message_id,
+            change.key.channel,
+            change.key.chat,
+            "deleted" if change.edited is None else "edited",
+            outcome,
+            change.event_id,
+        )
+        return outcome
 
     @override
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
@@ -182,6 +213,18 @@ class BusIntake(Intake):
     async def _inactive(self, press: Press) -> Outcome:
         said = texts(self._shelves.languages.of(press)).press_inactive
         return Outcome(Reason.TOO_LATE, said)
+
+    async def _joined(self, inbound: Inbound) -> Reason | None:
+        """Add one of several files that are sent together to the message they are; None if it is not such a one."""
+        if not inbound.album or self._albums is None:
+            return None
+        reason = await self._albums.add(inbound)
+        if reason is not None:
+            self._shelves.decisions.note(inbound, reason, at=self._now())
+        return reason
+
+    def _late(self, inbound: Inbound) -> Inbound:
+        return self._albums.placed(inbound) if inbound.album and self._albums else inbound
 
     async def _decided(self, inbound: Inbound) -> Reason:
         policy = self._policies.get(inbound.key.channel)
@@ -313,3 +356,7 @@ class BusIntake(Intake):
         body = TextDelivery(channel=key.channel, place=inbound.place, markdown=text)
         owed = NewDelivery(key=name, conversation=key, body=encode_delivery(body))
         await self._delivery.owe(key, [owed])
+
+
+async def _untouched(_: Change) -> Reason:
+    return Reason.UNSUPPORTED

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from anyio.abc import TaskGroup
 
+from bus.albums import Albums
 from bus.commands import Commands
 from bus.conversation import Mailboxes
 from bus.marks import mark
@@ -31,20 +32,25 @@ class Router:
         inbox: Inbox,
         commands: Commands,
         mailboxes: Mailboxes,
+        albums: Albums,
         channels: Collection[str],
     ) -> None:
         self._tasks = tasks
         self._inbox = inbox
         self._commands = commands
         self._mailboxes = mailboxes
+        self._albums = albums
         self._channels = channels
         self._running: set[int] = set()
 
     def route(self, row: InboxRow, inbound: Inbound, *, former_thread: str | None = None) -> None:
         """Hand over one accepted message; returns at once."""
+        self._albums.release(row.conversation_id)
         if row.kind == "command":
             self._running.add(row.id)
             self._tasks.start_soon(self._command, row, inbound)
+        elif inbound.album and not row.attempts and former_thread is None:
+            self._albums.hold(row, inbound)
         else:
             self._mailboxes.post(row, inbound, former_thread=former_thread)
 
@@ -71,7 +77,7 @@ class Router:
         return taken
 
     def _held(self) -> frozenset[int]:
-        return self._mailboxes.held | self._running
+        return self._mailboxes.held | self._albums.held | self._running
 
     def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
         try:

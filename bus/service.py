@@ -11,6 +11,7 @@ import httpx
 from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
+from bus.albums import Albums
 from bus.choices import Choices
 from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
@@ -237,7 +238,21 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
     questions = Questions(history, delivery)
     mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
-    router = _router(site, tasks, shelves.inbox, mailboxes, commands)
+    albums = Albums(
+        tasks=tasks,
+        revisions=shelves.revisions,
+        origins=shelves.origins,
+        post=mailboxes.post,
+        now=now,
+    )
+    router = Router(
+        tasks=tasks,
+        inbox=shelves.inbox,
+        commands=commands,
+        mailboxes=mailboxes,
+        albums=albums,
+        channels=site.adapters.keys(),
+    )
     intake = BusIntake(
         config=site.config,
         policies=site.policies,
@@ -255,6 +270,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         deeds=deeds.by_verb(),
     )
     intake.answer_presses(presses.press)
+    intake.gather(albums)
     supervised = {
         name: Supervised(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()
@@ -322,18 +338,6 @@ def _commands(
             speaking=Speaking(choices=choices, languages=shelves.languages),
             why=Why(policies=site.policies, decisions=shelves.decisions),
         ),
-    )
-
-
-def _router(
-    site: Site, tasks: TaskGroup, inbox: Inbox, mailboxes: Mailboxes, commands: Commands
-) -> Router:
-    return Router(
-        tasks=tasks,
-        inbox=inbox,
-        commands=commands,
-        mailboxes=mailboxes,
-        channels=site.adapters.keys(),
     )
 
 

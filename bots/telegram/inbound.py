@@ -67,6 +67,7 @@ def convert_message(
         attachments=attachments,
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
+        album=message.media_group_id or "",
     )
 
 
