@@ -72,6 +72,7 @@ class World:
         self.webhook = ""
         self.commands: list[Json] = []
         self.translated: dict[str, list[Json]] = {}
+        self.languages: dict[int, str] = {}  # of people's apps, by user id
         self.withholding = False
         self.conflicts = 0
         self.allowed_updates: list[str] | None = None
@@ -318,7 +319,10 @@ class World:
     def _sender(self, message: Message) -> Json | None:
         if message.by_bot:
             return self.bot
-        return user_json(message.sender) if message.sender else None
+        if not message.sender:
+            return None
+        language = self.languages.get(message.sender)
+        return user_json(message.sender) | ({"language_code": language} if language else {})
 
     def _wanted(self, kinds: Sequence[str]) -> bool:
         if not self.allowed_updates:

@@ -7,9 +7,10 @@ import anyio
 from agent.wording.chinese import CHINESE as AGENT
 from bus.commands import help_text
 from bus.texts.chinese import CHINESE
+from bus.texts.english import ENGLISH
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.seats import Seat, TelegramPrivate, Town
 
 PLATFORMS = ("slack", "telegram", "feishu")
 
@@ -43,3 +44,21 @@ async def _talk(seat: Seat) -> None:
         await seat.say(text)
         said.append(answered)
         await seat.hears(*said)
+
+
+async def test_telegrams_apps_tell_their_language_and_list_the_commands_in_it(
+    tmp_path: Path,
+) -> None:
+    async with Town() as town, FakeModelServer(answer=answer) as model:
+        channels = {"telegram": town.channels["telegram"]}
+        async with serving(
+            tmp_path, {**with_model(model.base_url), "channels": channels}, "telegram"
+        ):
+            seat = TelegramPrivate(town.telegram, user=77)
+            town.telegram.languages[77] = "zh-hans"
+            await seat.say("/help")
+            await seat.hears(help_text(CHINESE))
+            listed = {command["command"]: command for command in town.telegram.translated["zh"]}
+            assert listed["new"]["description"] == CHINESE.help_new
+            assert town.telegram.commands[0]["description"] == ENGLISH.help_bootstrap
+        assert town.violations == []
