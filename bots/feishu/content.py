@@ -60,6 +60,52 @@ class Said:
     attachments: tuple[Attachment, ...] = ()
 
 
+_UNREAD: Final[Mapping[str, str]] = {
+    "sticker": "a sticker",
+    "merge_forward": "forwarded messages; ask for their text if it matters",
+    "share_chat": "the card of a group",
+    "share_user": "the card of a person",
+    "location": "a place",
+    "vote": "a poll",
+    "todo": "a task",
+    "share_calendar_event": "an event of a calendar",
+    "calendar": "an event of a calendar",
+    "general_calendar": "an event of a calendar",
+    "video_chat": "an invitation to a call",
+    "hongbao": "a red packet",
+    "folder": "a folder",
+    "interactive": "a card",
+}
+"""What people can send that has no words for us, in words for the agent, which tells the person."""
+
+_LINES_OF_CARD: Final = 200
+
+
+def unread(message_type: str, content: str) -> str:
+    """Return what is told the agent of a message that cannot be read as such; "" of one that can, or of none.
+
+    >>> unread("sticker", "{}")
+    '[Not readable here: a sticker]'
+    """
+    what = _UNREAD.get(message_type)
+    if what is None:
+        return ""
+    try:
+        value = _parse(content)
+    except Unreadable:
+        value = {}  # forwarded messages have none
+    named = [_text(value, name) for name in ("title", "name", "topic", "summary", "text")]
+    lines = [name for name in named if name] + _card_lines(value)
+    told = f"[Not readable here: {what}]"
+    return clean("\n".join([told, *lines]))
+
+
+def _card_lines(value: Mapping[str, object]) -> list[str]:
+    """Return the words of a card that somebody passed on: the platform tells them line by line."""
+    lines = ["".join(_node(node, "") for node in nodes) for nodes in _lists(value.get("elements"))]
+    return [line for line in lines if line.strip()][:_LINES_OF_CARD]
+
+
 def read_content(message_id: str, message_type: str, content: str, own_id: str = "") -> Said:
     """Return what a message says.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bots.feishu.api import Bot
-from bots.feishu.content import Unreadable, read_content
+from bots.feishu.content import Said, Unreadable, read_content, unread
 from bots.feishu.envelope import Node
 from bots.feishu.happenings import CHANNEL, Arrival, Menu, read_happening
 from bots.feishu.presses import PRESS, read_press
@@ -73,12 +73,10 @@ def _message(header: Node, event: Node, bot: Bot) -> Inbound:
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
         raise _NotOurs(Reason.UNSUPPORTED, "a message without an id or chat")
-    said = read_content(
-        message_id, message.text("message_type"), message.raw("content"), bot.open_id
-    )
+    private = message.text("chat_type") == "p2p"
+    said = _said(message, bot, private=private)
     mentions = list(message.items("mentions"))
     words, commanded = _command(_words(said.text, mentions, bot), bot)
-    private = message.text("chat_type") == "p2p"
     return Inbound(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
@@ -93,6 +91,15 @@ def _message(header: Node, event: Node, bot: Bot) -> Inbound:
         attachments=said.attachments,
         sent_at=_seconds(message.text("create_time")),
     )
+
+
+def _said(message: Node, bot: Bot, *, private: bool) -> Said:
+    """Return what a message says. What cannot be read is told in private, where it was sent to the bot."""
+    kind, content = message.text("message_type"), message.raw("content")
+    told = unread(kind, content) if private else ""
+    if told:
+        return Said(text=told)
+    return read_content(message.text("message_id"), kind, content, bot.open_id)
 
 
 def _sender(sender: Node, bot: Bot) -> Sender:

@@ -11,6 +11,7 @@ from bots.feishu.api import Bot
 from bots.feishu.inbound import Ignored, read_event
 from bus.messages import (
     Attachment,
+    Change,
     ConversationKey,
     Inbound,
     Place,
@@ -349,3 +350,62 @@ def test_a_strange_clock_is_no_clock(clock: object) -> None:
 def test_an_event_without_an_id_goes_by_its_message() -> None:
     header = {"event_type": "im.message.receive_v1", "tenant_key": "t1"}
     assert read(event(header=header)).event_id == "om_1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("sticker", {"file_key": "x"}, ["a sticker"]),
+        ("merge_forward", "Merged and Forwarded Message", ["forwarded messages"]),
+        ("share_chat", {"chat_id": "oc_2"}, ["the card of a group"]),
+        ("location", {"name": "Main St 1", "longitude": "1"}, ["a place", "Main St 1"]),
+        ("vote", {"topic": "Lunch?", "options": ["a"]}, ["a poll", "Lunch?"]),
+        (
+            "interactive",
+            {"title": "Build", "elements": [[{"tag": "text", "text": "failed "}], [{"tag": "hr"}]]},
+            ["a card", "Build", "failed"],
+        ),
+        ("interactive", {"elements": 7}, ["a card"]),
+    ],
+)
+def test_what_has_no_words_is_told_in_private(kind: str, content: object, said: list[str]) -> None:
+    inbound = read(event(content, kind=kind, chat_type="p2p"))
+    first, *lines = inbound.text.splitlines()
+    assert first.startswith("[Not readable here: ")
+    assert all(part in inbound.text for part in said)
+    assert len(lines) == len(said) - 1
+    assert ignored(event(content, kind=kind)).reason is Reason.UNSUPPORTED
+
+
+def test_a_message_of_the_system_says_nothing() -> None:
+    found = ignored(event({"template": "x"}, kind="system", chat_type="p2p"))
+    assert found.reason is Reason.UNSUPPORTED
+
+
+def happening(kind: str, told: object, **header: str) -> bytes:
+    head = {"event_id": "ev_1", "event_type": kind, "tenant_key": "t1"} | header
+    return json.dumps({"schema": "2.0", "header": head, "event": told}).encode()
+
+
+def test_a_withdrawn_message_is_a_deleted_one() -> None:
+    told = {"message_id": "om_1", "chat_id": "oc_1", "recall_type": "message_owner"}
+    key = ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="")
+    found = read_event(happening("im.message.recalled_v1", told), BOT)
+    assert found == Change(event_id="ev_1", key=key, message_id="om_1")
+
+
+@given(
+    told=JSON,
+    kind=st.sampled_from(
+        [
+            "im.message.recalled_v1",
+            "im.chat.member.bot.added_v1",
+            "im.chat.access_event.bot_p2p_chat_entered_v1",
+            "application.bot.menu_v6",
+            "card.action.trigger",
+        ]
+    ),
+)
+def test_any_event_is_read_or_ignored(told: object, kind: str) -> None:
+    found = read_event(happening(kind, told), BOT)
+    assert not isinstance(found, Inbound)

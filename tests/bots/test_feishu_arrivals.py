@@ -1,0 +1,120 @@
+"""Chats that begin, end and lose messages; clicks in the bot's menu. Real adapter, fake platform."""
+
+from typing import Any
+
+import pytest
+
+from bus.messages import Place
+from bus.ports import Link, Reason
+from bus.texts.chinese import CHINESE
+from bus.texts.english import ENGLISH
+from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.fakes.feishu import FakeFeishu
+
+ALICE = "oc_dm_ou_alice"
+
+
+async def test_a_person_is_greeted_before_their_first_message_only() -> None:
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), Intake()):
+        opened = await feishu.open_chat()
+        (hello,) = await feishu.wait_for(lambda: feishu.answers(ALICE))
+        assert ENGLISH.hello_private in hello.text
+        assert CHINESE.hello_private in hello.text
+        await feishu.wait_for(lambda: opened.acked)
+        feishu.push_again(opened)
+        again = await feishu.open_chat()
+        await feishu.wait_for(lambda: again.acked and opened.acked)
+        assert len(feishu.answers(ALICE)) == 1
+        assert feishu.violations == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "greeted"),
+    [
+        ({}, True),
+        ({"allowed_users": ["ou_alice"]}, True),
+        ({"allowed_users": ["ou_bob"]}, False),
+        ({"dm_policy": "disabled"}, False),
+        ({"dm_policy": "pairing"}, True),
+    ],
+)
+async def test_who_may_not_write_is_not_greeted(settings: dict[str, Any], greeted: bool) -> None:
+    async with FakeFeishu() as feishu, running(adapter_for(feishu, **settings), Intake()):
+        opened = await feishu.open_chat()
+        await feishu.wait_for(lambda: opened.acked)
+        assert bool(feishu.answers(ALICE)) is greeted
+
+
+async def test_a_group_is_greeted_when_the_bot_comes_in_the_language_of_the_house() -> None:
+    async with FakeFeishu() as feishu, running(adapter_for(feishu, language="zh"), Intake()):
+        added = await feishu.add_bot("oc_room")
+        await feishu.wait_for(lambda: added.acked)
+        assert [hello.text for hello in feishu.answers("oc_room")] == [CHINESE.hello_group]
+        feishu.remove_bot("oc_room")
+        back = await feishu.add_bot("oc_room")
+        await feishu.wait_for(lambda: back.acked)
+        assert len(feishu.answers("oc_room")) == 2
+
+
+async def test_a_greeting_that_cannot_be_sent_is_left() -> None:
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), Intake()):
+        feishu.fail("message.create", status=400, code=230013)
+        opened = await feishu.open_chat()
+        await feishu.wait_for(lambda: opened.acked)
+        assert len(feishu.calls("message.create")) == 1
+        assert adapter.health().link is Link.CONNECTED
+
+
+async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        asked = await feishu.dm("hello")
+        await feishu.wait_for(lambda: feishu.event_of(asked).acked)
+        clicked = await feishu.click_menu("/new")
+        await feishu.wait_for(lambda: clicked.acked)
+    inbound = intake.received[-1]
+    assert (inbound.text, inbound.key.chat, inbound.event_id) == ("/new", ALICE, clicked.id)
+    assert (inbound.private, inbound.addressed) == (True, True)
+    assert inbound.place == Place(chat=ALICE)
+    assert inbound.key == intake.received[0].key
+
+
+async def test_a_click_in_a_chat_that_is_not_known_is_explained() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        clicked = await feishu.click_menu("new")
+        await feishu.wait_for(lambda: clicked.acked)
+        (told,) = feishu.answers(ALICE)
+        assert ENGLISH.menu_unplaced.format(command="`/new`") in told.text
+        assert feishu.violations == []
+    assert intake.received == []
+
+
+async def test_an_entry_that_names_no_command_is_counted() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        clicked = await feishu.click_menu("about_us")
+        await feishu.wait_for(lambda: clicked.acked)
+    ((reason, detail),) = intake.refused
+    assert reason is Reason.UNSUPPORTED
+    assert "about_us" in detail
+
+
+async def test_a_withdrawn_message_is_told_after_its_message() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        asked = await feishu.dm("hello")
+        await feishu.wait_for(lambda: feishu.event_of(asked).acked)
+        told = await feishu.withdraw(asked)
+        await feishu.wait_for(lambda: told.acked)
+    (change,) = intake.changed
+    assert (change.message_id, change.key.chat, change.edited) == (asked.id, ALICE, None)
+
+
+@pytest.mark.parametrize("kind", ["im.chat.member.bot.deleted_v1", "im.chat.disbanded_v1"])
+async def test_a_chat_that_ends_is_counted(kind: str) -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        told = await feishu.push(kind, {"chat_id": "oc_room", "operator_id": {"open_id": "ou_a"}})
+        await feishu.wait_for(lambda: told.acked)
+    assert intake.refused == [(Reason.UNSUPPORTED, kind)]

@@ -1,0 +1,98 @@
+"""Feishu with everything that it can do: cards that stream, buttons, the menu; killed in the middle of it."""
+
+from pathlib import Path
+from typing import Any
+
+from bus.texts.english import ENGLISH
+from tests.fakes.feishu import FakeFeishu, Message
+from tests.fakes.model import FakeModelServer, Reply
+from tests.journeys.house import serving, with_model
+
+WORDS = " ".join(f"word{n}" for n in range(16))
+
+
+def configured(feishu: FakeFeishu, model: FakeModelServer) -> dict[str, Any]:
+    return {**with_model(model.base_url), "channels": {"feishu": feishu.settings}}
+
+
+async def first_card(feishu: FakeFeishu, asked: Message) -> Message:
+    return await feishu.wait_for(lambda: next(iter(feishu.answers_to(asked)), None))
+
+
+async def test_an_answer_streams_into_its_card_and_replies_to_it_go_on(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+        feishu.allow_cardkit()
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            model.reply(WORDS, "the second answer")
+            asked = await feishu.mention("hi")
+            card = await first_card(feishu, asked)
+            assert "Stop" in card.buttons
+            await feishu.wait_for(lambda: card.text == WORDS, timeout_s=15)
+            assert len(feishu.calls("card.content")) >= 3
+            assert feishu.calls("message.patch") == []
+            assert card.buttons == {}
+            again = await feishu.mention("and again", reply_to=card.id)
+            other = await first_card(feishu, again)
+            await feishu.wait_for(lambda: other.text == "the second answer", timeout_s=15)
+            said = " ".join(str(m.get("content")) for m in model.requests[-1].messages)
+            assert WORDS in said
+        assert len(feishu.answers(card.chat)) == 2
+        assert feishu.violations == []
+
+
+async def test_killed_while_a_card_streams_the_same_card_is_finished(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+        feishu.allow_cardkit()
+        async with serving(tmp_path, configured(feishu, model), "feishu") as service:
+            model.reply(Reply(text=WORDS, hang_after=4))
+            asked = await feishu.dm("hi")
+            card = await first_card(feishu, asked)
+            await feishu.wait_for(lambda: "word1" in card.text, timeout_s=15)
+            model.reply("all of it")
+            await service.kill()
+            await service.start()
+            await service.until_connected("feishu")
+            await feishu.wait_for(lambda: card.text == "all of it", timeout_s=20)
+            await feishu.wait_for(lambda: asked.emojis.count("DONE"), timeout_s=15)
+        assert len(feishu.answers(asked.chat)) == 1
+        assert feishu.violations == []
+
+
+async def test_the_stop_button_ends_the_run_and_goes(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer() as model:
+        feishu.allow_cardkit()
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            model.reply(Reply(text=WORDS, hang_after=2))
+            asked = await feishu.dm("hi")
+            card = await first_card(feishu, asked)
+            await model.until(lambda m: len(m.requests) == 1, within_s=15)
+            stop = dict(card.buttons["Stop"])
+            stranger = await feishu.press(card, "Stop", user="ou_mallory")
+            told = await feishu.wait_for(lambda: stranger.answer, timeout_s=5)
+            assert told["toast"]["type"] == "warning"
+            pressed = await feishu.press(card, "Stop")
+            await feishu.wait_for(lambda: pressed.acked, timeout_s=5)
+            await feishu.wait_for(lambda: ENGLISH.stopped in card.text, timeout_s=15)
+            await feishu.wait_for(lambda: not card.buttons, timeout_s=15)
+            late = await feishu.press_value(card, stop)
+            told = await feishu.wait_for(lambda: late.answer, timeout_s=5)
+            assert told["toast"]["content"]
+        assert len(feishu.answers(asked.chat)) == 1
+        assert feishu.violations == []
+
+
+async def test_the_menu_runs_commands_and_a_new_person_is_greeted_once(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer() as model:
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            await feishu.open_chat()
+            hello = await feishu.wait_for(lambda: feishu.answers("oc_dm_ou_alice"))
+            assert ENGLISH.hello_private in hello[0].text
+            again = await feishu.open_chat()
+            await feishu.wait_for(lambda: again.acked)
+            await feishu.click_menu("new")
+            await feishu.wait_for(
+                lambda: ENGLISH.new_done in [m.text for m in feishu.answers("oc_dm_ou_alice")]
+            )
+        assert len(feishu.answers("oc_dm_ou_alice")) == 2
+        assert model.requests == []
+        assert feishu.violations == []
