@@ -36,8 +36,8 @@ UNSET = object()
 REQUIRED = object()
 
 PROGRAMS = {
-    "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "make", "mkdir", "parley", "python",
-    "tar", "umask",
+    "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "langgraph", "make", "mkdir", "parley",
+    "python", "tar", "umask",
 }  # fmt: skip
 """What a reader may be asked to type."""
 
@@ -280,7 +280,7 @@ def check_typed(words: list[str], targets: set[str]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_a_reader_is_told_to_type_exists(page: Path) -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     for words in typed(page):
         check_typed(words, targets)
 
