@@ -138,7 +138,7 @@ def _clean(chunk: object) -> object:
         return chunk
     cleaned = dict(chunk)
     if "payload" in cleaned:
-        cleaned["payload"] = _clean(cleaned["payload"])
+        cleaned["payload"] = _placed(_clean(cleaned["payload"]))
     for key in ("config", "parent_config"):
         config = cleaned.get(key)
         if isinstance(config, Mapping):
@@ -146,3 +146,14 @@ def _clean(chunk: object) -> object:
             kept = {k: v for k, v in options.items() if not str(k).startswith("__")}
             cleaned[key] = {"configurable": kept}
     return cleaned
+
+
+def _placed(payload: object) -> object:
+    """Name a debug event's checkpoints as states name theirs: front ends look there."""
+    if not isinstance(payload, dict) or "config" not in payload:
+        return payload
+    for key, source in (("checkpoint", "config"), ("parent_checkpoint", "parent_config")):
+        where = (payload.get(source) or {}).get("configurable") or {}
+        names = ("checkpoint_id", "thread_id", "checkpoint_ns")
+        payload[key] = {name: where.get(name) for name in names} if where else None
+    return payload

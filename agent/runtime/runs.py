@@ -38,7 +38,7 @@ from agent.runtime.settings import RuntimeSettings
 from agent.runtime.stream import EventLog
 from agent.runtime.tally import RunTally
 from agent.runtime.webhooks import Webhooks, report
-from agent.runtime.worker import Graph, Prepared, execute
+from agent.runtime.worker import Graph, Prepared, check_answer, execute
 from store.assistants import Assistants
 from store.checkpoints import Checkpoints
 from store.database import Database
@@ -369,12 +369,14 @@ class RunManager:
         config["configurable"][TAKE_INJECTED] = partial(self._injections.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")
-        return Prepared(
+        prepared = Prepared(
             request=request,
             graph=await self.graph(live.graph_id, config),
             input=graph_input(request),
             config=config,
         )
+        await check_answer(prepared)
+        return prepared
 
     def _retire(self, live: LiveRun) -> None:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}

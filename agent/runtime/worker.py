@@ -75,6 +75,16 @@ async def execute(
     return await _stopped(live, prepared, forget)
 
 
+async def check_answer(prepared: Prepared) -> None:
+    """Raise ValueError for an answer where nothing was asked: the graph would begin anew, without an input."""
+    command = prepared.request.command or {}
+    if command.get("resume") is None or command.get("update") or command.get("goto"):
+        return
+    state = await prepared.graph.aget_state(prepared.config)
+    if not state.next:
+        raise ValueError("Nothing on this thread waits for an answer.")
+
+
 async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
     with anyio.move_on_after(MAX_RUN_S) as limit:
         await _stream(live, prepared)

@@ -1,7 +1,7 @@
 """The runs API with small graphs, served over TCP or in process, for the stock SDK."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
+from agent.runtime.assistants import GraphSource
 from agent.runtime.runs import RunManager
 from agent.runtime.settings import RuntimeSettings
 from agent.runtime.webhooks import Webhooks
@@ -61,8 +62,9 @@ async def serving(
     heartbeat_s: float = 5.0,
     settings: RuntimeSettings | None = None,
     most_looked_at: int = 5000,
+    sources: Mapping[str, GraphSource] | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve the API from a data folder."""
+    """Serve the API from a data folder, with the test graphs or others."""
     graphs = Graphs()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(Database.open(StoreConfig(), home))
@@ -70,7 +72,7 @@ async def serving(
         runs = await stack.enter_async_context(
             RunManager(
                 database,
-                graphs.sources,
+                graphs.sources if sources is None else sources,
                 checkpointer,
                 settings=settings,
                 webhooks=Webhooks(

@@ -1,0 +1,156 @@
+"""Recorded exchanges with LangGraph Server, asked again of this one; what is compared is statuses and shapes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+FOLDER = Path(__file__).parents[3] / "shared" / "golden" / "langgraph-dev"
+CLOSED = "[client closed"
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Shape = Any
+"""A value without its scalars: their types are left, and of lists the shape of what is in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """One request, and what LangGraph Server answered.
+
+    Attributes:
+        text: The answer's body.
+        is_cut: The client closed the stream before its end.
+    """
+
+    number: int
+    name: str
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: str | None
+    status: int
+    answered: Mapping[str, str]
+    text: str
+    is_cut: bool
+
+    @property
+    def thread(self) -> str | None:
+        """The thread that the path names."""
+        found = re.match(r"/threads/([^/?]+)", self.path)
+        return found[1] if found and found[1] not in {"search", "count", "prune"} else None
+
+    @property
+    def run(self) -> str | None:
+        """The run that the path names."""
+        found = re.search(r"/runs/([0-9a-f-]{36})", self.path)
+        return found[1] if found else None
+
+    @property
+    def made(self) -> str | None:
+        """The run that was started."""
+        found = re.search(r"/runs/([0-9a-f-]{36})$", self.answered.get("content-location", ""))
+        return found[1] if found and self.method == "POST" else None
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return "event-stream" in self.answered.get("content-type", "")
+
+
+def recorded() -> list[Exchange]:
+    """Return all exchanges, in the order in which they were begun."""
+    return [_parsed(file) for file in sorted(FOLDER.glob("*.http"))]
+
+
+def _parsed(file: Path) -> Exchange:
+    # Streams have lines of their own ends.
+    lines = file.read_bytes().decode().replace("\r\n", "\n").split("\n")
+    asked = [line[2:] for line in lines if line.startswith("> ")]
+    told = [line[2:] for line in lines if line.startswith("< ")]
+    method, path = asked[0].split(" ", 1)
+    more = dict(line.split(": ", 1) for line in asked[1:] if ": " in line)
+    body = more.pop("body", None)
+    start = max(number for number, line in enumerate(lines) if line.startswith("< ")) + 1
+    text, _, end = "\n".join(lines[start:]).rpartition("\n---")
+    return Exchange(
+        number=int(file.name[:3]),
+        name=file.stem[4:],
+        method=method,
+        path=path,
+        headers=more,
+        body=body,
+        status=int(told[0].split()[-1]),
+        answered=dict(line.split(": ", 1) for line in told[1:] if ": " in line),
+        text=text.strip(),
+        is_cut=CLOSED in end,
+    )
+
+
+def shape_of(text: str, *, is_stream: bool) -> Shape:
+    """Return the shape of an answer: of a stream, the order of its events and the shape of each kind."""
+    if is_stream:
+        frames = list(_frames(text))
+        names = [name for name, _ in frames]
+        kinds: dict[str, Shape] = {}
+        for name, data in frames:
+            kinds[name] = joined(kinds.get(name), shape(data))
+        return {"order": [name for name, _ in groupby(names)], **kinds}
+    return shape(orjson.loads(text)) if text.strip() else "nothing"
+
+
+def _frames(text: str) -> Iterator[tuple[str, Any]]:
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        fields = dict(
+            line.split(": ", 1) for line in block.splitlines() if not line.startswith(":")
+        )
+        if "data" in fields:
+            yield fields["event"].partition(":")[0], orjson.loads(fields["data"])
+
+
+def shape(value: object) -> Shape:
+    """Return a value's shape; ids that are keys are alike."""
+    if isinstance(value, Mapping):
+        return {UUID.sub("<id>", str(key)): shape(one) for key, one in value.items()}
+    if isinstance(value, list):
+        whole: Shape = None
+        for one in value:
+            whole = joined(whole, shape(one))
+        return [whole]
+    return None if value is None else type(value).__name__
+
+
+def joined(first: Shape, second: Shape) -> Shape:
+    """Return the shape that two values of the same place have together."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {
+            key: joined(first.get(key), second.get(key)) for key in first.keys() | second.keys()
+        }
+    if isinstance(first, list) and isinstance(second, list):
+        return [joined(first[0], second[0])]
+    return first if second is None else second
+
+
+def differences(theirs: Shape, ours: Shape, place: str = "") -> Iterator[str]:
+    """Yield what is otherwise: `-` is missing here, `+` is here alone, `!` is of another kind."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        dot = f"{place}." if place else ""
+        yield from (f"-{dot}{key}" for key in sorted(theirs.keys() - ours.keys()))
+        yield from (f"+{dot}{key}" for key in sorted(ours.keys() - theirs.keys()))
+        for key in sorted(theirs.keys() & ours.keys() - {"order"}):
+            yield from differences(theirs[key], ours[key], f"{dot}{key}")
+        if theirs.get("order") != ours.get("order"):
+            yield f"!order {_brief(theirs['order'])} | {_brief(ours['order'])}"
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        yield from differences(theirs[0], ours[0], f"{place}[]")
+    elif theirs is not None and ours is not None and theirs != ours:
+        yield f"!{place} {_brief(theirs)} | {_brief(ours)}"
+
+
+def _brief(one: Shape) -> str:
+    if isinstance(one, list) and all(isinstance(name, str) for name in one):
+        return " ".join(one)
+    return one if isinstance(one, str) else type(one).__name__
