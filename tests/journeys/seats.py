@@ -38,6 +38,22 @@ class Seat(ABC):
     def lose_next_answer(self) -> None:
         """Let the next answer appear, and the bot never learn that it did."""
 
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """Return the labels of all buttons that stand here, oldest first."""
+
+    @abstractmethod
+    async def press(self, label: str) -> None:
+        """Press the newest button with a label."""
+
+    async def presses(self, label: str, *, within_s: float = 20.0) -> None:
+        """Wait for a button, and press it."""
+        with anyio.move_on_after(within_s):
+            while label not in self.labels():  # noqa: ASYNC110 - three platforms, three signals
+                await anyio.sleep(0.02)
+        assert label in self.labels(), f"{self.name}: no {label!r} in {self.labels()}"
+        await self.press(label)
+
     async def hears(self, *expected: str, within_s: float = 20.0) -> None:
         """Wait until the bot has said exactly this here, and nothing else."""
         with anyio.move_on_after(within_s):
@@ -84,6 +100,16 @@ class SlackThread(Seat):
     def lose_next_answer(self) -> None:
         self._slack.fail("chat.postMessage", drop="after")
 
+    @override
+    def labels(self) -> list[str]:
+        shown = self._slack.replies(self._root) if self._root else []
+        return [label for message in shown for label in message.buttons]
+
+    @override
+    async def press(self, label: str) -> None:
+        shown = self._slack.replies(self._root) if self._root else []
+        self._slack.press(next(m for m in reversed(shown) if label in m.buttons), label)
+
 
 class SlackPrivate(Seat):
     """A direct message."""
@@ -111,6 +137,15 @@ class SlackPrivate(Seat):
     def lose_next_answer(self) -> None:
         self._slack.fail("chat.postMessage", drop="after")
 
+    @override
+    def labels(self) -> list[str]:
+        return [label for message in self._slack.messages(self.chat) for label in message.buttons]
+
+    @override
+    async def press(self, label: str) -> None:
+        shown = reversed(self._slack.messages(self.chat))
+        self._slack.press(next(m for m in shown if label in m.buttons), label, user=self._user)
+
 
 class TelegramPrivate(Seat):
     """A private chat."""
@@ -137,6 +172,14 @@ class TelegramPrivate(Seat):
     @override
     def lose_next_answer(self) -> None:
         self._telegram.fail("sendMessage", drop="after")
+
+    @override
+    def labels(self) -> list[str]:
+        return self._telegram.labels(self._user)
+
+    @override
+    async def press(self, label: str) -> None:
+        self._telegram.press(self._user, label, user=self._user)
 
 
 class TelegramTopic(Seat):
@@ -170,6 +213,14 @@ class TelegramTopic(Seat):
     def lose_next_answer(self) -> None:
         self._telegram.fail("sendMessage", drop="after")
 
+    @override
+    def labels(self) -> list[str]:
+        return self._telegram.labels(FORUM)
+
+    @override
+    async def press(self, label: str) -> None:
+        self._telegram.press(FORUM, label)
+
 
 class FeishuPrivate(Seat):
     """A p2p chat."""
@@ -197,6 +248,17 @@ class FeishuPrivate(Seat):
     def lose_next_answer(self) -> None:
         self._feishu.fail("message.patch", drop="after")
 
+    @override
+    def labels(self) -> list[str]:
+        return [label for message in self._feishu.answers(self.chat) for label in message.buttons]
+
+    @override
+    async def press(self, label: str) -> None:
+        shown = reversed(self._feishu.answers(self.chat))
+        await self._feishu.press(
+            next(m for m in shown if label in m.buttons), label, user=self._user
+        )
+
 
 class FeishuGroup(Seat):
     """A group: a mention, then a chain of replies to the bot's cards."""
@@ -223,6 +285,15 @@ class FeishuGroup(Seat):
     @override
     def lose_next_answer(self) -> None:
         self._feishu.fail("message.patch", drop="after")
+
+    @override
+    def labels(self) -> list[str]:
+        return [label for message in self._feishu.answers(self.room) for label in message.buttons]
+
+    @override
+    async def press(self, label: str) -> None:
+        shown = reversed(self._feishu.answers(self.room))
+        await self._feishu.press(next(m for m in shown if label in m.buttons), label)
 
 
 class Town:
