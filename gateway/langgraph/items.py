@@ -35,9 +35,11 @@ async def get(request: Request) -> Response:
         raise Refused(422, "key is required")
     namespace = tuple(label for label in query.get("namespace", "").split(".") if label)
     refresh = query.get("refresh_ttl")
-    found = await _items(request).aget(
-        namespace, query["key"], refresh_ttl=None if refresh is None else refresh.lower() == "true"
-    )
+    anew = None if refresh is None else refresh.lower() == "true"
+    try:
+        found = await _items(request).aget(namespace, query["key"], refresh_ttl=anew)
+    except InvalidNamespaceError as error:
+        raise Refused(422, str(error)) from None
     return answer(_view(found) if found else None)
 
 

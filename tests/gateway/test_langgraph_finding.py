@@ -224,6 +224,20 @@ async def test_the_key_value_store(tmp_path: Path) -> None:
             await store.search_items(["u"], filter={"a": {"$near": 2}})
 
 
+@pytest.mark.parametrize("label", ["a\x00b", "\x00"])
+async def test_namespaces_that_nothing_can_be_kept_under(tmp_path: Path, label: str) -> None:
+    async with serving(tmp_path) as api:
+        item = {"namespace": [label], "key": "k"}
+        answers = [
+            await api.http.get("/store/items", params={"namespace": label, "key": "k"}),
+            await api.http.put("/store/items", json={**item, "value": {}}),
+            await api.http.request("DELETE", "/store/items", json=item),
+            await api.http.post("/store/items/search", json={"namespace_prefix": [label]}),
+            await api.http.post("/store/namespaces", json={"prefix": [label]}),
+        ]
+        assert [answer.status_code for answer in answers] == [422, 422, 422, 422, 200]
+
+
 async def test_graphs_share_the_store_and_it_outlives_the_process(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         assert (await api.sdk.runs.wait(None, "keeping", input={}))["n"] == 1
