@@ -8,6 +8,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 
 from bots.feishu.api import Bot
+from bots.feishu.bundles import Bundles
 from bots.feishu.chats import Chats
 from bots.feishu.happenings import CHANNEL, Arrival, Menu
 from bots.feishu.inbound import Event, Ignored, read_event
@@ -69,6 +70,7 @@ class Receiver:
         self._bot = bot
         self._around = around
         self._lanes = Lanes()
+        self._bundles = Bundles()
 
     async def handle(self, payload: bytes) -> Verdict:
         """Act on an event, and return what the platform is to be told."""
@@ -101,7 +103,7 @@ class Receiver:
 
     async def _received(self, message: Inbound) -> None:
         self._around.chats.heard(message)
-        await self._in_lane(message.key.chat, self._intake.receive, message)
+        await self._in_lane(message.key.chat, self._intake.receive, self._bundles.bound(message))
 
     async def _in_lane(
         self, chat: str, hand_over: Callable[[T], Awaitable[Reason]], event: T

@@ -96,3 +96,21 @@ async def test_the_menu_runs_commands_and_a_new_person_is_greeted_once(tmp_path:
         assert len(feishu.answers("oc_dm_ou_alice")) == 2
         assert model.requests == []
         assert feishu.violations == []
+
+
+async def test_files_and_words_that_are_sent_together_are_one_turn(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer() as model:
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            await feishu.file("one.txt", b"the first")
+            await feishu.file("two.txt", b"the second")
+            asked = await feishu.dm("compare them")
+            chat = asked.chat
+            await feishu.wait_for(lambda: feishu.answers(chat), timeout_s=15)
+            await feishu.wait_for(
+                lambda: "compare them" in feishu.answers(chat)[0].text, timeout_s=15
+            )
+        assert len(feishu.answers(chat)) == 1
+        (request,) = [r for r in model.requests if "compare them" in r.last_user_text]
+        assert "one.txt" in request.last_user_text
+        assert "two.txt" in request.last_user_text
+        assert feishu.violations == []

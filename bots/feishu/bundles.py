@@ -1,0 +1,60 @@
+"""Which messages of a person were sent together: Feishu sends each file as a message, and does not tell."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+
+from bus.messages import Inbound
+
+TOGETHER_S: Final = 1.0
+"""Messages are together that a person sent no further apart than this: a client sends files within some 0.2 s."""
+
+_KEPT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last message of a bundle: its name, and when it was sent by the platform's clock or came in."""
+
+    name: str
+    sent_at: float | None
+    came_at: float
+
+
+class Bundles:
+    """Names the bundles; the bus makes one message of each.
+
+    A file by itself may be the first of several. Words right after files belong to them; a command never does.
+    """
+
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
+        self._clock = clock
+        self._last: OrderedDict[tuple[str, str, str], _Last] = OrderedDict()
+
+    def bound(self, message: Inbound) -> Inbound:
+        """Return the message with the name of its bundle."""
+        person = (message.key.chat, message.place.thread, message.sender.user_id)
+        is_file = bool(message.attachments) and not message.text
+        before = self._last.get(person)
+        now = _Last(message.message_id, message.sent_at, self._clock())
+        if before is not None and _together(before, now) and not message.text.startswith("/"):
+            now = replace(now, name=before.name)
+        elif not is_file:
+            now = replace(now, name="")
+        if is_file and now.name:
+            self._last[person] = now
+            self._last.move_to_end(person)
+        else:
+            self._last.pop(person, None)
+        while len(self._last) > _KEPT:
+            self._last.popitem(last=False)
+        return replace(message, album=now.name) if now.name else message
+
+
+def _together(one: _Last, other: _Last) -> bool:
+    if one.sent_at is not None and other.sent_at is not None:
+        return abs(other.sent_at - one.sent_at) <= TOGETHER_S
+    return other.came_at - one.came_at <= TOGETHER_S

@@ -1,0 +1,70 @@
+"""What was sent together is one message (DeerFlow #3753)."""
+
+from dataclasses import replace
+
+from bots.feishu.bundles import Bundles
+from bus.messages import Attachment, ConversationKey, Inbound, Place, Sender
+
+FILE = Inbound(
+    event_id="ev_1",
+    message_id="om_1",
+    key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic=""),
+    place=Place(chat="oc_1", reply_to="om_1"),
+    sender=Sender(user_id="ou_alice"),
+    text="",
+    private=True,
+    addressed=True,
+    attachments=(Attachment(name="a.pdf"),),
+    sent_at=100.0,
+)
+
+
+def file(name: str, at: float, **changes: object) -> Inbound:
+    return replace(FILE, message_id=name, sent_at=at, **changes)  # type: ignore[arg-type]
+
+
+def words(text: str, at: float) -> Inbound:
+    return file("om_words", at, text=text, attachments=())
+
+
+def test_files_that_follow_each_other_are_together() -> None:
+    bundles = Bundles(lambda: 0.0)
+    found = [bundles.bound(file(f"om_{n}", 100 + n * 0.6)).album for n in range(4)]
+    assert found == ["om_0"] * 4
+
+
+def test_a_later_file_begins_anew() -> None:
+    bundles = Bundles(lambda: 0.0)
+    assert bundles.bound(file("om_1", 100.0)).album == "om_1"
+    assert bundles.bound(file("om_2", 103.0)).album == "om_2"
+
+
+def test_words_right_after_files_belong_to_them_and_end_the_bundle() -> None:
+    bundles = Bundles(lambda: 0.0)
+    bundles.bound(file("om_1", 100.0))
+    assert bundles.bound(words("what is this?", 100.4)).album == "om_1"
+    assert bundles.bound(words("and?", 100.6)).album == ""
+    assert bundles.bound(file("om_2", 100.8)).album == "om_2"
+
+
+def test_words_alone_and_commands_are_by_themselves() -> None:
+    bundles = Bundles(lambda: 0.0)
+    assert bundles.bound(words("hello", 100.0)).album == ""
+    bundles.bound(file("om_1", 101.0))
+    assert bundles.bound(words("/new", 101.1)).album == ""
+
+
+def test_others_and_other_topics_are_no_company() -> None:
+    bundles = Bundles(lambda: 0.0)
+    bundles.bound(file("om_1", 100.0))
+    other = file("om_2", 100.1, sender=Sender(user_id="ou_bob"))
+    assert bundles.bound(other).album == "om_2"
+    topic = file("om_3", 100.2, place=Place(chat="oc_1", thread="omt_1", reply_to="om_3"))
+    assert bundles.bound(topic).album == "om_3"
+
+
+def test_without_the_platforms_clock_the_arrival_counts() -> None:
+    moments = iter([0.0, 0.5, 5.0])
+    bundles = Bundles(lambda: next(moments))
+    found = [bundles.bound(replace(file(f"om_{n}", 0.0), sent_at=None)).album for n in range(3)]
+    assert found == ["om_0", "om_0", "om_2"]
