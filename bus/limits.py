@@ -36,6 +36,9 @@ class Rates:
     def take(self, inbound: Inbound, limit: RateLimit, *, lane: str, now: float) -> float:
         """Count a message; return 0, or where there were too many before, after how many seconds it may be sent.
 
+        What counts is when it was sent, as far as the platform tells: after an outage the messages of hours
+        come at once.
+
         Args:
             inbound: The message.
             limit: How many are taken; 0 messages = any number.
@@ -45,12 +48,16 @@ class Rates:
         if limit.messages == 0:
             return 0.0
         sent = self._of(inbound, lane)
-        while sent.at and not 0 <= now - sent.at[0] < limit.per_seconds:
+        if sent.at and sent.at[-1] > now:
+            sent.at.clear()  # the clock was turned back
+        moment = now if inbound.sent_at is None else min(now, inbound.sent_at)
+        moment = max(moment, sent.at[-1]) if sent.at else moment
+        while sent.at and moment - sent.at[0] >= limit.per_seconds:
             sent.at.popleft()
         if len(sent.at) < limit.messages:
-            sent.at.append(now)
+            sent.at.append(moment)
             return 0.0
-        return sent.at[0] + limit.per_seconds - now
+        return sent.at[0] + limit.per_seconds - moment
 
     def give_back(self, inbound: Inbound, *, lane: str) -> None:
         """Count a message less that was taken but not accepted after all."""

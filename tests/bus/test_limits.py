@@ -52,6 +52,16 @@ async def test_a_refused_message_is_not_run_when_the_platform_sends_it_again(
         assert await home.say("lost", event="lost") is Reason.DUPLICATE
 
 
+async def test_what_was_written_over_hours_is_taken_when_it_comes_at_once(tmp_path: Path) -> None:
+    async with house(tmp_path, config=CONFIG) as home:
+        outage = home.clock() - 3600
+        moments = [outage + 30 * number for number in range(10)]
+        reasons = [await home.say(f"m{at}", chat=f"c{at}", sent_at=at) for at in moments]
+        assert set(reasons) == {Reason.ACCEPTED}
+        burst = [await home.say(f"b{n}", chat=f"b{n}", sent_at=outage + 400) for n in range(4)]
+        assert burst == [Reason.ACCEPTED] * 3 + [Reason.RATE_LIMITED]
+
+
 async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
     async with house(tmp_path, config=CONFIG) as home:
         for _ in range(5):
