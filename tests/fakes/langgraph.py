@@ -2,7 +2,8 @@
 
 `flavour="langgraph"` behaves as LangGraph Server 0.16: `event: messages`, no `event: end`, ids only when
 asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422, ends with `data: null`, and shows
-messages of the newest state only. Each thread keeps its last `keeps` states.
+messages of the newest state only. Each thread keeps its last `keeps` states. With `hears`, runs can be told things
+while they go on, as Parley's own runtime does; otherwise the route is not there.
 """
 
 import json
@@ -31,7 +32,8 @@ class Script:
         hang_after: Stop talking after so many words until cancelled.
         drop_after: Cut the connection after so many words; the run goes on and can be joined.
         question: A clarification instead of an answer.
-        gate: Say nothing until it is set.
+        gate: Say nothing until it is set; what was said to the run by then, it hears.
+        ends: Do not end until it is set; what was said to the run since, it never hears.
         options: The answers that a clarification offers.
         asks: What the run waits for after its words: the values of its interrupts.
     """
@@ -42,6 +44,7 @@ class Script:
     drop_after: int | None = None
     question: str = ""
     gate: anyio.Event | None = None
+    ends: anyio.Event | None = None
     options: tuple[str, ...] = ()
     asks: tuple[object, ...] = ()
 
@@ -58,6 +61,8 @@ class Run:
     events: list[tuple[str, Any]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
     cancelled: anyio.Event = field(default_factory=anyio.Event)
+    told: list[Json] = field(default_factory=list)
+    heard: anyio.Event = field(default_factory=anyio.Event)
 
     def row(self) -> Json:
         metadata = self.body.get("metadata") or {}
@@ -78,6 +83,7 @@ class FakeLangGraph:
         self.history: dict[str, list[Json]] = {}
         self.waits: dict[str, list[Json]] = {}
         self.keeps = 20
+        self.hears = False
         self.runs: list[Run] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
@@ -96,6 +102,7 @@ class FakeLangGraph:
                 web.get("/threads/{t}/state/{c}", self._state_at),
                 web.get("/threads/{t}/runs", self._list),
                 web.post("/threads/{t}/runs/stream", self._stream),
+                web.post("/threads/{t}/commands", self._inject),
                 web.get("/threads/{t}/runs/{r}", self._get),
                 web.get("/threads/{t}/runs/{r}/stream", self._join),
                 web.post("/threads/{t}/runs/{r}/cancel", self._cancel),
@@ -218,6 +225,17 @@ class FakeLangGraph:
         self._tasks.start_soon(self._execute, run)
         return await self._send(request, run, drop_after=script.drop_after)
 
+    async def _inject(self, request: web.Request) -> web.Response:
+        if not self.hears:
+            return _missing()
+        params = (await request.json())["params"]
+        run = next((r for r in self.runs if r.run_id == params["run_id"]), None)
+        if run is None or run.status != "running":
+            return web.json_response({"type": "error", "id": 1, "error": "no_such_run"})
+        run.told += [{**one, "type": "human"} for one in params["messages"]]
+        run.heard.set()
+        return web.json_response({"type": "success", "id": 1, "result": {"accepted": True}})
+
     async def _join(self, request: web.Request) -> web.StreamResponse:
         run = self._run(request)
         return await self._send(request, run, drop_after=None) if run else _missing()
@@ -233,7 +251,11 @@ class FakeLangGraph:
         self._emit(run, "values", {"messages": list(messages)})
         script, ai_id = run.script, f"ai-{run.run_id}"
         if script.gate is not None:
-            await script.gate.wait()
+            if not await _opened(script.gate, run):
+                return
+            messages += run.told
+            run.told = []
+            self._keep(run.thread_id, ["model"])
         for count, word in enumerate(script.words):
             if script.hang_after == count:
                 await run.cancelled.wait()
@@ -242,6 +264,8 @@ class FakeLangGraph:
                 run, "messages", [{"type": "AIMessageChunk", "id": ai_id, "content": word}, {}]
             )
             await anyio.lowlevel.checkpoint()
+        if script.ends is not None and not await _opened(script.ends, run):
+            return
         if script.error is not None:
             run.status = "error"
             self._emit(run, "error", script.error)
@@ -309,6 +333,20 @@ def _said(script: Script, run_id: str) -> list[Json]:
     said["tool_calls"] = [{"name": name, "id": call_id, "args": arguments}]
     question = {"type": "tool", "name": name, "id": f"q-{run_id}", "tool_call_id": call_id}
     return [said, {**question, "content": script.question}]
+
+
+async def _opened(gate: anyio.Event, run: Run) -> bool:
+    """Wait for a gate; return False when the run was cancelled before it opened."""
+    async with anyio.create_task_group() as tasks:
+
+        async def give_up() -> None:
+            await run.cancelled.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(give_up)
+        await gate.wait()
+        tasks.cancel_scope.cancel()
+    return not run.cancelled.is_set()
 
 
 async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:
