@@ -62,7 +62,7 @@ class Deeds:
         """Say the option in the presser's name."""
         options = decode_question(pressed.row.asks).options
         if pressed.token.index >= len(options) or not await self._is_present(pressed):
-            return Outcome(Reason.TOO_LATE, pressed.texts.press_inactive)
+            return await self._gone(pressed)
         option = options[pressed.token.index]
         said = as_inbound(pressed, option, "option")
         answers = await self._history.after(pressed.row)
@@ -79,7 +79,7 @@ class Deeds:
     async def retry(self, pressed: Pressed) -> Outcome:
         """Answer the row's message once more, in place of the attempt that failed."""
         if not await self._questions.stands(pressed.row, pressed.press.token):
-            return Outcome(Reason.TOO_LATE, pressed.texts.press_inactive)
+            return await self._gone(pressed)
         said = again(pressed)
         later = await self._history.after(pressed.row)
         if not await self._is_present(pressed) or not all(_is_of(row, said) for row in later):
@@ -89,11 +89,18 @@ class Deeds:
 
     async def _decide(self, pressed: Pressed, word: str, mark: str) -> Outcome:
         if not decode_question(pressed.row.asks).awaited or not await self._is_present(pressed):
-            return Outcome(Reason.TOO_LATE, pressed.texts.press_inactive)
+            return await self._gone(pressed)
         said = as_inbound(pressed, word, "decision")
         # Others may have written meanwhile: that decides nothing.
         later = [row for row in await self._history.after(pressed.row) if _is_of(row, said)]
         return await self._said(pressed, said, later, mark=mark)
+
+    async def _gone(self, pressed: Pressed) -> Outcome:
+        words = pressed.texts
+        is_settled = await self._questions.is_settled(pressed.row)
+        return Outcome(
+            Reason.TOO_LATE, words.press_answered if is_settled else words.press_inactive
+        )
 
     async def _is_present(self, pressed: Pressed) -> bool:
         """Return whether the button stands there, and its conversation still is in the thread of it."""
@@ -110,6 +117,7 @@ class Deeds:
         if mine is not None and decode_inbound(mine.body).text == said.text:
             return Outcome(Reason.DUPLICATE)
         if later or await self._questions.is_settled(pressed.row):
+            await self._questions.settle(pressed.row, "")
             return Outcome(Reason.TOO_LATE, words.press_answered)
         reason = await self._receive(said)
         if reason is Reason.DUPLICATE and not await self._was_kept(pressed.row, said):

@@ -49,9 +49,18 @@ class Questions:
             return None
         if question.awaited and before.thread_id == row.thread_id:
             return Asked(row=before, question=question, asker=decode_inbound(before.body).sender)
+        between = await self._history.after(before, limit=1)
+        if question.options and between and between[0].seq < row.seq:
+            return None  # the turn of that one saw to the buttons
         chosen = _chosen(question, said) if before.thread_id == row.thread_id else ""
         await self.settle(before, f"✓ {chosen}" if chosen else "")
+        if question.awaited:
+            await self.close(before)
         return None
+
+    async def close(self, row: InboxRow) -> None:
+        """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
+        await self._history.answered(row)
 
     async def stands(self, row: InboxRow, token: str) -> bool:
         """Return whether a row's answer has a button with this token. Raises StoreError."""

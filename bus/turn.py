@@ -122,6 +122,7 @@ class Turns:
             reply = _ended(attempt, control, display.seen)
         control.settled = frozenset(letter.row.id for letter in also)
         await self._settle(row, inbound, reply, display.seen, also=also)
+        await self._close_question(attempt, control)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""
@@ -290,8 +291,10 @@ class Turns:
         awaited = [one for one in asked.question.awaited if one.id in waits]
         attempt.resume = None
         if not awaited:
-            is_late = plan.is_press and not attempt.check
-            return Reply(markdown=attempt.texts.press_inactive) if is_late else None
+            if attempt.check:
+                return None  # an earlier start of this turn may have answered it
+            await self._questions.close(asked.row)
+            return Reply(markdown=attempt.texts.press_inactive) if plan.is_press else None
         if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
             name = asked.asker.name or asked.asker.user_id
             return Reply(markdown=attempt.texts.approval_waits.format(name=name))
@@ -300,6 +303,10 @@ class Turns:
         mark = attempt.texts.mark_approved if approved else attempt.texts.mark_denied
         await self._questions.settle(asked.row, mark if asked.question.approval else "")
         return None
+
+    async def _close_question(self, attempt: Attempt, control: TurnControl) -> None:
+        if attempt.asked is not None and attempt.resume is not None and not control.stopped:
+            await self._questions.close(attempt.asked.row)
 
     async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""

@@ -14,6 +14,8 @@ WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.as
 ORDER BY inbox.seq DESC LIMIT 1
 """
 
+_ANSWERED = "UPDATE inbox SET asks = NULL WHERE id = :id"
+
 MAX_PARTS = 1000
 """Messages that an answer is searched through."""
 
@@ -44,6 +46,10 @@ class History:
         params: Params = {"conversation_id": row.conversation_id, "seq": row.seq}
         rows = await self._database.read(_ASKING, params)
         return inbox_row(rows[0]) if rows else None
+
+    async def answered(self, row: InboxRow) -> None:
+        """Note that nobody waits any more for an answer to what a row's turn asked."""
+        await self._database.transaction(lambda tx: tx.run(_ANSWERED, {"id": row.id}))
 
     async def last_words(self, row: InboxRow) -> DeliveryRow | None:
         """Return the last text message of a row's answer."""
