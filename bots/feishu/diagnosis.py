@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from bots.config import FeishuConfig
 from bots.diagnosis import Finding, Grade, Look, clock, problem
+from bots.feishu.entities import SCOPE
 from bots.feishu.errors import FeishuError
 from bots.feishu.longconn import LinkError, fetch_address
 from bots.feishu.rest import App, Rest
@@ -94,7 +95,7 @@ async def _looked(rest: Rest, section: FeishuConfig, line: _Line) -> list[Findin
         return [first]
     found = [first, await _bot(rest)]
     if found[-1].grade is not Grade.PROBLEM:
-        found.append(await _permissions(rest, section))
+        found += await _permissions(rest, section)
         if section.mode == "websocket":
             found.append(await _connection(line.app, rest, line.timings))
         else:
@@ -147,13 +148,18 @@ def _app_fix(error: FeishuError) -> str:
     return "check the network, the proxy (HTTPS_PROXY) and channels.feishu.domain"
 
 
-async def _permissions(rest: Rest, section: FeishuConfig) -> Finding:
+async def _permissions(rest: Rest, section: FeishuConfig) -> list[Finding]:
     try:
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
         text = f"could not be asked for: {error.user_message}"
-        return Finding(subject="permissions", text=text, grade=Grade.NOTE)
+        return [Finding(subject="permissions", text=text, grade=Grade.NOTE)]
     granted = set(_granted(data.get("scopes")))
+    streaming = [_streaming(granted, section)] if section.streaming is not False else []
+    return [_needed(granted, section), *streaming]
+
+
+def _needed(granted: set[str], section: FeishuConfig) -> Finding:
     needs = [*_NEEDS, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
     lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
     if not lacking:
@@ -163,6 +169,19 @@ async def _permissions(rest: Rest, section: FeishuConfig) -> Finding:
         text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
         grade=Grade.PROBLEM if any(need.essential for need in lacking) else Grade.WARNING,
         fix=f"add them under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
+    )
+
+
+def _streaming(granted: set[str], section: FeishuConfig) -> Finding:
+    """Tell how answers grow: their cards stream, or are replaced twice a second."""
+    if SCOPE in granted:
+        return Finding(subject="streaming", text="answers are typed out as they come (CardKit)")
+    return Finding(
+        subject="streaming",
+        text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
+        # `auto` means: as well as the app may.
+        grade=Grade.NOTE if section.streaming == "auto" else Grade.WARNING,
+        fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
 
 
@@ -201,6 +220,6 @@ def _events(section: FeishuConfig) -> Finding:
         subject="events",
         text="Feishu does not tell a bot which events its app is subscribed to",
         grade=Grade.NOTE,
-        fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}:"
-        f" im.message.receive_v1, over {how}, and a version published since",
+        fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
+        " if buttons do nothing, card.action.trigger under Callback Configuration; and a version published since",
     )

@@ -22,9 +22,10 @@ async def look(feishu: FakeFeishu, **given: object) -> dict[str, Finding]:
 
 async def test_an_app_that_is_well() -> None:
     async with FakeFeishu() as feishu:
+        feishu.allow_cardkit()
         found = await look(feishu)
         assert list(found) == [
-            "app secret", "app", "permissions", "connection", "events", "clock",
+            "app secret", "app", "permissions", "streaming", "connection", "events", "clock",
         ]  # fmt: skip
         assert {name for name, f in found.items() if f.grade is not Grade.OK} == {"events"}
         assert feishu.connections == []
@@ -42,6 +43,16 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
         finding = (await look(feishu))["permissions"]
         assert finding.grade is Grade.PROBLEM
         assert "im:message:update (the card" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("given", "grade"), [({}, Grade.NOTE), ({"streaming": True}, Grade.WARNING)]
+)
+async def test_cards_that_cannot_stream_are_told(given: dict[str, object], grade: Grade) -> None:
+    async with FakeFeishu() as feishu:
+        finding = (await look(feishu, **given))["streaming"]
+        assert (finding.grade, "cardkit:card:write" in finding.fix) == (grade, True)
+        assert "streaming" not in await look(feishu, streaming=False)
 
 
 async def test_a_wider_permission_does_as_well() -> None:

@@ -5,12 +5,17 @@ import re
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bots.feishu.format import fits, render
 from bots.text.split import split
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 TABLE = "|a|b|\n|-|-|\n|1|2|\n\n"
+LIVE_TOKENS = [
+    "<at id=all></at>", "<at id='all'>", '<AT user_id="ou_1">x</at>', "< at id=all>", "@_all", "@_user_1",
+    "<person id='ou_1'></person>", "&lt;at id=all&gt;", "`<at id=all>`", "<at\tid=all>", "@\\_all",
+]  # fmt: skip
 LIVE = re.compile(r"<(?:at|person|font)\b|@_all|@_user", re.IGNORECASE)
 
 
@@ -77,3 +82,17 @@ def test_hostile_texts(name: str) -> None:
 def test_any_document(markdown: str) -> None:
     assert not LIVE.search(render(markdown))
     assert all(fits(piece) for piece in split(markdown, fits))
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents, st.sampled_from(LIVE_TOKENS), st.integers(0, 2000), st.integers(0, 2000))
+def test_no_token_of_the_model_pings_anybody(
+    markdown: str, token: str, where: int, end: int
+) -> None:
+    """Anywhere in any document, whole and cut anywhere."""
+    place = where % (len(markdown) + 1)
+    mined = markdown[:place] + token + markdown[place:]
+    assert not LIVE.search(render(mined))
+    assert not LIVE.search(render(mined[: end % (len(mined) + 1)], partial=True))
+    for piece in split(mined, fits):
+        assert not LIVE.search(render(piece))
