@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from bus.answers import Seen, card_key, notice_key, reply_buttons, reply_rows
-from bus.asking import INTERRUPTS, approves, encode_question, resumption
+from bus.asking import encode_question
 from bus.attempt import Attempt, Letter, TurnControl, TurnPlan, Why
 from bus.delivery import Delivery
 from bus.display import Display
@@ -22,6 +22,7 @@ from bus.messages import Button, Inbound, Place
 from bus.ports import Buttons, Patches
 from bus.questions import Questions
 from bus.replies import Fold, Reply, apology, turn_messages, why_apologised
+from bus.resuming import Resuming
 from bus.retry import Backoff
 from bus.rewind import Rewind
 from bus.runs import RunFailed, RunPart, RunRequest, Runs, RunStarted
@@ -80,6 +81,7 @@ class Turns:
         self._inbox = records.inbox
         self._conversations = records.conversations
         self._questions = records.questions
+        self._resuming = Resuming(records.questions, runs)
         self._runs = runs
         self._rewind = Rewind(runs)
         self._steering = steering
@@ -122,7 +124,7 @@ class Turns:
             reply = _ended(attempt, control, display.seen)
         control.settled = frozenset(letter.row.id for letter in also)
         await self._settle(row, inbound, reply, display.seen, also=also)
-        await self._close_question(attempt, control)
+        await self._resuming.close(attempt, control)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""
@@ -267,7 +269,7 @@ class Turns:
             await self._make_thread(attempt)
         elif len(attempt.ids) > 1:
             await self._steering.recall(attempt)
-        refusal = await self._look_for_question(attempt)
+        refusal = await self._resuming.look(attempt)
         if refusal is not None:
             return refusal
         fold = attempt.fold = Fold(attempt.message_id)
@@ -280,33 +282,6 @@ class Turns:
             if fold.add(part):
                 display.show(fold.said, fold.progress.lines)
         return await self._conclude(attempt, fold)
-
-    async def _look_for_question(self, attempt: Attempt) -> Reply | None:
-        """See whether the thread waits for what was said; return what to say if the sender may not decide."""
-        asked, plan = attempt.asked, attempt.plan
-        if asked is None:
-            return None
-        values = await self._runs.state(attempt.thread_id)
-        waits = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
-        awaited = [one for one in asked.question.awaited if one.id in waits]
-        attempt.resume = None
-        if not awaited:
-            if attempt.check:
-                return None  # an earlier start of this turn may have answered it
-            await self._questions.close(asked.row)
-            return Reply(markdown=attempt.texts.press_inactive) if plan.is_press else None
-        if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
-            name = asked.asker.name or asked.asker.user_id
-            return Reply(markdown=attempt.texts.approval_waits.format(name=name))
-        attempt.resume = resumption(awaited, attempt.brought.said_with(plan.text, attempt.texts))
-        approved = approves(plan.text)
-        mark = attempt.texts.mark_approved if approved else attempt.texts.mark_denied
-        await self._questions.settle(asked.row, mark if asked.question.approval else "")
-        return None
-
-    async def _close_question(self, attempt: Attempt, control: TurnControl) -> None:
-        if attempt.asked is not None and attempt.resume is not None and not control.stopped:
-            await self._questions.close(attempt.asked.row)
 
     async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""

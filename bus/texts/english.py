@@ -119,7 +119,7 @@ ENGLISH = Texts(
     approval_hint="Answer “approve” or “deny”. Any other answer denies, and I read it as the reason.",
     approval_free="❓ I need an answer before I can go on.",
     approval_waits="⏳ I wait for {name} to approve or deny a step. Only they, or an admin, can decide; "
-    "after that, please send this again.",
+    "after that, please send this again, or start anew with /new.",
     press_again="That did not get through. Please press it again in a moment.",
     hello_private="Hello! Write to me what you need: I answer questions, look things up, work with files and "
     "run code. /help lists my commands.",

@@ -1,0 +1,49 @@
+"""Messages that answer what a thread waits for: found out, and turned into what the run goes on with."""
+
+from bus.asking import INTERRUPTS, approves, resumption
+from bus.attempt import Attempt, TurnControl
+from bus.questions import Questions
+from bus.replies import Reply
+from bus.runs import Runs
+
+
+class Resuming:
+    """Answers interrupts with what people say."""
+
+    def __init__(self, questions: Questions, runs: Runs) -> None:
+        self._questions = questions
+        self._runs = runs
+
+    async def look(self, attempt: Attempt) -> Reply | None:
+        """Let a turn resume its thread's run if that waits for what was said.
+
+        Returns what to say instead, where the sender may not decide, or a button was pressed in vain.
+
+        Raises:
+            RunError: the server cannot be asked.
+        """
+        asked, plan = attempt.asked, attempt.plan
+        if asked is None:
+            return None
+        values = await self._runs.state(attempt.thread_id)
+        waits = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
+        awaited = [one for one in asked.question.awaited if one.id in waits]
+        attempt.resume = None
+        if not awaited:
+            if attempt.check:
+                return None  # an earlier start of this turn may have answered it
+            await self._questions.close(asked.row)
+            return Reply(markdown=attempt.texts.press_inactive) if plan.is_press else None
+        if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
+            name = asked.asker.name or asked.asker.user_id
+            return Reply(markdown=attempt.texts.approval_waits.format(name=name))
+        attempt.resume = resumption(awaited, attempt.brought.said_with(plan.text, attempt.texts))
+        approved = approves(plan.text)
+        mark = attempt.texts.mark_approved if approved else attempt.texts.mark_denied
+        await self._questions.settle(asked.row, mark if asked.question.approval else "")
+        return None
+
+    async def close(self, attempt: Attempt, control: TurnControl) -> None:
+        """Note, when a turn is over, that what it answered waits no more."""
+        if attempt.asked is not None and attempt.resume is not None and not control.stopped:
+            await self._questions.close(attempt.asked.row)
