@@ -20,6 +20,7 @@ from bots.slack.format import ROOM, render
 from bots.slack.outbound import Outbound
 from bots.slack.payload import is_private
 from bots.slack.streamtext import harmless
+from bots.text.markdown import close_open
 from bus.messages import Button, MessageId, Place
 
 _log: Final = logging.getLogger(__name__)
@@ -107,29 +108,31 @@ class Streams:
     async def grow(
         self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Show an answer so far."""
+        """Show an answer so far; the message that still grows is the one with a button."""
         growing = self._growing.get((place.chat, message))
         if growing is None:
             growing = _Growing(token=buttons[0].token if buttons else "")
             self._keep(place, message, growing)
         if growing.halted:
             raise SlackError("A person stopped this answer.")
-        if growing.live and await self._append(place, message, growing, markdown):
+        old = anyio.current_time() - growing.began_at >= self._pace.life_s
+        if growing.live and (old or not buttons):
+            rest = self._rest(growing, markdown, whole=True)
+            if await self._end(place, message, growing, rest or "") and rest is not None:
+                return
+        elif growing.live and await self._append(place, message, growing, markdown):
             return
-        await self._change(place, message, growing, markdown, buttons)
+        there = growing.sent in {harmless(markdown), harmless(markdown, whole=True)}
+        if growing.doubt or not there or growing.changed_at is not None:
+            await self._change(place, message, growing, markdown, buttons)
 
     async def finish(
         self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Show the whole answer, exactly."""
         growing = self._growing.get((place.chat, message))
-        if growing is not None and growing.live:
-            rest = self._rest(growing, markdown, whole=True)
-            as_is = rest is not None and not buttons and _is_plain(markdown)
-            if await self._end(place, message, growing, rest if as_is and rest else "") and as_is:
-                self._growing.pop((place.chat, message), None)
-                return
-        await self._outbound.edit(place, message, markdown, buttons)
+        if growing is None or not await self._is_said(place, message, growing, markdown, buttons):
+            await self._outbound.edit(place, message, markdown, buttons)
         self._growing.pop((place.chat, message), None)
 
     async def settle(self, place: Place, message: MessageId) -> None:
@@ -145,6 +148,21 @@ class Streams:
             return None
         growing.halted, growing.live = True, False
         return growing.token
+
+    async def _is_said(
+        self,
+        place: Place,
+        message: MessageId,
+        growing: _Growing,
+        markdown: str,
+        buttons: Sequence[Button],
+    ) -> bool:
+        """End a stream with the rest of an answer; return whether it now stands there as it shall."""
+        rest = self._rest(growing, markdown, whole=True)
+        as_is = rest is not None and not buttons and _is_plain(markdown)
+        if not growing.live:
+            return as_is and not rest and growing.changed_at is None
+        return await self._end(place, message, growing, rest if as_is and rest else "") and as_is
 
     async def _start(self, place: Place) -> MessageId:
         """Start a stream; return "" where a plain message has to do."""
@@ -176,9 +194,6 @@ class Streams:
         self, place: Place, message: MessageId, growing: _Growing, markdown: str
     ) -> bool:
         """Add what is new; return False if the message has to be changed instead."""
-        if anyio.current_time() - growing.began_at >= self._pace.life_s:
-            rest = self._rest(growing, markdown)
-            return await self._end(place, message, growing, rest or "") and rest is not None
         rest = self._rest(growing, markdown)
         if rest is None:
             await self._end(place, message, growing)
@@ -221,8 +236,8 @@ class Streams:
     def _rest(self, growing: _Growing, markdown: str, *, whole: bool = False) -> str | None:
         """Return what is to be added; None if the text does not begin with what stands there."""
         text = harmless(markdown, whole=whole)
-        if not whole and len(text) > ROOM:
-            text = text[:ROOM]  # More than a message holds: code that goes as a file in the end.
+        # More than a message holds is code that goes as a file in the end.
+        text = text if len(text) <= ROOM else text[:ROOM]
         if growing.doubt or not text.startswith(growing.sent):
             return None
         return text[len(growing.sent) :]
@@ -231,9 +246,10 @@ class Streams:
         self, place: Place, message: MessageId, growing: _Growing, rest: str = ""
     ) -> bool:
         """End a stream; return whether it still ran, so that `rest` stands there."""
-        growing.doubt = True
+        doubt, growing.doubt = growing.doubt, True
         ran = await self._outbound.stop_stream(place, message, rest=rest, key=growing.key)
-        growing.live = False
+        growing.live, growing.doubt = False, doubt
+        growing.sent += rest if ran else ""
         return ran
 
     async def _change(
@@ -255,7 +271,7 @@ class Streams:
         if wait_s > 0:
             raise SlackError("Not yet.", retryable=True, retry_after_s=wait_s)
         growing.changed_at = anyio.current_time()
-        await self._outbound.show(place, message, markdown, buttons)
+        await self._outbound.show(place, message, close_open(markdown), buttons)
 
     def _keep(self, place: Place, message: MessageId, growing: _Growing) -> None:
         self._growing[(place.chat, message)] = growing
@@ -265,5 +281,6 @@ class Streams:
 
 def _is_plain(markdown: str) -> bool:
     """Tell whether a rendered message is its text and nothing else, so that it need not be replaced."""
+    text = harmless(markdown, whole=True)
     blocks = render(markdown).blocks
-    return len(blocks) == 1 and blocks[0].get("text") == harmless(markdown, whole=True)
+    return len(blocks) == 1 and blocks[0].get("text") == text and len(text) <= ROOM

@@ -41,6 +41,8 @@ class Recorder(Intake):
         self.pressed: list[Press] = []
         self.changed: list[Change] = []
         self.crash = 0
+        self.refuse_presses = 0
+        self.says = "pressed"
         self.gate: anyio.Event | None = None
         self.waiting = False
 
@@ -61,8 +63,11 @@ class Recorder(Intake):
 
     @override
     async def press(self, press: Press) -> PressAnswer:
+        if self.refuse_presses > 0:
+            self.refuse_presses -= 1
+            raise IntakeFull
         self.pressed.append(press)
-        return PressAnswer(text="pressed")
+        return PressAnswer(text=self.says)
 
     @override
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:

@@ -156,3 +156,27 @@ async def test_a_missing_permission_names_itself() -> None:
         slack.server.scopes.discard("files:read")
         with pytest.raises(DeliveryError, match="files:read"):
             await fetched(adapter, ref_of(file))
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("tombstone", "it was deleted"),
+        ("hidden_by_limit", "limit of its plan"),
+        ("external", "outside of Slack"),
+    ],
+)
+async def test_files_that_have_no_content_come_with_the_reason(mode: str, says: str) -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        good = slack.file("a.txt", b"content")
+        slack.dm("", files=[good, {"id": "F2", "mode": mode}, good], subtype="file_share")
+        await slack.wait_for(lambda: intake.taken)
+        (one,) = intake.taken  # Several files of one message are one turn.
+        assert [attachment.name for attachment in one.attachments] == ["a.txt", "F2", "a.txt"]
+        with pytest.raises(DeliveryError, match=says) as caught:
+            async with adapter.download(one.attachments[1], max_bytes=LIMIT):
+                pass
+        assert not caught.value.retryable
+        assert slack.asked("files.info") == []
+    assert slack.violations == []

@@ -1,14 +1,16 @@
 """Slack's `markdown` block and its fallback: complete, bounded, and nothing in them pings."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, render
+from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, plainly, render
 from bots.text.split import split
+from bus.messages import Button
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
-from tests.fakes.slack_checks import block_error
+from tests.fakes.slack_checks import block_error, text_findings
 
 LIVE = re.compile(r"<(?:![a-z]|@[A-Z]|#[A-Z])|@(?:channel|here|everyone)\b")
 IMAGE = re.compile(r"(?<!\\)!\[")
@@ -107,3 +109,87 @@ def test_any_document(markdown: str) -> None:
     shown = render(markdown)
     assert not LIVE.search(shown.text)
     assert not LIVE.search(block(markdown))
+
+
+TABLE = "| Name | n |\n| :-- | --: |\n| **Ann** [x](https://a.b) | `1` |\n| <!channel> | |"
+
+
+def table_of(markdown: str) -> dict[str, Any]:
+    (found,) = [block for block in render(markdown).blocks if block["type"] == "table"]
+    return found
+
+
+def test_a_table_is_a_table() -> None:
+    found = table_of(TABLE)
+    assert [column["align"] for column in found["column_settings"]] == ["left", "right"]
+    cells = [[cell["elements"][0]["elements"] for cell in row] for row in found["rows"]]
+    assert cells[0][0] == [{"type": "text", "text": "Name", "style": {"bold": True}}]
+    assert cells[1][0] == [
+        {"type": "text", "text": "Ann", "style": {"bold": True}},
+        {"type": "text", "text": " "},
+        {"type": "link", "url": "https://a.b", "text": "x"},
+    ]
+    assert cells[1][1] == [{"type": "text", "text": "1", "style": {"code": True}}]
+    # The text of a cell is literal, and an empty one would be refused.
+    assert cells[2] == [[{"type": "text", "text": "<!channel>"}], [{"type": "text", "text": " "}]]
+
+
+def test_text_around_a_table_stays_around_it() -> None:
+    shown = render(f"before\n\n{TABLE}\n\nafter")
+    assert [block["type"] for block in shown.blocks] == ["markdown", "table", "markdown"]
+    assert (shown.blocks[0]["text"], shown.blocks[2]["text"]) == ("before", "after")
+    assert "Ann x" in shown.text
+    assert block_error(list(shown.blocks)) == ""
+
+
+def test_a_message_has_one_table_and_further_ones_follow_in_others() -> None:
+    two = f"one\n\n{TABLE}\n\ntwo\n\n{TABLE}\n\nend"
+    assert not fits(two)
+    pieces = split(two, fits)
+    assert [piece.count("Ann") for piece in pieces] == [1, 1]
+    assert "".join(pieces).count("end") == 1
+
+
+def test_a_small_table_does_not_fill_a_message() -> None:
+    assert split(f"{TABLE}\n\n" + "word\n\n" * 50, fits) == [f"{TABLE}\n\n" + "word\n\n" * 50]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cell", "most"), [(250, "x", 100), (90, "words " * 50, 100), (99, "x", 100)]
+)
+def test_long_tables_are_cut_between_rows(rows: int, cell: str, most: int) -> None:
+    table = "| h | k |\n|---|---|\n" + "\n".join(f"| r{n} | {cell} |" for n in range(rows))
+    seen: list[str] = []
+    for piece in split(table, fits):
+        found = table_of(piece)
+        assert len(found["rows"]) <= most
+        assert block_error(list(render(piece).blocks)) == ""
+        texts = [row[0]["elements"][0]["elements"][0]["text"] for row in found["rows"]]
+        assert texts[0] == "h"
+        seen += texts[1:]
+    assert seen == [f"r{n}" for n in range(rows)]
+
+
+def test_tables_that_no_block_holds_are_drawn() -> None:
+    wide = "|" + "a|" * 21 + "\n|" + "-|" * 21 + "\n|" + "b|" * 21
+    inside = "> | a |\n> |---|\n> | b |\n\n- item\n\n  | c |\n  |---|\n  | d |"
+    for markdown in (wide, inside):
+        shown = render(markdown)
+        assert {found["type"] for found in shown.blocks} == {"markdown"}
+        assert "```" in block(markdown)
+        assert fits(markdown)
+
+
+def test_buttons_stand_below() -> None:
+    shown = render(TABLE, (Button(label="Go", token="t"),))
+    assert [found["type"] for found in shown.blocks] == ["table", "actions"]
+    assert plainly("x" * 4_000, (Button(label="Go", token="t"),)).blocks == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents)
+def test_every_piece_of_any_document_is_one_that_slack_takes(markdown: str) -> None:
+    for piece in split(markdown, fits):
+        shown = render(piece, (Button(label="Go", token="t"),))
+        assert block_error(list(shown.blocks)) == ""
+        assert list(text_findings(shown.text, list(shown.blocks))) == []

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -343,6 +344,80 @@ async def test_files_that_cannot_be_sent(tmp_path: Path) -> None:
             await adapter.send_file(place_of(asked), gone, key="k")
         assert not caught.value.retryable
         assert str(tmp_path) not in caught.value.user_message
+
+
+async def test_an_image_is_described_to_those_who_cannot_see_it(tmp_path: Path) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        image = replace(outgoing(tmp_path, name="sales_by-region.png"), mime="image/png")
+        ref = await adapter.send_file(place_of(asked), image, key="k")
+        assert slack.workspace.files[ref].extra == {"alt_txt": "sales by region"}
+        ref = await adapter.send_file(place_of(asked), outgoing(tmp_path), key="k2")
+        assert slack.workspace.files[ref].extra == {}
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("file_type_not_allowed", "type"),
+        ("file_uploads_disabled", "switched off"),
+        ("file_uploads_except_images_disabled", "images only"),
+        ("storage_limit_reached", "full"),
+        ("file_upload_size_restricted", "size"),
+    ],
+)
+async def test_why_a_workspace_takes_no_file_is_told(tmp_path: Path, error: str, says: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("files.getUploadURLExternal", error=error)
+        with pytest.raises(DeliveryError, match=says) as caught:
+            await adapter.send_file(place_of(asked), outgoing(tmp_path), key="k")
+        assert not caught.value.retryable
+
+
+# -- long code
+
+CODE = "\n".join(f"print({n})  # <!channel>" for n in range(900))
+FENCED = f"```python\n{CODE}\n```"
+
+
+async def test_code_that_no_message_holds_is_a_file() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        pieces = adapter.split(f"Here it is:\n\n{FENCED}\n\nThat is all.")
+        assert len(pieces) == 3
+        for number, piece in enumerate(pieces):
+            await adapter.send(place_of(asked), piece, key=f"7:reply:{number}")
+        before, file, after = slack.replies(asked)
+        assert (before.words, after.words) == ("Here it is:", "That is all.")
+        (shared,) = file.files
+        assert shared["name"] == "code.py"
+        assert slack.workspace.files[shared["id"]].content == CODE.encode()
+        found = await adapter.find(place_of(asked), key="7:reply:1", since=time.time() - 60)
+        assert found == shared["id"]
+    assert slack.violations == []
+
+
+async def test_where_files_are_not_allowed_long_code_is_several_messages() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("files.getUploadURLExternal", error="file_uploads_disabled")
+        await adapter.send(place_of(asked), FENCED, key="k")
+        texts = slack.texts(asked.channel)
+        assert len(texts) > 1
+        assert sum(text.count("print(") for text in texts) == 900
+    assert slack.violations == []
+
+
+async def test_a_command_that_is_answered_with_long_code_is_answered_in_private() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        await adapter.send(await command_place(slack, intake), FENCED, key="k")
+        texts = slack.texts("C1", viewer=USER)
+        assert sum(text.count("print(") for text in texts) == 900
+        assert slack.texts("C1") == []
+    assert slack.violations == []
 
 
 # -- signs

@@ -232,6 +232,10 @@ class FakeSlack:
             "interactive", pressed(message, action, value, user=user, response_url=answer)
         )
 
+    def interact(self, payload: dict[str, Any]) -> Envelope:
+        """Use the app in any other way: a shortcut, a form."""
+        return self._send("interactive", payload)
+
     def halt(self, message: Message, *, user: str = USER) -> Envelope:
         """Press the stop button that Slack shows for an agent in the thread of a message."""
         thread = message.thread_ts or message.ts

@@ -93,6 +93,7 @@ class Server:
     ) -> None:
         self.bot_token = f"xoxb-{secrets.token_hex(8)}"
         self.app_token = f"xapp-{secrets.token_hex(8)}"
+        self.refusal = "invalid_auth"
         self.scopes = set(SCOPES)
         self.calls: list[Call] = []
         self.failures: dict[str, list[Failure]] = {}
@@ -196,7 +197,7 @@ class Server:
 
     def _refusal(self, token: str, spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if token != self.bot_token:
-            return {"ok": False, "error": "invalid_auth" if token else "not_authed"}
+            return {"ok": False, "error": self.refusal if token else "not_authed"}
         needed = (spec or {}).get("scope", {}).get("bot", [])
         if needed and not self.scopes & set(needed):
             return {

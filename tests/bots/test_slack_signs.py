@@ -1,0 +1,188 @@
+"""Signs of work on Slack: an agent's own where the app is one, a reaction elsewhere; and greetings."""
+
+from dataclasses import replace
+
+import pytest
+
+from bots.slack.capabilities import SLACK, STREAMING
+from bots.slack.signs import TITLE_CHARS
+from bus.errors import DeliveryError
+from bus.messages import Place
+from tests.bots.slack_rig import Recorder, fast_slack, running
+from tests.bots.test_slack_outbound import place_of
+from tests.fakes.slack import USER, FakeSlack
+from tests.fakes.slack_state import Message
+
+
+def agent_slack() -> FakeSlack:
+    slack = fast_slack()
+    slack.declare_agent()
+    return slack
+
+
+def shown(slack: FakeSlack, asked: Message) -> tuple[str, str]:
+    status = slack.workspace.status(asked.channel, asked.thread_ts or asked.ts)
+    return status.session, status.text
+
+
+async def test_an_agents_thread_is_a_session_with_slacks_stop_button() -> None:
+    async with agent_slack() as slack, running(slack, Recorder()) as adapter:
+        asked = slack.dm("what is the\nweather like? " * 20)
+        await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+        await adapter.working(place_of(asked))
+        await adapter.working(place_of(asked))
+        assert shown(slack, asked) == ("processing", "")
+        title = slack.workspace.status(asked.channel, asked.ts).title
+        assert title == ("what is the weather like? " * 20)[:TITLE_CHARS]
+        assert slack.reactions(asked) == set()
+        await adapter.finished(place_of(asked), ok=True)
+        assert shown(slack, asked) == ("active", "")
+        assert slack.reactions(asked) == set()
+        assert len(slack.asked("agents.sessions.setStatus")) == 3
+    assert slack.violations == []
+
+
+async def test_without_sessions_there_is_a_line_of_text() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        slack.workspace.is_agent = False
+        asked = slack.dm("hi")
+        place = replace(place_of(asked), language="zh")
+        await adapter.working(place)
+        assert shown(slack, asked) == ("", "正在处理…")
+        await adapter.finished(place, ok=False)
+        assert shown(slack, asked) == ("", "")
+        other = slack.dm("again")
+        await adapter.working(place_of(other))
+        assert shown(slack, other) == ("", "is working on it…")
+        # What the app is not allowed is asked for once.
+        assert len(slack.asked("agents.sessions.setStatus")) == 1
+    assert slack.violations == []
+
+
+async def test_in_a_channel_the_message_has_its_reaction_all_the_same() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        await adapter.working(place_of(asked))
+        await adapter.working(place_of(asked))
+        assert shown(slack, asked)[0] == "processing"
+        assert slack.reactions(asked) == {"eyes"}
+        await adapter.finished(place_of(asked), ok=False)
+        assert shown(slack, asked)[0] == "active"
+        assert slack.reactions(asked) == {"x"}
+        assert len(slack.asked("reactions.add")) == 2
+    assert slack.violations == []
+
+
+async def test_an_app_that_is_no_agent_reacts_and_asks_for_nothing_else() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        await adapter.working(place_of(asked))
+        await adapter.working(place_of(asked))
+        assert slack.reactions(asked) == {"eyes"}
+        assert len(slack.asked("reactions.add")) == 1
+        await adapter.finished(place_of(asked), ok=True)
+        assert slack.reactions(asked) == {"white_check_mark"}
+        methods = {call.method for call in slack.server.calls}
+        assert not {name for name in methods if name.startswith(("agents", "assistant"))}
+    assert slack.violations == []
+
+
+async def test_a_thread_in_which_no_status_can_be_shown_gets_a_reaction() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        for method in ("agents.sessions.setStatus", "assistant.threads.setStatus"):
+            slack.fail(method, error="invalid_thread_ts")
+        first, second = slack.dm("one"), slack.dm("two")
+        await adapter.working(place_of(first))
+        assert slack.reactions(first) == {"eyes"}
+        await adapter.finished(place_of(first), ok=True)
+        assert slack.reactions(first) == {"white_check_mark"}
+        await adapter.working(place_of(second))
+        assert shown(slack, second)[0] == "processing"
+
+
+async def test_a_slack_that_is_unwell_is_asked_again_later() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("agents.sessions.setStatus", status=503)
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.working(place_of(asked))
+        assert caught.value.retryable
+        await adapter.working(place_of(asked))
+        assert shown(slack, asked)[0] == "processing"
+
+
+async def test_a_status_of_an_earlier_process_is_taken_away() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        await adapter.working(place_of(asked))
+        async with running(slack) as later:
+            await later.finished(place_of(asked), ok=True)
+        assert shown(slack, asked)[0] == "active"
+        assert slack.reactions(asked) == set()
+
+
+async def test_a_status_that_cannot_be_taken_away_goes_by_itself() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        await adapter.working(place_of(asked))
+        slack.fail("agents.sessions.setStatus", status=500)
+        await adapter.finished(place_of(asked), ok=True)
+        assert slack.reactions(asked) == set()
+
+
+def test_the_sign_is_refreshed_before_slack_takes_it_away() -> None:
+    for numbers in (SLACK, STREAMING):
+        assert 0 < numbers.sign_refresh_s < 120
+        assert 0 < numbers.notice_after_s <= 10
+
+
+async def test_a_command_has_no_message_to_put_a_sign_on() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        await adapter.working(Place(chat=f"D{USER}"))
+        await adapter.finished(Place(chat=f"D{USER}"), ok=True)
+        assert {call.method for call in slack.server.calls} == {
+            "auth.test",
+            "apps.connections.open",
+        }
+
+
+# -- greeting
+
+
+async def test_whoever_opens_an_agents_chat_is_offered_what_to_say_once() -> None:
+    async with agent_slack() as slack, running(slack):
+        for _ in range(2):
+            slack.open_chat()
+        await slack.wait_for(lambda: slack.workspace.prompts)
+        assert len(slack.workspace.prompts[(f"D{USER}", "")]) == 3
+        started = {"user_id": USER, "channel_id": f"D{USER}", "thread_ts": slack.dm("x").ts}
+        slack.send_event({"type": "assistant_thread_started", "assistant_thread": started})
+        await slack.wait_for(lambda: len(slack.workspace.prompts) == 2)
+        await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+        assert len(slack.asked("assistant.threads.setSuggestedPrompts")) == 2
+        assert slack.texts(f"D{USER}") == []
+    assert slack.violations == []
+
+
+async def test_greetings_speak_the_configured_language() -> None:
+    async with agent_slack() as slack, running(slack, given={"language": "zh"}):
+        slack.open_chat()
+        await slack.wait_for(lambda: slack.workspace.prompts)
+        assert "你能做什么？" in slack.workspace.prompts[(f"D{USER}", "")]
+
+
+async def test_an_app_that_is_no_agent_greets_nobody() -> None:
+    async with fast_slack() as slack, running(slack):
+        envelope = slack.open_chat()
+        await slack.wait_for(lambda: envelope.acked)
+        assert slack.asked("assistant.threads.setSuggestedPrompts") == []
+
+
+async def test_a_greeting_that_fails_harms_nothing() -> None:
+    intake = Recorder()
+    async with agent_slack() as slack, running(slack, intake):
+        slack.fail("assistant.threads.setSuggestedPrompts", status=500)
+        slack.open_chat()
+        await slack.wait_for(lambda: slack.asked("assistant.threads.setSuggestedPrompts"))
+        slack.dm("hello")
+        await slack.wait_for(lambda: intake.texts() == ["hello"])

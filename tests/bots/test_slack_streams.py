@@ -1,0 +1,461 @@
+"""Answers that grow on Slack: streamed, harmless, exact in the end, whatever becomes of the stream."""
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from bots.slack.adapter import SlackAdapter
+from bots.slack.budget import Budget
+from bots.slack.format import render
+from bots.slack.streams import StreamPace
+from bots.slack.streamtext import harmless
+from bus.errors import DeliveryError
+from bus.messages import Button, MessageId, Place
+from tests.bots.markdown_samples import SAMPLE, documents
+from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
+from tests.fakes.slack import USER, FakeSlack
+from tests.fakes.slack_checks import text_findings
+from tests.fakes.slack_state import Message
+
+STOP = Button(label="Stop", token="stop:7:0", style="danger")
+OPTION = Button(label="Yes", token="option:7:0")
+QUICK_CHANGES = StreamPace(change_s=0.0, changes=6_000)
+
+
+@asynccontextmanager
+async def streaming(
+    slack: FakeSlack, intake: Recorder | None = None, pace: StreamPace = QUICK_CHANGES
+) -> AsyncIterator[SlackAdapter]:
+    timers = replace(FAST, streams=pace)
+    async with running(slack, intake, timers=timers, given={"streaming": True}) as adapter:
+        yield adapter
+
+
+def place_of(message: Message) -> Place:
+    private = message.channel.startswith("D")
+    thread = message.thread_ts if private else message.thread_ts or message.ts
+    return Place(chat=message.channel, thread=thread, reply_to=message.ts, user=message.user)
+
+
+class Answer:
+    """One growing answer, as the bus lets it grow."""
+
+    def __init__(self, adapter: SlackAdapter, slack: FakeSlack, asked: Message) -> None:
+        self.adapter = adapter
+        self.slack = slack
+        self.place = place_of(asked)
+        self.id = MessageId("")
+
+    async def open(self, key: str = "7:card:0") -> Message:
+        self.id = await self.adapter.open_card(self.place, "…", key=key, buttons=(STOP,))
+        return self.message
+
+    @property
+    def message(self) -> Message:
+        found = self.slack.workspace.find(self.place.chat, self.id)
+        assert found is not None
+        return found
+
+    async def grow(self, text: str) -> None:
+        await self.adapter.patch(self.place, self.id, text, final=False, buttons=(STOP,))
+
+    async def finish(self, text: str, buttons: tuple[Button, ...] = ()) -> None:
+        await self.adapter.patch(self.place, self.id, text, final=True, buttons=buttons)
+
+
+async def test_words_are_added_as_they_come_and_the_message_is_the_answer() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        assert message.streams
+        for text in ("Hel", "Hello", "Hello", "Hello wo"):
+            await answer.grow(text)
+        await answer.finish("Hello world")
+        assert message.words == "Hello world"
+        assert message.stream is not None
+        assert message.stream.added == ["Hel", "lo", " wo", "rld"]
+        assert message.stream.recipient == f"T1TEAM/{USER}"
+        assert message.metadata == {
+            "event_type": "parley_delivery",
+            "event_payload": {"key": "7:card:0"},
+        }
+        assert not message.streams
+        assert slack.asked("chat.update") == []
+        assert slack.asked("chat.postMessage") == []
+    assert slack.violations == []
+
+
+async def test_what_is_more_than_text_is_rendered_in_the_end() -> None:
+    final = "# Plan\n\n| a | b |\n|---|---|\n| 1 | https://x.org |\n\nMail <!channel> ![p](https://x.y/z.png)"
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.dm("hi"))
+        message = await answer.open()
+        for end in range(0, len(final), 7):
+            await answer.grow(final[:end])
+        await answer.finish(final, (OPTION,))
+        assert tuple(message.blocks) == render(final, (OPTION,)).blocks
+        assert message.buttons == {"Yes": "option:7:0"}
+        assert len(slack.asked("chat.stopStream")) == 1
+        assert len(slack.asked("chat.update")) == 1
+        assert len(slack.texts(message.channel)) == 1
+    assert slack.violations == []
+
+
+async def test_a_shared_channels_guest_is_named_with_their_own_team() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        asked = slack.mention("hi", user="U9GUEST")
+        place = replace(place_of(asked), user="T9OTHER/U9GUEST")
+        ts = await adapter.open_card(place, "…", key="k")
+        message = slack.workspace.find(asked.channel, ts)
+        assert message is not None
+        assert message.stream is not None
+        assert message.stream.recipient == "T9OTHER/U9GUEST"
+
+
+async def test_text_that_does_not_go_on_replaces_what_was_streamed() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("I think it is A")
+        await answer.grow("It is B")
+        assert message.words == "It is B"
+        assert message.buttons == {"Stop": "stop:7:0"}
+        await answer.grow("It is B, surely")
+        assert message.words == "It is B, surely"
+        await answer.finish("It is B.")
+        assert (message.words, message.buttons) == ("It is B.", {})
+        assert len(slack.replies(message)) == 0
+    assert slack.violations == []
+
+
+async def test_a_message_that_another_follows_is_ended_at_once() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("first part")
+        await adapter.patch(answer.place, answer.id, "first part!", final=False, buttons=())
+        assert (message.words, message.streams) == ("first part!", False)
+        await answer.finish("first part!")
+        assert slack.asked("chat.update") == []
+    assert slack.violations == []
+
+
+async def test_a_stream_is_not_grown_older_than_slack_lets_it_be() -> None:
+    pace = replace(QUICK_CHANGES, life_s=0.0)
+    async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("one")
+        assert (message.words, message.streams) == ("one", False)
+        await answer.grow("one two")
+        assert message.words == "one two"
+        await answer.finish("one two three")
+        assert message.words == "one two three"
+        assert [c.method for c in slack.server.calls].count("chat.appendStream") == 0
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("at", ["growing", "the end"])
+async def test_a_stream_that_slack_ended_by_itself_loses_nothing(at: str) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("one")
+        assert message.stream is not None
+        message.stream.ended = "too old"
+        if at == "growing":
+            await answer.grow("one two")
+            assert message.words == "one two"
+        await answer.finish("one two three")
+        assert message.words == "one two three"
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("trouble", [{"drop": "before"}, {"drop": "after"}, {"status": 503}])
+async def test_an_addition_of_unknown_outcome_is_never_made_twice(
+    trouble: dict[str, object],
+) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("go ")
+        slack.fail("chat.appendStream", **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await answer.grow("go go ")
+        assert caught.value.retryable
+        await answer.grow("go go go ")
+        assert message.words.strip() == "go go go"
+        await answer.finish("go go go stop")
+        assert message.words == "go go go stop"
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("trouble", [{"drop": "after"}, {"status": 503}, {"status": 429}])
+async def test_an_end_of_unknown_outcome_is_made_good(trouble: dict[str, object]) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("almost")
+        slack.fail("chat.stopStream", **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError):
+            await answer.finish("almost done")
+        await answer.finish("almost done")
+        assert (message.words, message.streams) == ("almost done", False)
+    assert slack.violations == []
+
+
+async def test_a_message_that_somebody_deleted_is_sent_anew_by_the_bus() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("one")
+        slack.workspace.posted.remove(message)
+        for attempt in (answer.grow("one two"), answer.finish("one two")):
+            with pytest.raises(DeliveryError) as caught:
+                await attempt
+            assert caught.value.target_gone
+            assert not caught.value.retryable
+
+
+async def test_what_an_earlier_process_streamed_is_finished() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("before the cra")
+        answer.adapter = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        await answer.grow("before the crash, and")
+        assert (message.words, message.streams) == ("before the crash, and", False)
+        await answer.finish("before the crash, and after it")
+        assert message.words == "before the crash, and after it"
+        assert len(slack.texts(message.channel)) == 1
+    assert slack.violations == []
+
+
+async def test_an_opened_stream_is_found_by_the_next_process() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        assert await later.find(answer.place, key="7:card:0", since=0) == message.ts
+        await answer.grow("words")
+        assert await later.find(answer.place, key="7:card:1", since=0) is None
+        await answer.finish("words")
+        assert await later.find(answer.place, key="7:card:0", since=0) == message.ts
+
+
+# -- where nothing streams
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["not_subscribed_to_message_stream_stopped", "channel_type_not_supported", "unknown_method"],
+)
+async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        slack.fail("chat.startStream", error=error)
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        assert (message.words, message.buttons) == ("…", {"Stop": "stop:7:0"})
+        await answer.grow("**half")
+        assert message.words == "**half**"
+        assert message.buttons == {"Stop": "stop:7:0"}
+        await answer.finish("**half** done")
+        assert (message.words, message.buttons) == ("**half** done", {})
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("error", ["is_archived", "not_in_channel", "channel_not_found"])
+async def test_a_channel_that_takes_nothing_is_not_asked_twice(error: str) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        slack.fail("chat.startStream", error=error)
+        with pytest.raises(DeliveryError) as caught:
+            await Answer(adapter, slack, slack.mention("hi")).open()
+        assert not caught.value.retryable
+        assert slack.asked("chat.postMessage") == []
+
+
+async def test_nobody_is_streamed_to_who_is_not_known() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        asked = slack.mention("hi")
+        answer = Answer(adapter, slack, asked)
+        answer.place = replace(answer.place, user="")
+        assert not (await answer.open()).streams
+        assert slack.asked("chat.startStream") == []
+
+
+async def test_an_answer_to_a_command_does_not_grow() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        private = Place(chat="C1", callback=f"{slack.server.url}/response/x")
+        assert await adapter.open_card(private, "…", key="k") == ""
+        assert slack.asked("chat.startStream") == slack.asked("response_url") == []
+
+
+async def test_when_streams_are_used_up_messages_are_changed() -> None:
+    async with (
+        fast_slack() as slack,
+        streaming(slack, pace=replace(QUICK_CHANGES, starts=2)) as adapter,
+    ):
+        opened = [await Answer(adapter, slack, slack.mention("hi")).open() for _ in range(3)]
+        assert [message.streams for message in opened] == [True, True, False]
+
+
+async def test_when_slack_says_that_there_were_too_many_streams_no_more_are_asked_for() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        slack.fail("chat.startStream", status=429, headers={"Retry-After": "30"})
+        opened = [await Answer(adapter, slack, slack.mention("hi")).open() for _ in range(2)]
+        assert [message.streams for message in opened] == [False, False]
+        assert len(slack.asked("chat.startStream")) == 1
+
+
+async def test_additions_and_changes_are_paced() -> None:
+    pace = StreamPace(appends=4, change_s=60.0)
+    async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        await answer.open()
+        await answer.grow("a")
+        with pytest.raises(DeliveryError) as caught:
+            await answer.grow("ab")
+        assert caught.value.retryable
+        assert 0 < (caught.value.retry_after_s or 0) <= 15
+        await answer.grow("some text")
+        with pytest.raises(DeliveryError) as caught:
+            await answer.grow("some text still")
+        assert 50 < (caught.value.retry_after_s or 0) <= 60
+        await answer.finish("some text still")
+        assert answer.message.words == "some text still"
+
+
+def test_a_budget_refills_with_time() -> None:
+    now = [0.0]
+    budget = Budget(60, 2, clock=lambda: now[0])
+    assert [budget.take(), budget.take()] == [0, 0]
+    assert budget.take() == pytest.approx(1.0)
+    now[0] += 1.0
+    assert budget.take() == 0
+    now[0] += 3600.0
+    assert [budget.take() for _ in range(3)][2] > 0
+    budget.drain()
+    assert budget.take() > 0
+
+
+# -- stopping
+
+
+async def test_slacks_own_stop_button_stops_the_turn_once() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, streaming(slack, intake) as adapter:
+        asked = slack.mention("hi")
+        answer = Answer(adapter, slack, asked)
+        await answer.open()
+        await answer.grow("one")
+        envelope = slack.halt(asked)
+        await slack.wait_for(lambda: envelope.acked)
+        (press,) = intake.pressed
+        assert (press.token, press.sender.user_id) == ("stop:7:0", USER)
+        assert (press.key.chat, press.key.topic) == ("C1", asked.ts)
+        with pytest.raises(DeliveryError) as caught:
+            await answer.grow("one two")
+        assert not caught.value.retryable
+        await answer.finish("one\n\n⏹ Stopped.")
+        assert answer.message.words == "one\n\n⏹ Stopped."
+        assert len(intake.pressed) == 1
+        assert intake.texts() == ["hi", "hi"]
+    assert slack.violations == []
+
+
+async def test_a_stream_that_a_person_stopped_stops_the_turn_without_the_event() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, streaming(slack, intake) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("one")
+        assert message.stream is not None
+        message.stream.ended = "person"
+        with pytest.raises(DeliveryError):
+            await answer.grow("one two")
+        with pytest.raises(DeliveryError):
+            await answer.grow("one two three")
+        assert [(p.token, p.sender.user_id) for p in intake.pressed] == [("stop:7:0", USER)]
+        await answer.finish("one")
+        assert message.words == "one"
+
+
+async def test_the_stop_button_stops_what_does_not_stream_as_the_command_does() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        asked = slack.dm("hi")
+        envelope = slack.halt(asked)
+        await slack.wait_for(lambda: envelope.acked)
+        (stop,) = [inbound for inbound in intake.taken if inbound.text == "/stop"]
+        assert stop.key == intake.taken[0].key
+        assert stop.sender.user_id == USER
+
+
+# -- files and edits
+
+
+async def test_code_that_no_message_holds_becomes_a_file_in_the_end() -> None:
+    code = "\n".join(f"print({n})" for n in range(2_000))
+    fenced = f"```python\n{code}\n```"
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        assert adapter.split(f"See:\n\n{fenced}\n\nDone.") == ["See:", fenced, "Done."]
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow(fenced[:9_000])
+        await answer.grow(fenced)
+        assert len(message.words) <= 12_000
+        await answer.finish(fenced)
+        assert "code.py" in message.words
+        assert "print(1)" not in message.words
+        (shared,) = [m for m in slack.messages(message.channel) if m.files]
+        (file,) = shared.files
+        assert file["name"] == "code.py"
+        assert slack.workspace.files[file["id"]].content == code.encode()
+        assert shared.thread_ts == message.thread_ts
+    assert slack.violations == []
+
+
+async def test_changing_and_removing_end_a_stream_first() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        first, second = (Answer(adapter, slack, slack.mention("hi")) for _ in range(2))
+        for answer in (first, second):
+            await answer.open()
+            await answer.grow("words")
+        await adapter.edit(first.place, first.id, "other words")
+        assert first.message.words == "other words"
+        await adapter.remove(second.place, second.id)
+        assert slack.workspace.find(second.place.chat, second.id) is None
+        later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        third = Answer(adapter, slack, slack.mention("hi"))
+        await third.open()
+        await later.remove(third.place, third.id)
+        assert slack.workspace.find(third.place.chat, third.id) is None
+    assert slack.violations == []
+
+
+# -- what is streamed
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+def test_a_longer_text_only_adds_and_nothing_is_live(markdown: str) -> None:
+    before = ""
+    for end in range(len(markdown) + 1):
+        text = harmless(markdown[:end])
+        assert text.startswith(before)
+        before = text
+    whole = harmless(markdown, whole=True)
+    assert whole.startswith(before)
+    assert list(text_findings(whole, [])) == []
+    assert "://" not in whole
+    assert whole.replace("\u2060", "") == markdown.replace("\u2060", "")
+
+
+def test_every_prefix_of_the_sample_goes_on() -> None:
+    texts = [harmless(SAMPLE[:end]) for end in range(len(SAMPLE) + 1)]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
+    assert not any(found for text in texts for found in text_findings(text, []))
