@@ -19,7 +19,7 @@ from bus.messages import (
 from bus.replies import Reply
 from bus.texts import Texts
 from store.inbox import InboxRow
-from store.outbox import NewDelivery
+from store.outbox import DeliveryRow, NewDelivery
 
 LEFT_OVER = "…"
 """What a card says that the final answer has no more words for."""
@@ -154,6 +154,17 @@ def settled_row(row: InboxRow, last: TextDelivery, of: str, text: str) -> NewDel
     """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
     body = AmendmentDelivery(channel=row.key.channel, place=last.place, of=of, markdown=text)
     return NewDelivery(key=settled_key(row), conversation=row.key, body=encode_delivery(body))
+
+
+def amended_row(sent: DeliveryRow, mark: str) -> NewDelivery:
+    """Return the row that takes the buttons away from a text message, and puts a mark below it."""
+    last = decode_delivery(sent.body)
+    text = last.markdown if isinstance(last, TextDelivery) else ""
+    body = AmendmentDelivery(
+        channel=last.channel, place=last.place, of=sent.key, markdown=f"{text}\n\n{mark}".strip()
+    )
+    key = f"{sent.key}:settled"
+    return NewDelivery(key=key, conversation=sent.conversation, body=encode_delivery(body))
 
 
 def settled_key(row: InboxRow) -> str:

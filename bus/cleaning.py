@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from bus.messages import Attachment, ConversationKey, Inbound, Place, Sender
+from bus.messages import Attachment, Change, ConversationKey, Inbound, Place, Sender
 from bus.texts import texts
 from bus.texts.script import written_in
 
@@ -49,6 +49,22 @@ def cleaned(inbound: Inbound) -> Inbound:
         language=_plain(inbound.language)[:MAX_LANGUAGE_CHARS],
         replies_to=tuple(_plain(message) for message in inbound.replies_to),
         attachments=tuple(_attachment(file) for file in inbound.attachments),
+    )
+
+
+def cleaned_change(change: Change) -> Change:
+    """Return the change without what no machine downstream takes."""
+    key = change.key
+    return Change(
+        event_id=_plain(change.event_id),
+        key=ConversationKey(
+            channel=key.channel,
+            workspace=_plain(key.workspace),
+            chat=_plain(key.chat),
+            topic=_plain(key.topic),
+        ),
+        message_id=_plain(change.message_id),
+        edited=cleaned(change.edited) if change.edited is not None else None,
     )
 
 

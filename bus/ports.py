@@ -26,6 +26,7 @@ class Reason(StrEnum):
     QUEUE_FULL = "queue_full"
     RATE_LIMITED = "rate_limited"
     UNSUPPORTED = "unsupported"
+    UNCHANGED = "unchanged"
     TOO_LATE = "too_late"
 
 

@@ -36,7 +36,7 @@ class Questions:
 
     def __init__(self, history: History, delivery: Delivery) -> None:
         self._history = history
-        self._delivery = delivery
+        self.delivery = delivery
 
     async def before(self, row: InboxRow, said: str) -> Asked | None:
         """Return what the thread of a row that begins waits for; None = nothing, or only for words.
@@ -69,7 +69,7 @@ class Questions:
 
     async def is_settled(self, row: InboxRow) -> bool:
         """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
-        return await self._delivery.outbox.find(settled_key(row)) is not None
+        return await self.delivery.outbox.find(settled_key(row)) is not None
 
     async def settle(self, row: InboxRow, mark: str) -> None:
         """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
@@ -78,10 +78,10 @@ class Questions:
             return
         key, last = found
         marked = f"{last.markdown}\n\n{mark}" if mark else last.markdown
-        split = self._delivery.adapters[row.key.channel].split
+        split = self.delivery.adapters[row.key.channel].split
         fits = len(await to_thread.run_sync(split, marked)) == 1
         text = marked if fits else last.markdown
-        await self._delivery.owe(row.key, [settled_row(row, last, key, text)])
+        await self.delivery.owe(row.key, [settled_row(row, last, key, text)])
 
     async def _last_words(self, row: InboxRow) -> tuple[str, TextDelivery] | None:
         found = await self._history.last_words(row)

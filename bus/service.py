@@ -12,6 +12,8 @@ from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
 from bus.albums import Albums
+from bus.buttons import Verb
+from bus.changes import Changes, Door, Rows
 from bus.choices import Choices
 from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
@@ -27,6 +29,7 @@ from bus.deeds import Deeds
 from bus.delivery import Delivery
 from bus.intake import BusIntake, Shelves
 from bus.language import Languages
+from bus.originals import Originals
 from bus.ports import Adapter, Health, Now, Reason
 from bus.presses import Presses
 from bus.questions import Questions
@@ -234,8 +237,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         gateway=site.gateway,
         now=now,
     )
-    history = History(database)
-    questions = Questions(history, delivery)
+    questions = Questions(History(database), delivery)
     mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
     albums = Albums(
@@ -261,15 +263,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         hand_over=router.route,
         now=now,
     )
-    deeds = Deeds(history=history, questions=questions, receive=intake.receive, stop=mailboxes.end)
-    presses = Presses(
-        policies=site.policies,
-        history=history,
-        languages=shelves.languages,
-        admits=intake.admits,
-        deeds=deeds.by_verb(),
-    )
-    intake.answer_presses(presses.press)
+    _answer_events(site, shelves, questions, mailboxes, intake)
     intake.gather(albums)
     supervised = {
         name: Supervised(adapter, now=now, backoff=RESTARTS)
@@ -284,6 +278,34 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         supervised=supervised,
         choices=choices,
     )
+
+
+def _answer_events(
+    site: Site, shelves: Shelves, questions: Questions, mailboxes: Mailboxes, intake: BusIntake
+) -> None:
+    """Have pressed buttons and changed messages acted on."""
+    history = History(site.database)
+    deeds = Deeds(history=history, questions=questions, receive=intake.receive, stop=mailboxes.end)
+    changes = Changes(
+        rows=Rows(
+            inbox=shelves.inbox,
+            revisions=shelves.revisions,
+            originals=Originals(history, shelves.revisions),
+        ),
+        door=Door(receive=intake.receive, admits=intake.admits),
+        mailboxes=mailboxes,
+        delivery=questions.delivery,
+        now=site.now,
+    )
+    presses = Presses(
+        policies=site.policies,
+        history=history,
+        languages=shelves.languages,
+        admits=intake.admits,
+        deeds={**deeds.by_verb(), Verb.RERUN: changes.rerun},
+    )
+    intake.answer_presses(presses.press)
+    intake.answer_changes(changes.change)
 
 
 def _mailboxes(
@@ -333,6 +355,7 @@ def _commands(
                 conversations=shelves.conversations,
                 runs=runs,
                 mailboxes=mailboxes,
+                originals=Originals(History(site.database), shelves.revisions),
             ),
             export=Export(conversations=shelves.conversations, runs=runs),
             speaking=Speaking(choices=choices, languages=shelves.languages),

@@ -15,6 +15,9 @@ _BY_EVENT = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = :conversation_id AND inbox.event_id = :event_id
 ORDER BY inbox.id DESC LIMIT 1
 """
+_AFTER = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq ORDER BY inbox.seq LIMIT :limit
+"""
 _REVISE = """
 UPDATE inbox SET body = :body, attempts = CASE WHEN :anew = 1 THEN 0 ELSE attempts END
 WHERE id = :id
@@ -53,6 +56,11 @@ class Revisions:
         params: Params = {"conversation_id": conversation_id, "event_id": event_id}
         rows = await self._database.read(_BY_EVENT, params)
         return inbox_row(rows[0]) if rows else None
+
+    async def after(self, row: InboxRow, *, limit: int) -> list[InboxRow]:
+        """Return the rows that came after one in its conversation, commands among them, first to last."""
+        params: Params = {"conversation_id": row.conversation_id, "seq": row.seq, "limit": limit}
+        return [inbox_row(found) for found in await self._database.read(_AFTER, params)]
 
     async def revise(self, inbox_id: int, body: str, event: Event, *, anew: bool = False) -> bool:
         """Give a row another body, once an event; False = the event was seen.

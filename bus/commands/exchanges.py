@@ -10,6 +10,7 @@ from bus.conversation import Mailboxes
 from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
 from bus.mailbox import Mailbox
 from bus.messages import Exchange, encode_inbound
+from bus.originals import Originals
 from bus.rewind import Rewind
 from bus.runs import Runs
 from bus.said import first_words, last_exchange
@@ -31,13 +32,20 @@ class Exchanges:
     """
 
     def __init__(
-        self, *, inbox: Inbox, conversations: Conversations, runs: Runs, mailboxes: Mailboxes
+        self,
+        *,
+        inbox: Inbox,
+        conversations: Conversations,
+        runs: Runs,
+        mailboxes: Mailboxes,
+        originals: Originals,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
         self._rewind = Rewind(runs)
         self._mailboxes = mailboxes
+        self._originals = originals
 
     async def undo(self, call: Call) -> str:
         """Take the last exchange out of the thread."""
@@ -80,6 +88,7 @@ class Exchanges:
             return None
         exchange = last_exchange(thread_id, await self._runs.messages(thread_id))
         if exchange is not None:
+            exchange = await self._originals.as_edited(call.row.conversation_id, exchange)
             noted = replace(call.inbound, exchange=exchange)
             await self._inbox.rewrite(call.row.id, encode_inbound(noted))
         return exchange

@@ -117,6 +117,7 @@ class Texts:
     why_queue_full: str
     why_rate_limited: str
     why_unsupported: str
+    why_unchanged: str
     why_too_late: str
 
     # Messages that are not taken.
@@ -131,6 +132,7 @@ class Texts:
     button_retry: str
     button_approve: str
     button_deny: str
+    button_rerun: str
     press_inactive: str
     press_not_yours: str
     press_not_allowed: str
@@ -156,6 +158,11 @@ class Texts:
     hello_private: str
     hello_group: str
     menu_unplaced: str
+
+    # Messages that were edited after they were answered.
+    rerun_offer: str
+    rerun_offer_later: str
+    """Where more was said since, which is taken back as well."""
 
     # Instead of an answer.
     stopped: str

@@ -89,6 +89,7 @@ ENGLISH = Texts(
     why_empty="nothing in it to answer",
     why_queue_full="too many messages of the conversation waited",
     why_rate_limited="the sender wrote too much in a short time",
+    why_unchanged="an edit or a deletion that changes nothing for the bot",
     why_unsupported="a kind of message that is not understood",
     why_too_late="a button that means nothing any more",
     queue_full="I still have {count} messages of this conversation to answer, so I did not take "
@@ -104,6 +105,7 @@ ENGLISH = Texts(
     button_retry="Try again",
     button_approve="Approve",
     button_deny="Deny",
+    button_rerun="Run again with the edit",
     press_inactive="This button is no longer active.",
     press_not_yours="Only the person who asked, or an admin, can do this.",
     press_not_allowed="I am not allowed to take this from you.",
@@ -127,6 +129,10 @@ ENGLISH = Texts(
     "/help lists my commands.",
     menu_unplaced="Please send me {command} as a message.",
     interrupted="⏹ Stopped: your newer message comes first.",
+    rerun_offer="You edited this message after I had answered it. "
+    "Press the button and I answer it again, or send /retry.",
+    rerun_offer_later="You edited this message after I had answered it. Press the button and I answer it "
+    "again; that takes back what was said here since. Or send it as a new message.",
     stopped="⏹ Stopped.",
     no_answer="(No response from agent)",
     failed="⚠️ Something went wrong and I could not finish this answer. Please send your message again; "

@@ -48,6 +48,16 @@ async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Dat
     assert await inbox.accept(replace(new(2), event_id="edit"), cap=9) == Duplicate()
 
 
+async def test_what_came_after_a_row_has_commands_among_it(database: Database) -> None:
+    inbox, revisions = Inbox(database), Revisions(database)
+    first, second, third = [
+        await accept(inbox, new(number, kind=kind))
+        for number, kind in ((1, "chat"), (2, "command"), (3, "chat"))
+    ]
+    assert [row.id for row in await revisions.after(first, limit=9)] == [second.id, third.id]
+    assert [row.id for row in await revisions.after(first, limit=1)] == [second.id]
+
+
 async def test_a_row_is_said_to_a_run_while_it_waits_and_begins_without_it(
     database: Database,
 ) -> None:

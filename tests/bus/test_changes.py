@@ -1,0 +1,459 @@
+"""Messages that are edited or deleted: while they wait, while they run, and after they were answered."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus.buttons import Token, Verb
+from bus.config import ChannelPolicy, SessionConfig
+from bus.errors import IntakeClosed
+from bus.messages import (
+    Change,
+    Place,
+    Press,
+    PressAnswer,
+    Sender,
+    decode_inbound,
+    encode_inbound,
+)
+from bus.ports import Reason
+from store.conversations import ConversationKey
+from tests.bus.rig import OPEN, House, file, house, said, until
+from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
+
+KEY = ConversationKey(channel="fake", workspace="w", chat="c")
+OFFER = (
+    "You edited this message after I had answered it. "
+    "Press the button and I answer it again, or send /retry."
+)
+
+
+async def edit(home: House, message: str, text: str, event: str, **changes: object) -> Reason:
+    """Edit a message of the chat `c`, as the platform's event `event` tells."""
+    edited = replace(said(text, event, **changes), message_id=message)
+    key = replace(edited.key, topic="")
+    change = Change(event_id=event, key=key, message_id=message, edited=edited)
+    return await home.bus.intake.change(change)
+
+
+async def delete(home: House, message: str, event: str = "gone") -> Reason:
+    change = Change(event_id=event, key=KEY, message_id=message)
+    return await home.bus.intake.change(change)
+
+
+async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressAnswer:
+    """Press the button of an offer."""
+    press = Press(
+        event_id=event,
+        key=KEY,
+        place=Place(chat="c"),
+        message_id=home.platform.shown[-1].id,
+        token=Token(Verb.RERUN, row_id).text,
+        sender=Sender(user_id=user),
+        private=True,
+    )
+    return await home.bus.intake.press(press)
+
+
+async def row_id(home: House, event: str) -> int:
+    return next(row.id for row in await home.bus.inbox.recent() if row.event_id == event)
+
+
+async def talk(home: House, *words: str) -> None:
+    """Say these things one by one, each answered with itself; the n-th message is `e<n>`."""
+    for word in words:
+        before = len(home.platform.texts)
+        home.server.scripts.append(Script(words=(f"You said {word}",)))
+        await home.say(word)
+        await until(lambda before=before: len(home.platform.texts) > before)  # type: ignore[misc]
+    await finished(home)
+
+
+# ---- while it waits ---------------------------------------------------------------------------
+
+
+async def test_an_edited_message_that_waits_is_run_as_it_reads_now(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one")
+        await home.runs(1)
+        await home.say("tow")
+        await home.say("three")
+        assert await edit(home, "e2", "too", "c1") is Reason.ACCEPTED
+        assert await edit(home, "e2", "two", "c2") is Reason.ACCEPTED
+        assert await edit(home, "e2", "TWO", "c1") is Reason.DUPLICATE
+        gate.set()
+        await home.reads("First", "Hello you", "Hello you")
+        assert home.prompts() == ["one", "two", "three"]
+
+
+async def test_a_deleted_message_that_waits_is_not_run_and_the_next_one_is(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one")
+        await home.runs(1)
+        await home.say("two")
+        await home.say("three")
+        assert await delete(home, "e2") is Reason.ACCEPTED
+        assert await unfinished(home) == ["e1", "e3"]
+        assert await edit(home, "e2", "after all", "c9") is Reason.UNCHANGED
+        gate.set()
+        await home.reads("First", "Hello you")
+        assert home.prompts() == ["one", "three"]
+        await finished(home)
+
+
+async def test_files_can_be_changed_while_a_message_waits(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one")
+        await home.runs(1)
+        await home.say("two", attachments=(file("a.txt"),))
+        same = (replace(file("a.txt"), ref="named anew"),)
+        assert await edit(home, "e2", "two", "c1", attachments=same) is Reason.UNCHANGED
+        other = (file("b.txt"),)
+        assert await edit(home, "e2", "two", "c2", attachments=other) is Reason.ACCEPTED
+        gate.set()
+        await home.reads("First", "Hello you")
+        assert "b.txt" in home.prompts()[1]
+        assert "a.txt" not in home.prompts()[1]
+
+
+# ---- while it runs ----------------------------------------------------------------------------
+
+
+async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=CardPlatform("fake")) as home:
+        await talk(home, "zero")
+        home.server.scripts.append(Script(words=("Wrong", " way"), hang_after=1))
+        await home.say("left")
+        await until(lambda: "Wrong" in home.platform.texts)
+        home.server.scripts.append(Script(words=("Right",)))
+        assert await edit(home, "e2", "right", "c1") is Reason.ACCEPTED
+        await until(lambda: home.platform.texts == ["You said zero", "Right"])
+        await finished(home)
+        assert home.server.runs[1].cancelled.is_set()
+        assert home.prompts() == ["zero", "left", "right"]
+        assert thread(home) == ["zero", "You said zero", "right", "Right"]
+        # What is undone and retried is the message as it reads now.
+        await home.say("/retry")
+        await until(lambda: home.prompts()[-1] == "right" and len(home.prompts()) == 4)
+        await finished(home)
+        assert thread(home)[:3] == ["zero", "You said zero", "right"]
+
+
+async def test_quick_edits_are_one(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=CardPlatform("fake")) as home:
+        home.server.scripts.append(Script(hang_after=0))
+        await home.say("a")
+        await home.runs(1)
+        for number, text in enumerate(("ab", "abc", "abcd")):
+            assert await edit(home, "e1", text, f"c{number}") is Reason.ACCEPTED
+        await until(lambda: home.platform.texts == ["Hello you"])
+        assert home.prompts() == ["a", "abcd"]
+        assert thread(home) == ["abcd", "Hello you"]
+
+
+async def test_stop_ends_a_message_that_is_about_to_be_run_anew(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=CardPlatform("fake")) as home:
+        home.server.scripts.append(Script(hang_after=0))
+        await home.say("a")
+        await home.runs(1)
+        await edit(home, "e1", "b", "c1")
+        await home.say("/stop")
+        await until(lambda: home.platform.texts == ["⏹ Stopped.", "Stopped."])
+        await finished(home)
+        assert home.prompts() == ["a"]
+
+
+async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=CardPlatform("fake")) as home:
+        await talk(home, "zero")
+        home.server.scripts.append(Script(words=("Secret", " plan"), hang_after=1))
+        await home.say("my password is x")
+        await until(lambda: "Secret" in home.platform.texts)
+        assert await delete(home, "e2") is Reason.ACCEPTED
+        assert await delete(home, "e2") in (Reason.DUPLICATE, Reason.UNCHANGED)
+        await until(lambda: home.platform.texts == ["You said zero", "⏹ Stopped."])
+        assert home.server.runs[1].cancelled.is_set()
+        await finished(home)
+        assert thread(home) == ["zero", "You said zero"]
+        await talk(home, "next")
+
+
+async def test_a_steered_session_tells_the_run_of_the_edit(tmp_path: Path) -> None:
+    async with steered(tmp_path) as home:
+        gate = gated(home, "Right")
+        await home.say("left")
+        await home.runs(1)
+        assert await edit(home, "e1", "right", "c1") is Reason.ACCEPTED
+        await home.server.runs[0].heard.wait()
+        gate.set()
+        await home.reads("Right")
+        await finished(home)
+        assert thread(home) == ["left", "[I edited my message. It now reads:]\n\nright", "Right"]
+        assert len(home.server.runs) == 1
+
+
+async def test_an_edit_that_came_too_late_for_the_run_has_it_run_anew(tmp_path: Path) -> None:
+    async with steered(tmp_path) as home:
+        ends = anyio.Event()
+        home.server.scripts.append(Script(words=("Left",), ends=ends))
+        await home.say("left")
+        await home.runs(1)
+        await edit(home, "e1", "right", "c1")
+        await home.server.runs[0].heard.wait()
+        ends.set()
+        await home.reads("Hello you")
+        assert home.prompts() == ["left", "right"]
+        assert thread(home) == ["right", "Hello you"]
+
+
+async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path: Path) -> None:
+    queue = SessionConfig(busy="steer", users={"u": SessionConfig(busy="steer")})
+    policy = OPEN.model_copy(update={"session": queue})
+    async with steered(tmp_path, policy=policy) as home:
+        ends = anyio.Event()
+        home.server.scripts.append(Script(words=("Left",), ends=ends))
+        await home.say("left")
+        await home.runs(1)
+        await home.say("please")
+        await until(lambda: home.server.runs[0].told)
+        await edit(home, "e1", "right", "c1")
+        await until(lambda: len(home.server.runs[0].told) == 2)
+        gate = gated(home, "Right")
+        ends.set()
+        await home.runs(2)
+        await home.server.runs[1].heard.wait()
+        gate.set()
+        await home.reads("Right")
+        assert thread(home) == ["right", "please", "Right"]
+        await finished(home)
+
+
+async def test_servers_that_hear_nothing_run_it_anew(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=STEER) as home:
+        home.server.scripts.append(Script(hang_after=1))
+        await home.say("left")
+        await home.runs(1)
+        await edit(home, "e1", "right", "c1")
+        await home.reads("Hello you")
+        assert home.prompts() == ["left", "right"]
+
+
+@pytest.mark.parametrize("policy", [OPEN, STEER])
+@pytest.mark.parametrize("alive", [True, False], ids=["run alive", "run dead"])
+async def test_an_edit_is_kept_over_a_crash(
+    tmp_path: Path, policy: ChannelPolicy, *, alive: bool
+) -> None:
+    """The process dies right after the edit was noted, while the run with the earlier text goes on, or is dead."""
+    async with FakeLangGraph() as server:
+        server.hears = True
+        async with house(tmp_path, server=server, policy=policy) as home:
+            home.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
+            await home.say("left")
+            await home.runs(1)
+            await until(lambda: thread(home) == ["left"])
+            await leave(home, "right")
+        if not alive:
+            server.runs[0].status = "interrupted"
+            server.runs[0].cancelled.set()
+        async with house(tmp_path, server=server, policy=policy, platform=FakePlatform()) as home:
+            await home.reads("Hello you")
+            assert home.prompts() == ["left", "right"]
+            assert server.runs[0].status == "interrupted"
+            assert thread(home) == ["right", "Hello you"]
+            await finished(home)
+
+
+async def leave(home: House, text: str) -> None:
+    """Note an edit of the first message as a process does that dies at once."""
+    [row] = await home.bus.inbox.unfinished()
+    edited = replace(decode_inbound(row.body), text=text, edits=1)
+    assert await home.bus.inbox.rewrite(row.id, encode_inbound(edited))
+
+
+async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        platform = CardPlatform("fake")
+        async with house(tmp_path, server=server, platform=platform) as home:
+            home.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
+            await home.say("left")
+            await until(lambda: "Left" in home.platform.texts)
+            [row] = await home.bus.inbox.unfinished()
+            deleted = replace(decode_inbound(row.body), stopped=True)
+            assert await home.bus.inbox.rewrite(row.id, encode_inbound(deleted))
+        async with house(tmp_path, server=server, platform=platform) as home:
+            await until(lambda: home.platform.texts == ["⏹ Stopped."])
+            await finished(home)
+            assert home.prompts() == ["left"]
+
+
+# ---- after it was answered --------------------------------------------------------------------
+
+
+async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
+        await talk(home, "one", "two")
+        assert await edit(home, "e2", "too", "c1") is Reason.ACCEPTED
+        assert await edit(home, "e2", "2", "c2") is Reason.ACCEPTED
+        await until(lambda: len(home.platform.texts) == 3)
+        offer = home.platform.shown[-1]
+        assert (offer.text, [b.label for b in offer.buttons]) == (
+            OFFER,
+            ["Run again with the edit"],
+        )
+        row = await row_id(home, "e2")
+        assert (await rerun(home, row, user="v")).urgent
+        home.server.scripts.append(Script(words=("Two",)))
+        assert (await rerun(home, row)).text == ""
+        await until(lambda: home.platform.texts[-1] == "Two")
+        await finished(home)
+        assert home.prompts() == ["one", "two", "2"]
+        assert thread(home) == ["one", "You said one", "2", "Two"]
+        await until(lambda: home.platform.shown[2].text.endswith("✓ Run again with the edit"))
+        assert home.platform.shown[2].buttons == ()
+        assert (await rerun(home, row, event="p2")).text
+        assert len(home.platform.texts) == 4
+        # Edited once more, it is offered once more, and stands in the thread once.
+        await edit(home, "e2", "II", "c3")
+        await until(lambda: len(home.platform.texts) == 5)
+        await rerun(home, row, event="p3")
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert thread(home) == ["one", "You said one", "II", "Hello you"]
+
+
+async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
+        await talk(home, "one", "two", "three")
+        await edit(home, "e2", "2", "c1")
+        await until(lambda: len(home.platform.texts) == 4)
+        assert "takes back what was said here since" in home.platform.texts[-1]
+        await rerun(home, await row_id(home, "e2"))
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert thread(home) == ["one", "You said one", "2", "Hello you"]
+
+
+async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await talk(home, "one", "two")
+        await edit(home, "e2", "2", "c1")
+        await until(lambda: len(home.platform.texts) == 3)
+        await home.say("/retry")
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert home.prompts() == ["one", "two", "2"]
+        assert thread(home) == ["one", "You said one", "2", "Hello you"]
+        await home.say("/undo")
+        await until(lambda: home.platform.texts[-1] == "Undone: “2”.")
+        assert thread(home) == ["one", "You said one"]
+
+
+async def test_a_message_that_was_retried_is_run_again_with_its_edit(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
+        await talk(home, "one")
+        await home.say("/retry")
+        await until(lambda: len(home.platform.texts) == 2)
+        await edit(home, "e1", "1", "c1")
+        await until(lambda: len(home.platform.texts) == 3)
+        await rerun(home, await row_id(home, "e1"))
+        await until(lambda: len(home.platform.texts) == 4)
+        assert thread(home) == ["1", "Hello you"]
+
+
+async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
+        await talk(home, "one")
+        await home.say("/new")
+        await edit(home, "e1", "1", "c1")
+        await until(lambda: len(home.platform.texts) == 3)
+        await rerun(home, await row_id(home, "e1"))
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert sorted(
+            [str(m["content"]) for m in messages] for messages in home.server.threads.values()
+        ) == [["1", "Hello you"], ["one", "You said one"]]
+
+
+async def test_what_is_answered_can_be_deleted_without_a_word(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await talk(home, "one")
+        assert await delete(home, "e1") is Reason.UNCHANGED
+        await talk(home, "two")
+
+
+# ---- what does not count ----------------------------------------------------------------------
+
+
+async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await talk(home, "one")
+        await home.say("/help", event="cmd")
+        await until(lambda: len(home.platform.texts) == 2)
+        assert await edit(home, "e1", "one", "unfurled") is Reason.UNCHANGED
+        assert await edit(home, "e1", "mine now", "c1", user="v") is Reason.NOT_ALLOWED
+        assert await edit(home, "cmd", "/new", "c2") is Reason.UNSUPPORTED
+        assert await delete(home, "cmd", "d1") is Reason.UNCHANGED
+        assert await edit(home, "e1", "/new", "c3") is Reason.UNSUPPORTED
+        assert await edit(home, "e1", " ", "c4") is Reason.EMPTY
+        assert await delete(home, "unheard of", "d2") is Reason.NOT_ADDRESSED
+        assert len(home.platform.texts) == 2
+        assert home.bus.counters()[("fake", Reason.UNCHANGED)] == 2
+
+
+async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
+    listed = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
+    async with house(tmp_path, policy=listed) as home:
+        await talk(home, "one")
+    away = ChannelPolicy(dm_policy="allowlist", allowed_users=["w"])
+    async with house(tmp_path, policy=away, platform=FakePlatform()) as home:
+        assert await edit(home, "e1", "1", "c1") is Reason.NOT_ALLOWED
+        assert home.platform.texts == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "reason"), [(30.0, Reason.ACCEPTED), (900.0, Reason.NOT_ADDRESSED)]
+)
+async def test_a_mention_that_was_forgotten_can_be_added(
+    tmp_path: Path, age_s: float, reason: Reason
+) -> None:
+    async with house(tmp_path) as home:
+        group: dict[str, object] = {"private": False, "sent_at": home.clock() - age_s}
+        assert await home.say("hi", addressed=False, **group) is Reason.NOT_ADDRESSED
+        assert await edit(home, "e1", "hi there", "c1", addressed=False, **group) in (
+            Reason.NOT_ADDRESSED,
+        )
+        assert await edit(home, "e1", "hi bot", "c2", **group) is reason
+        if reason is Reason.ACCEPTED:
+            await home.reads("Hello you")
+            assert await edit(home, "e1", "hi bot", "c2", **group) is Reason.UNCHANGED
+            assert home.prompts() == ["hi bot"]
+
+
+async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one", private=False)
+        await home.runs(1)
+        await home.say("two", private=False)
+        assert await edit(home, "e2", "2", "c1", private=False, addressed=False) is Reason.ACCEPTED
+        gate.set()
+        await home.reads("First", "Hello you")
+        assert home.prompts() == ["one", "2"]
+
+
+async def test_a_closed_intake_keeps_no_change(tmp_path: Path) -> None:
+    async with closed(tmp_path) as home:
+        with pytest.raises(IntakeClosed):
+            await delete(home, "e1")
+
+
+@asynccontextmanager
+async def closed(home: Path) -> AsyncIterator[House]:
+    async with house(home) as here:
+        here.bus.intake.close()
+        yield here
