@@ -18,8 +18,8 @@ from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
 from bus.failures import may_pass, sorry, told
 from bus.live import live
 from bus.marks import mark, mark_run
-from bus.messages import Button, Inbound, Place
-from bus.ports import Buttons, Patches
+from bus.messages import Inbound, Place
+from bus.ports import Buttons
 from bus.questions import Questions
 from bus.replies import Fold, Reply, apology, turn_messages, why_apologised
 from bus.resuming import Resuming
@@ -176,7 +176,8 @@ class Turns:
             # In a worker thread: cutting a very long answer takes a while.
             split = self._delivery.adapters[row.key.channel].split
             parts = await to_thread.run_sync(split, reply.markdown)
-            buttons = self._buttons(row, inbound, reply)
+            has_buttons = isinstance(self._delivery.adapters[row.key.channel], Buttons)
+            buttons = reply_buttons(row, reply, inbound.place.texts) if has_buttons else ()
             deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
         others = [letter.row.id for letter in also]
         asks = encode_question(reply.question) if reply is not None else None
@@ -193,13 +194,6 @@ class Turns:
         adapter, presence = self._delivery.adapters[row.key.channel], self._delivery.presence
         for place, went_well in signs.items():
             await presence.finished(adapter, place, ok=went_well)
-
-    def _buttons(self, row: InboxRow, inbound: Inbound, reply: Reply) -> Sequence[Button]:
-        adapter = self._delivery.adapters[row.key.channel]
-        patches = isinstance(adapter, Patches) and adapter.capabilities.patches
-        if not patches and not isinstance(adapter, Buttons):
-            return ()
-        return reply_buttons(row, reply, inbound.place.texts)
 
     async def _answer(
         self, attempt: Attempt, control: TurnControl, display: Display
