@@ -26,24 +26,25 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("sdk", "prefix", "files", "tests"),
+    ("sdk", "settings", "files", "tests"),
     [
-        (NEWEST, "/api", ("client", "page"), 19),
-        (NEWEST, "/api", ("hook", "newhook"), 19),
-        (TAGGED_LATEST, "/api/langgraph", ("client", "hook"), 26),
+        (NEWEST, {}, ("client", "page"), 19),
+        (NEWEST, {}, ("hook", "newhook"), 19),
+        (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("newhook",), 9),
+        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "hook"), 26),
     ],
-    ids=["client", "hooks", "latest"],
+    ids=["client", "hooks", "sockets", "latest"],
 )
 async def test_the_stock_clients_find_what_they_expect(
-    tmp_path: Path, sdk: str, prefix: str, files: tuple[str, ...], tests: int
+    tmp_path: Path, sdk: str, settings: dict[str, str], files: tuple[str, ...], tests: int
 ) -> None:
     assert NODE is not None
     environment = {
         "PATH": os.environ["PATH"],
         "PARLEY_TOKEN": TOKEN,
-        "PARLEY_PREFIX": prefix,
         "PARLEY_SDK": sdk,
         "NODE_NO_WARNINGS": "1",
+        **settings,
     }
     program = [NODE, "--test", "--test-force-exit", "--test-reporter=tap"]
     program += [f"{name}.test.mjs" for name in files]

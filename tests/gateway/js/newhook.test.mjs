@@ -3,9 +3,21 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { useMessageMetadata, useStream } from "@langchain/react";
+import { WebSocket } from "ws";
 
 import { mount } from "./page.mjs";
 import { client, human, token, until, url } from "./service.mjs";
+
+// A page cannot give a socket headers: there a cookie or a proxy has to bring the token, here the factory does.
+const headers = { "x-api-key": token };
+const withToken = (target, init) => fetch(target, { ...init, headers: { ...init?.headers, ...headers } });
+const overSockets = {
+  client: client({ apiKey: null, callerOptions: { fetch: withToken } }),
+  transport: "websocket",
+  webSocketFactory: (target) => new WebSocket(target, { headers }),
+};
+const overHttp = { apiUrl: url, apiKey: token };
+const way = process.env.PARLEY_TRANSPORT === "websocket" ? overSockets : overHttp;
 
 const words = [...Array(12).keys()].map((n) => `word${n}`).join(" ");
 
@@ -22,7 +34,7 @@ function show(stream) {
 }
 
 function open(options = {}) {
-  return mount(useStream, { apiUrl: url, apiKey: token, assistantId: "lead_agent", ...options }, show);
+  return mount(useStream, { ...way, assistantId: "lead_agent", ...options }, show);
 }
 
 async function texts(threadId) {
@@ -124,7 +136,7 @@ test("threads are switched", async () => {
   }
   const opened = open({ threadId: ids[0] });
   await quiet(opened, ["one", "You said: one"]);
-  opened.draw({ apiUrl: url, apiKey: token, assistantId: "lead_agent", threadId: ids[1] });
+  opened.draw({ ...way, assistantId: "lead_agent", threadId: ids[1] });
   await quiet(opened, ["two", "You said: two"]);
   opened.hook.submit(human("three"));
   await quiet(opened, ["two", "You said: two", "three", "You said: three"]);
@@ -148,7 +160,7 @@ test("a question is still there when the page is loaded again", async () => {
   await runs.wait(thread_id, "hitl", { input: { n: 1 } });
   const opened = open({ assistantId: "hitl", threadId: thread_id });
   await opened.until((now, hook) => !hook.isThreadLoading && hook.interrupt, "the question");
-  await opened.hook.respond("no");
+  await opened.hook.respond("no", { interruptId: opened.hook.interrupt.id });
   await opened.until((now, hook) => !now.loading && hook.values.answer === "no", "the end");
   opened.leave();
 });

@@ -32,7 +32,7 @@ export function spoken(parts) {
     .join("");
 }
 
-export async function until(found, what, withinMs = 15_000) {
+export async function until(found, what, withinMs = 30_000) {
   const end = Date.now() + withinMs;
   for (;;) {
     const value = await found();
