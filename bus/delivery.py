@@ -144,7 +144,12 @@ class Delivery:
 
     async def recorded(self, channel: str, chat: str, *, within_s: float) -> None:
         """Wait until what is being sent to a chat now is recorded: a reply to it may be here before that."""
-        under_way = [done for done, place in self._in_flight.items() if place == (channel, chat)]
+        chats = {chat, *(move.old_chat for move in self._moves if move.new_chat == chat)}
+        under_way = [
+            done
+            for done, (where, which) in self._in_flight.items()
+            if where == channel and which in chats
+        ]
         with anyio.move_on_after(within_s):
             for done in under_way:
                 await done.wait()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -87,7 +87,11 @@ class TelegramAdapter(
         self._timing = timing or Timing()
         self._state = State(now)
         self._line = Line(config, self._timing)
-        self._capabilities = capabilities(streaming=config.streaming)
+        self._capabilities = capabilities(
+            streaming=config.streaming,
+            notice_s=self._timing.notice_s,
+            patch_s=self._timing.patch_s,
+        )
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = Drafts()
@@ -187,8 +191,10 @@ class TelegramAdapter(
 
     @override
     async def remove(self, place: Place, message: MessageId) -> None:
-        async with self._calling(place) as bot:
-            await remove(bot, place, message, within_s=self._timing.total_s())
+        # What a group said before it became a supergroup can no longer be taken away.
+        with suppress(ChatMoved):
+            async with self._calling(place) as bot:
+                await remove(bot, place, message, within_s=self._timing.total_s())
 
     @override
     def previews(self, place: Place) -> bool:

@@ -17,6 +17,7 @@ from telegram.request import HTTPXRequest
 from typing_extensions import override
 
 from bots.config import TelegramConfig
+from bots.telegram.capabilities import NOTICE_S, PATCH_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
 """What Telegram shall deliver; a setting it remembers, so it is sent with every poll."""
@@ -46,6 +47,7 @@ class Timing:
         refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
         take_s: For a delivery to the webhook to be kept.
         check_s: Between two looks at the webhook, or at what waits while nothing comes.
+        notice_s, patch_s: See capabilities.py.
         sign_s: For what is only a sign: "typing", a draft. An answer waits for it so long at most.
     """
 
@@ -60,6 +62,8 @@ class Timing:
     take_s: float = 10.0
     check_s: float = 60.0
     sign_s: float = 3.0
+    notice_s: float = NOTICE_S
+    patch_s: float = PATCH_S
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
         """Return the deadline of a whole call, whose parts have deadlines of their own."""

@@ -18,12 +18,26 @@ PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
 """Pictures that survive as a photo; a GIF would lose its motion, an SVG is refused."""
 
 
-def capabilities(*, streaming: bool) -> Capabilities:
-    """Return the numbers. `streaming`: whether answers grow while they are written."""
+NOTICE_S = 8.0
+"""Longer than most answers take: "typing" tells enough until then."""
+
+PATCH_S = 3.0
+"""A group takes 20 messages a minute, edits included: one each 3 s."""
+
+
+def capabilities(
+    *, streaming: bool, notice_s: float = NOTICE_S, patch_s: float = PATCH_S
+) -> Capabilities:
+    """Return the numbers.
+
+    Args:
+        streaming: Whether answers grow while they are written.
+        notice_s: See `NOTICE_S`.
+        patch_s: See `PATCH_S`.
+    """
     return Capabilities(
         patches=streaming,
-        # A group takes 20 messages a minute, edits included: one each 3 s.
-        patch_interval_s=3.0,
+        patch_interval_s=patch_s,
         # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
         # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
         send_interval_s=1.0,
@@ -32,6 +46,5 @@ def capabilities(*, streaming: bool) -> Capabilities:
         # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
         sign_refresh_s=4.0,
         max_file_bytes=FILE_BYTES,
-        # Longer than most answers take: "typing" tells enough until then.
-        notice_after_s=8.0,
+        notice_after_s=notice_s,
     )
