@@ -29,7 +29,7 @@ class RateLimit(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    messages: int = Field(default=30, ge=0, description="0 = any number")
+    messages: int = Field(default=300, ge=0, description="0 = any number")
     per_seconds: float = Field(default=60.0, gt=0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import Inbound
 
-COMMANDS = RateLimit(messages=120, per_seconds=60.0)
+COMMANDS = RateLimit(messages=600, per_seconds=60.0)
 """Commands start no runs; nobody types so many."""
 
 MAX_PEOPLE = 10_000
