@@ -14,6 +14,7 @@ from hmac import compare_digest
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +29,9 @@ MAX_BODY_BYTES = 10_000_000
 
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
 """Largest body of a request that brings files: what these may have together, and the form around them."""
+
+BODY_PAUSE_S = 30.0
+"""How long nothing of a body may come: it would hold memory and a connection for nothing."""
 
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 
@@ -46,6 +50,7 @@ WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
 MISDIRECTED = "This gateway is not addressed by that name: see gateway.allowed_hosts."
 FOREIGN = "This web page may not call the gateway: see gateway.cors_origins."
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
+TOO_SLOW = "The body came too slowly."
 TOO_MANY = "Too many requests: ask again after the seconds in Retry-After."
 
 
@@ -155,7 +160,7 @@ class Guard:
         if refusal is not None:
             await _refuse(send, refusal)
             return
-        await self._app(scope, _limited(receive, _body_limit(scope)), send)
+        await self._app(scope, bounded(receive, _body_limit(scope)), send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         """Return why a request is not let through; of one that shows the token the scope says whose it is."""
@@ -249,13 +254,23 @@ def _given_token(headers: Headers) -> bytes | None:
     return value.encode("latin-1") if value else None
 
 
-def _limited(receive: Receive, max_bytes: int) -> Receive:
-    """Return `receive` that gives up on a body which is longer than it may be, whatever was announced."""
+def bounded(receive: Receive, max_bytes: int, *, pause_s: float = BODY_PAUSE_S) -> Receive:
+    """Return `receive` that gives up on a body which is longer than it may be, whatever was announced.
+
+    It gives up as well where nothing of the body comes for `pause_s` seconds. Raises HTTPException (413, 408).
+    """
     seen = 0
+    is_open = True
 
     async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, is_open
+        if not is_open:
+            return await receive()  # what comes now is the end of the client
+        with anyio.move_on_after(pause_s) as pause:
+            message = await receive()
+        if pause.cancelled_caught:
+            raise HTTPException(408, TOO_SLOW)
+        is_open = message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > max_bytes:
             raise HTTPException(413, too_large(max_bytes))

@@ -19,6 +19,7 @@ MEANINGS = {
     401: "No token, or a wrong one",
     403: "This may not be done",
     404: "There is no such thing",
+    408: "The body came too slowly",
     409: "It stands in the way of something that is there",
     413: "The body is too large",
     421: "The gateway is not addressed by that name",
@@ -90,6 +91,12 @@ def _as_json(answers: dict[str, dict[str, Any]]) -> None:
             described["content"] = {"application/json": next(iter(described["content"].values()))}
 
 
+def _unreadable(answers: dict[str, dict[str, Any]]) -> None:
+    """What has a body may have one that is no text, or that does not come."""
+    for status, described in problems(400, 408).items():
+        answers.setdefault(str(status), described)
+
+
 def _document(app: FastAPI, further: Sequence[Complement]) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     components = document.setdefault("components", {})
@@ -100,6 +107,8 @@ def _document(app: FastAPI, further: Sequence[Complement]) -> dict[str, Any]:
     document["security"] = [{name: []} for name in SCHEMES]
     for path, operations in document["paths"].items():
         for operation in operations.values():
+            if "requestBody" in operation:
+                _unreadable(operation["responses"])
             _as_json(operation["responses"])
             if path in OPEN_PATHS:
                 operation["security"] = []

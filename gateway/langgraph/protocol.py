@@ -15,7 +15,7 @@ from agent.runtime.serialise import dumps
 from agent.runtime.stream import COALESCE_S
 from gateway.langgraph.channels import Wanted, since_of, wanted_of
 from gateway.langgraph.commands import carried_out, failed
-from gateway.langgraph.route import Refused, WireRoute, answer, checked_id
+from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, parsed
 from gateway.langgraph.services import LangGraphServices, services_of
 from gateway.sse import EventStream
 
@@ -86,7 +86,7 @@ def _frame(event: ProtocolEvent) -> bytes:
 
 async def _json(request: Request) -> Json:
     try:
-        body = orjson.loads(await request.body())
+        body = parsed(await request.body())
     except orjson.JSONDecodeError:
         raise Refused(400, "Invalid JSON in request body") from None
     if not isinstance(body, dict):

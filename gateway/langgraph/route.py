@@ -21,6 +21,9 @@ from agent.runtime.errors import (
 from agent.runtime.serialise import dumps
 from store.errors import Conflict, NotFound
 
+MAX_DEPTH = 100
+"""How deep JSON may be nested: it is shown again within further levels, and at 254 the encoder gives up."""
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -86,10 +89,39 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     """Return the request's body as `model`; unknown fields are ignored. Raises Refused (422)."""
     raw = await request.body()
     try:
-        given = orjson.loads(raw) if raw else {}
+        given = parsed(raw) if raw else {}
     except orjson.JSONDecodeError:
         raise Refused(422, "Invalid JSON in request body") from None
     return validated(model, given)
+
+
+def parsed(raw: bytes | str) -> object:
+    """Return JSON.
+
+    Raises:
+        orjson.JSONDecodeError: it is none.
+        Refused: it is nested deeper than can be kept and shown again.
+    """
+    text = raw.encode() if isinstance(raw, str) else raw
+    given = orjson.loads(text)
+    # What has few brackets is not deep; the others are rare, and looked at.
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(given):
+        raise Refused(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
+    return given
+
+
+def _is_deep(given: object) -> bool:
+    level = [given]
+    for _ in range(MAX_DEPTH):
+        inner = [
+            one.values() if isinstance(one, dict) else one
+            for one in level
+            if isinstance(one, dict | list)
+        ]
+        level = [value for one in inner for value in one]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
 
 
 def validated(model: type[Body], given: object) -> Body:

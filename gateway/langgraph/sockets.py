@@ -16,7 +16,7 @@ from agent.runtime.serialise import dumps
 from gateway.langgraph.channels import Json, Wanted, since_of, wanted_of
 from gateway.langgraph.commands import Handler, carried_out, failed
 from gateway.langgraph.protocol import GAP, more
-from gateway.langgraph.route import Refused, checked_id
+from gateway.langgraph.route import Refused, checked_id, parsed
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.stating import CommandFailed
 from gateway.limits import Buckets
@@ -132,15 +132,14 @@ class Session:
 
     async def _answered(self, frame: str | bytes) -> Json:
         try:
-            body = orjson.loads(frame)
+            body = parsed(frame)
+            return await carried_out(self._services, self._thread_id, body, self._further)
         except orjson.JSONDecodeError:
             return failed(None, "invalid_argument", "A frame is one command, as JSON.")
-        try:
-            return await carried_out(self._services, self._thread_id, body, self._further)
         except Refused as error:
             return failed(None, "invalid_argument", error.detail)
         except StoreError:
-            return failed(body["id"], "unknown_error", "The store cannot be used at the moment.")
+            return failed(None, "unknown_error", "The store cannot be used at the moment.")
 
     def _advance(self) -> None:
         self._sequence.advance(self._services.runs.begun(self._thread_id))

@@ -5,15 +5,18 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import Message
 
 from gateway.app import guarded
-from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, Guard, admin_token
+from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, Guard, admin_token, bounded
 from gateway.config import ConfigError, GatewayConfig, load
 from tests.gateway.composed import TOKEN, composed
 
@@ -170,6 +173,42 @@ async def test_large_bodies_are_refused_announced_or_not() -> None:
         for length in (b"-1", b"\xb2", b"1e9"):
             odd = await operator.post("/api/x", content=b"x", headers=[(b"content-length", length)])
             assert odd.status_code == 413
+
+
+async def test_a_body_that_stands_still_is_given_up() -> None:
+    async def first_half_only() -> Message:
+        if not sent:
+            sent.append(True)
+            return {"type": "http.request", "body": b"{", "more_body": True}
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    sent: list[bool] = []
+    receive = bounded(first_half_only, 10, pause_s=0.01)
+    await receive()
+    with anyio.fail_after(5), pytest.raises(HTTPException) as caught:
+        await receive()
+    assert caught.value.status_code == 408
+
+
+async def test_after_its_body_a_client_may_be_silent() -> None:
+    gone = anyio.Event()
+
+    async def whole() -> Message:
+        if not sent:
+            sent.append(True)
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    sent: list[bool] = []
+    receive = bounded(whole, 10, pause_s=0.01)
+    assert (await receive())["body"] == b"{}"
+    with anyio.move_on_after(0.05) as longer:
+        await receive()
+    assert longer.cancelled_caught
+    gone.set()
+    assert (await receive())["type"] == "http.disconnect"
 
 
 async def test_every_route_but_health_needs_the_token(tmp_path: Path) -> None:
