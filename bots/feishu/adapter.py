@@ -130,7 +130,7 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        return split(markdown, fits)
+        return split(markdown, fits, as_file=lambda _: True)
 
     @override
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:

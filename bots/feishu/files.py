@@ -72,6 +72,22 @@ class Uploads:
             error.ambiguous = False
             raise
 
+    async def upload_text(self, name: str, text: str) -> Upload:
+        """Upload a text as a file. Raises FeishuError, never ambiguous."""
+        data = text.encode("utf-8", "replace")
+        _check(name, len(data))
+        before, after, headers = _frame(
+            {"file_type": "stream", "file_name": name}, "file", len(data)
+        )
+        body = before + data + after
+        try:
+            form = Body(open=lambda: body, headers=headers)
+            key = await self._api.upload_file(form, limit_s=self._limit_s)
+        except FeishuError as error:
+            error.ambiguous = False
+            raise
+        return Upload(type="file", value={"file_key": key})
+
     async def _upload(self, file: OutgoingFile) -> Upload:
         size = (await anyio.Path(file.path).stat()).st_size
         _check(file.name, size)
@@ -111,7 +127,26 @@ def _shown(name: str) -> str:
 
 
 def _form(fields: Mapping[str, str], field: str, path: Path, size: int) -> Body:
-    """Return a multipart form that streams `path`. The file's own name travels as a field, never in a header."""
+    """Return a multipart form that streams `path`."""
+    before, after, headers = _frame(fields, field, size)
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield before
+        async with await anyio.open_file(path, "rb") as file:
+            while chunk := await file.read(_CHUNK_BYTES):
+                yield chunk
+        yield after
+
+    return Body(open=stream, headers=headers)
+
+
+def _frame(
+    fields: Mapping[str, str], field: str, size: int
+) -> tuple[bytes, bytes, Mapping[str, str]]:
+    """Return what stands before and after a file in a multipart form, and the form's headers.
+
+    The file's own name travels as a field, never in a header.
+    """
     boundary = secrets.token_hex(16)
     head = "".join(
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
@@ -122,16 +157,8 @@ def _form(fields: Mapping[str, str], field: str, path: Path, size: int) -> Body:
         "Content-Type: application/octet-stream\r\n\r\n"
     )
     before, after = head.encode("utf-8", "replace"), f"\r\n--{boundary}--\r\n".encode()
-
-    async def stream() -> AsyncIterator[bytes]:
-        yield before
-        async with await anyio.open_file(path, "rb") as file:
-            while chunk := await file.read(_CHUNK_BYTES):
-                yield chunk
-        yield after
-
     headers = {
         "content-type": f"multipart/form-data; boundary={boundary}",
         "content-length": str(len(before) + size + len(after)),
     }
-    return Body(open=stream, headers=headers)
+    return before, after, headers

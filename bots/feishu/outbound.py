@@ -14,8 +14,10 @@ from bots.feishu.chats import Chats
 from bots.feishu.entities import Entities
 from bots.feishu.errors import SAME_ANYWHERE, FeishuError
 from bots.feishu.files import Uploads
-from bots.feishu.format import render
+from bots.feishu.format import MAX_BYTES, fits, render
 from bots.feishu.streams import Streams
+from bots.text.codefile import CodeFile, code_file
+from bots.text.split import split
 from bus.messages import Button, MessageId, Place
 from bus.ports import OutgoingFile
 
@@ -29,6 +31,9 @@ _MAX_SIGNS: Final = 1000
 
 _UUID_CHARS: Final = 40
 
+_LONG_CODE_CHARS: Final = MAX_BYTES // 8
+"""Code with fewer characters fits into a card, whatever they are."""
+
 
 def uuid_of(place: Place, key: str) -> str:
     """Return the `uuid` (at most 50 characters) that makes a send happen once.
@@ -41,6 +46,13 @@ def uuid_of(place: Place, key: str) -> str:
     """
     parts = "\0".join((place.chat, place.reply_to, key))
     return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:_UUID_CHARS]
+
+
+def code_too_long(markdown: str) -> CodeFile | None:
+    """Return the code if a piece of an answer is nothing but code that no card holds."""
+    if len(markdown) < _LONG_CODE_CHARS or not markdown.lstrip().startswith(("```", "~~~")):
+        return None
+    return None if fits(markdown) else code_file(markdown)
 
 
 class Outbound:
@@ -67,7 +79,10 @@ class Outbound:
     async def send(
         self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send a finished answer."""
+        """Send a finished answer; code that no card holds as a file."""
+        code = code_too_long(markdown)
+        if code is not None:
+            return await self._send_code(place, markdown, code, key)
         foot = self._foot(place, buttons)
         card = cards.answer(render(markdown), foot)
         plain = cards.plain(markdown, final=True, foot=foot)
@@ -103,6 +118,25 @@ class Outbound:
         buttons: Sequence[Button] = (),
     ) -> None:
         """Replace what a card says and what can be pressed below it."""
+        code = code_too_long(markdown)
+        if code is None:
+            await self._put(place, message, markdown, final=final, buttons=buttons)
+        elif final:
+            await self._put(place, message, f"📎 {code.name}", final=True, buttons=buttons)
+            await self._send_code(place, markdown, code, f"code {message}")
+        else:  # its newest lines
+            newest = split(markdown, fits)[-1]
+            await self._put(place, message, newest, final=False, buttons=buttons)
+
+    async def _put(
+        self,
+        place: Place,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button],
+    ) -> None:
         foot = self._foot(place, buttons)
         plain_id, card_id = self._entities.apart(message)
         if card_id and final:
@@ -217,6 +251,20 @@ class Outbound:
     async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""
         upload = await self._uploads.upload(file)
+        content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
+        return MessageId((await self._deliver(place, content)).id)
+
+    async def _send_code(self, place: Place, markdown: str, code: CodeFile, key: str) -> MessageId:
+        """Send code as a file; in several cards where files are refused."""
+        try:
+            upload = await self._uploads.upload_text(code.name, code.text)
+        except FeishuError as error:
+            if error.retryable:
+                raise
+            _log.warning("long code is sent in cards, its file was refused: %s", error)
+            pieces = enumerate(split(markdown, fits))
+            sent = [await self.send(place, piece, key=f"{key}/{n}") for n, piece in pieces]
+            return sent[0]
         content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
         return MessageId((await self._deliver(place, content)).id)
 

@@ -370,3 +370,47 @@ async def test_what_a_new_message_would_meet_too_is_told(code: int) -> None:
             await adapter.patch(place_of(asked), card, "done", final=True)
         assert (caught.value.target_gone, caught.value.retryable) == (False, False)
         assert len(feishu.answers(asked.chat)) == 1
+
+
+CODE = "```python\n" + "\n".join(f"value_{n} = {n}" for n in range(3000)) + "\n```"
+
+
+async def test_very_long_code_is_sent_as_a_file() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        before, code, after = adapter.split(f"See:\n\n{CODE}\n\nThat is all.")
+        assert (before, after) == ("See:", "That is all.")
+        await adapter.send(place_of(asked), code, key="k1")
+        await adapter.send(place_of(asked), code, key="k1")
+        (answer,) = feishu.answers(asked.chat)
+        kind, name, data = feishu.files[answer.content["file_key"]]
+        assert (answer.type, kind, name) == ("file", "stream", "code.py")
+        assert data.decode() == CODE.removeprefix("```python\n").removesuffix("\n```")
+        assert feishu.violations == []
+
+
+async def test_a_card_of_very_long_code_grows_by_its_newest_lines_and_becomes_a_file() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        place = place_of(asked)
+        card = await adapter.open_card(place, "…", key="k1")
+        await adapter.patch(place, card, CODE.removesuffix("\n```"), final=False)
+        assert "value_2999 = 2999" in feishu.answers(asked.chat)[0].text
+        for _ in range(2):  # as after a crash
+            await adapter.patch(place, card, CODE, final=True)
+        shown, file = feishu.answers(asked.chat)
+        assert (shown.text, file.type) == ("📎 code.py", "file")
+        assert feishu.violations == []
+
+
+async def test_very_long_code_goes_in_cards_where_files_are_refused() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes -= {"im:resource"}
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        await adapter.send(place_of(asked), CODE, key="k1")
+        said = "\n".join(answer.text for answer in feishu.answers(asked.chat))
+        assert all(f"value_{n} = {n}\n" in said for n in range(3000))
+        assert feishu.violations == []
