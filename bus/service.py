@@ -240,21 +240,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
     questions = Questions(History(database), delivery)
     mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
-    albums = Albums(
-        tasks=tasks,
-        revisions=shelves.revisions,
-        origins=shelves.origins,
-        post=mailboxes.post,
-        now=now,
-    )
-    router = Router(
-        tasks=tasks,
-        inbox=shelves.inbox,
-        commands=commands,
-        mailboxes=mailboxes,
-        albums=albums,
-        channels=site.adapters.keys(),
-    )
+    albums, router = _router(site, tasks, shelves, mailboxes, commands)
     intake = BusIntake(
         config=site.config,
         policies=site.policies,
@@ -278,6 +264,27 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         supervised=supervised,
         choices=choices,
     )
+
+
+def _router(
+    site: Site, tasks: TaskGroup, shelves: Shelves, mailboxes: Mailboxes, commands: Commands
+) -> tuple[Albums, Router]:
+    albums = Albums(
+        tasks=tasks,
+        revisions=shelves.revisions,
+        origins=shelves.origins,
+        post=mailboxes.post,
+        now=site.now,
+    )
+    router = Router(
+        tasks=tasks,
+        inbox=shelves.inbox,
+        commands=commands,
+        mailboxes=mailboxes,
+        albums=albums,
+        channels=site.adapters.keys(),
+    )
+    return albums, router
 
 
 def _answer_events(
