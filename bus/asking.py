@@ -20,9 +20,6 @@ ARGUMENT_CHARS = 500
 CALL_CHARS = 1500
 """How much of one tool call, and of a question in an unknown shape."""
 
-INTERRUPTS = "__interrupt__"
-"""Where LangGraph names, in a thread's values, what it waits for."""
-
 Shape = Literal["review", "call", "other"]
 """LangChain's human-in-the-loop request for several tool calls, its request for one, or anything else."""
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.asking import INTERRUPTS, NOTHING, Question, asked_text, awaited_in, options_in
+from bus.asking import NOTHING, Question, asked_text, awaited_in, options_in
 from bus.progress import Progress
 from bus.runs import (
+    INTERRUPTS,
     Message,
     MessageChunk,
     RunEnded,

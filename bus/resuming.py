@@ -1,10 +1,10 @@
 """Messages that answer what a thread waits for: found out, and turned into what the run goes on with."""
 
-from bus.asking import INTERRUPTS, approves, resumption
+from bus.asking import approves, resumption
 from bus.attempt import Attempt, TurnControl
 from bus.questions import Questions
 from bus.replies import Reply
-from bus.runs import Runs
+from bus.runs import INTERRUPTS, Runs
 
 
 class Resuming:

@@ -13,7 +13,6 @@ from langgraph_sdk.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
-from bus.asking import INTERRUPTS
 from bus.errors import NotHeard, RunError, RunsUnavailable, ThreadBusy, ThreadGone
 
 Message = Mapping[str, Any]
@@ -28,6 +27,9 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 """Options that not every server takes; the first 422 drops them for good."""
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
+
+INTERRUPTS = "__interrupt__"
+"""Where LangGraph names, in a thread's values, what it waits for."""
 
 STEERING = "steering"
 """Marks, in `additional_kwargs`, what was said to a run while it went on: it began no turn."""

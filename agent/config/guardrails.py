@@ -30,7 +30,7 @@ class GuardrailsConfig(Section):
     """
 
     enabled: bool = False
-    ask: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    ask: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     fail_closed: bool = True
     passport: str | None = None
     timeout_seconds: float = Field(default=10.0, gt=0, le=300, allow_inf_nan=False)

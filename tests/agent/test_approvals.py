@@ -186,7 +186,7 @@ async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path
 
 async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
     link = guardrail_link(
-        GuardrailsConfig(enabled=True, ask=("write_file",)), None, is_subagent=True
+        GuardrailsConfig(enabled=True, ask=["write_file"]), None, is_subagent=True
     )
     assert link is not None
     args = {"description": "write", "prompt": "write it", "subagent_type": "general-purpose"}
@@ -207,5 +207,5 @@ async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
 def test_ask_alone_is_a_guardrail() -> None:
     config = AgentConfig.model_validate(guarded("bash")).guardrails
     assert guardrail_link(config, None) is not None
-    off = GuardrailsConfig(enabled=False, ask=("bash",))
+    off = GuardrailsConfig(enabled=False, ask=["bash"])
     assert guardrail_link(off, None) is None
