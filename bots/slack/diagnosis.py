@@ -9,8 +9,8 @@ import anyio
 
 from bots.config import SlackConfig
 from bots.diagnosis import Finding, Grade, Look, clock, problem
-from bots.slack.api import Api
-from bots.slack.capabilities import BOT_SCOPES
+from bots.slack.api import Api, scopes
+from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, delivery_error
 from bots.slack.proxy import proxy_for
 
@@ -77,16 +77,23 @@ async def _bot_token(api: Api) -> list[Finding]:
         text = f"it is the token of a person ({answer.get('user')}), not of a bot"
         return [problem("bot token", text, _BOT_FIX)]
     who = f"@{answer.get('user')} in {answer.get('team')}"
-    return [Finding(subject="bot token", text=who), _permissions(answer.headers)]
+    granted = scopes(answer.headers)
+    if granted is None:
+        told = "Slack did not tell which it gave"
+        unknown = Finding(subject="permissions", text=told, grade=Grade.NOTE)
+        return [Finding(subject="bot token", text=who), unknown]
+    return [Finding(subject="bot token", text=who), _permissions(granted), _agent(granted)]
 
 
-def _permissions(headers: Mapping[str, str]) -> Finding:
-    told = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
-    if told is None:
-        return Finding(
-            subject="permissions", text="Slack did not tell which it gave", grade=Grade.NOTE
-        )
-    granted = {scope.strip() for scope in told.split(",")}
+def _agent(granted: frozenset[str]) -> Finding:
+    if set(AGENT_SCOPES) <= granted:
+        text = "the app is one: Slack shows its status and a stop button"
+    else:
+        text = "the app is none: work shows by a reaction, and a message with a stop button"
+    return Finding(subject="agent", text=text)
+
+
+def _permissions(granted: frozenset[str]) -> Finding:
     lacking = [scope for scope in BOT_SCOPES if scope not in granted]
     if not lacking:
         return Finding(subject="permissions", text=f"all {len(BOT_SCOPES)} that are needed")

@@ -25,13 +25,20 @@ async def test_an_app_that_is_well() -> None:
     async with FakeSlack() as slack:
         found = await look(slack)
         assert list(found) == [
-            "bot token", "permissions", "app token", "connection", "events", "clock",
+            "bot token", "permissions", "agent", "app token", "connection", "events", "clock",
         ]  # fmt: skip
         assert {name for name, f in found.items() if f.grade is not Grade.OK} == {"events"}
         assert found["bot token"].text == "@parley in Team"
         assert "13" in found["permissions"].text
+        assert "is none" in found["agent"].text
         assert slack.violations == []
         await slack.wait_for(lambda: not slack.sockets.open)
+
+
+async def test_an_agent_is_known_by_its_permission() -> None:
+    async with FakeSlack() as slack:
+        slack.declare_agent()
+        assert "is one" in (await look(slack))["agent"].text
 
 
 async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
