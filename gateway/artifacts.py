@@ -8,10 +8,28 @@ from typing_extensions import override
 
 from agent.artifacts import OpenFile
 
-ACTIVE = frozenset(
-    {"text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml"}
+_ACTIVE = frozenset(
+    {
+        "text/html",
+        "text/xml",
+        "text/xsl",
+        "application/xml",
+        "application/xslt+xml",
+        "application/javascript",
+        "text/javascript",
+        "application/x-shockwave-flash",
+        "message/rfc822",
+    }
 )
-"""What a browser would run: always handed out as a download."""
+
+
+def is_active(mime: str) -> bool:
+    """Return whether a browser may run what is in a file: such files are always handed out as downloads.
+
+    >>> is_active("image/svg+xml"), is_active("multipart/related"), is_active("image/png")
+    (True, True, False)
+    """
+    return mime in _ACTIVE or mime.endswith("+xml") or mime.startswith("multipart/")
 
 
 class OpenFileResponse(StreamingResponse):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage
 from langgraph.errors import EmptyInputError, InvalidUpdateError
 
+from agent.runtime.masking import masked
 from store.runs import RunStatus
 from store.threads import ThreadStatus
 
@@ -90,7 +91,7 @@ def failure_of(error: BaseException) -> Failure:
     """Return what a client may know of an exception.
 
     An exception of ours says it itself in `user_message`; of others only the kinds of programming error
-    keep their text.
+    keep their text, without what looks like a path of this machine or a key.
 
     >>> failure_of(ValueError("n is too small")).as_dict()
     {'error': 'ValueError', 'message': 'n is too small'}
@@ -101,7 +102,7 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(said, str) and said:
         return Failure(error=type(error).__name__, message=said)
     if isinstance(error, _TELLING):
-        return Failure(error=type(error).__name__, message=str(error))
+        return Failure(error=type(error).__name__, message=masked(str(error)))
     return Failure(error=type(error).__name__, message="An internal error occurred")
 
 

@@ -9,6 +9,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot, StateUpdate
 
 from agent.runtime.errors import InvalidRequest
+from agent.runtime.masking import masked
 from agent.runtime.request import command_of, state_values
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph, interrupts_of
@@ -112,7 +113,7 @@ class ThreadStates:
                     config, state_values(change.values), as_node=change.as_node
                 )
             except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
-                raise InvalidRequest(str(error)) from error
+                raise InvalidRequest(masked(str(error))) from error
             state = await graph.aget_state(_config(thread.thread_id, {}))
             title = state.values.get("title") if isinstance(state.values, dict) else None
             await self._runs.threads.state_changed(
@@ -136,7 +137,7 @@ class ThreadStates:
             await graph.abulk_update_state(_config(thread.thread_id, {}), updates)
         except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
             await self._runs.checkpointer.adelete_thread(thread.thread_id)
-            raise InvalidRequest(str(error)) from error
+            raise InvalidRequest(masked(str(error))) from error
 
     async def _graph(self, thread: Thread) -> Graph | None:
         """Return the graph of the thread's last run, or the first there is."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Response
 from agent.artifacts import Member, OpenFile, opened
 from agent.errors import MemberTooLarge, PathRefused, ThreadIdInvalid
 from agent.paths import USER_DATA
-from gateway.artifacts import ACTIVE, OpenFileResponse
+from gateway.artifacts import OpenFileResponse, is_active
 from gateway.deps import Parts
 from gateway.description import problems
 
@@ -46,7 +46,7 @@ def _media_type(file: OpenFile | Member) -> str:
 
 
 def _headers(file: OpenFile | Member, size_bytes: int, *, download: bool) -> dict[str, str]:
-    is_attachment = download or file.mime in ACTIVE
+    is_attachment = download or is_active(file.mime)
     return {
         "Content-Length": str(size_bytes),
         "Content-Disposition": _disposition(file.name, attachment=is_attachment),

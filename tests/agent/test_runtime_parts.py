@@ -21,6 +21,7 @@ from langgraph.types import Command, Send
 from agent.runtime.errors import InvalidRequest
 from agent.runtime.lanes import Lanes
 from agent.runtime.lifecycle import failure_of, gave_up, is_over, may_become
+from agent.runtime.masking import masked
 from agent.runtime.modes import MODES, parse
 from agent.runtime.request import RunRequest, graph_input, options, runnable_config
 from agent.runtime.serialise import MessageFrames, dumps
@@ -214,6 +215,28 @@ def test_what_clients_learn_of_exceptions() -> None:
         "error": "PermissionError",
         "message": "An internal error occurred",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("n must be > 0", "n must be > 0"),
+        ("a/b and 1/2", "a/b and 1/2"),
+        ("/mnt/skills/public/x/SKILL.md", "/mnt/skills/public/x/SKILL.md"),
+        ("[Errno 2] '/srv/parley/data/parley.db'", "[Errno 2] '(a path)'"),
+        ("C:\\Users\\me\\secrets.txt is not there", "(a path) is not there"),
+        ("use key sk-proj-abcdefghijklmnop", "use key (a key)"),
+        ("Authorization: Bearer abcdefgh12345678", "Authorization: (a key)"),
+        ("xoxb-1234567890-abcdefghij", "(a key)"),
+        (
+            "see https://docs.example.com/a/b/c?x=/y/z",
+            "see https://docs.example.com/a/b/c?x=(a path)",
+        ),
+    ],
+)
+def test_errors_do_not_tell_where_files_lie_and_what_keys_are(said: str, told: str) -> None:
+    assert masked(said) == told
+    assert failure_of(ValueError(said)).message == told
 
 
 def test_a_run_that_only_excused_itself_has_failed() -> None:

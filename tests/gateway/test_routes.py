@@ -14,6 +14,7 @@ import pytest
 from bots.loopback import Loopback
 from bots.terminal import Event, Shown
 from bus.messages import Place, TextDelivery, encode_delivery
+from gateway.artifacts import is_active
 from gateway.terminal.attached import is_settled
 from gateway.terminal.rests import Rest, told
 from gateway.transport import StreamingASGITransport
@@ -205,6 +206,7 @@ def files_of_a_thread(service: Composed) -> tuple[str, Path]:
         ("page.html", "text/html; charset=utf-8", "attachment"),
         ("page.xhtml", "application/xhtml+xml", "attachment"),
         ("drawing.svg", "image/svg+xml", "attachment"),
+        ("mail.eml", "message/rfc822", "attachment"),
         ("picture.png", "image/png", "inline"),
         ("unknown.zzz9", "application/octet-stream", "inline"),
         ("Übersicht 你好.txt", "text/plain; charset=utf-8", "inline"),
@@ -225,6 +227,11 @@ async def test_artifacts_are_served_inertly(
         assert answer.headers["x-content-type-options"] == "nosniff"
         download = await service.client.get(f"{base}/{name}", params={"download": "true"})
         assert download.headers["content-disposition"].startswith("attachment")
+
+
+def test_what_a_browser_may_run_is_known() -> None:
+    assert all(map(is_active, ["text/html", "text/javascript", "application/rss+xml", "text/xsl"]))
+    assert not any(map(is_active, ["text/plain", "application/pdf", "application/json"]))
 
 
 async def test_parts_of_a_skill_file(tmp_path: Path) -> None:
