@@ -18,6 +18,7 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.seal import Sealed, opened
 from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
+from bus.messages import PressAnswer
 from bus.ports import Link, Reason
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running, until
 from tests.fakes.feishu import FakeFeishu
@@ -271,3 +272,24 @@ def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
         "assert 'Crypto' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=50)
+
+
+async def test_a_press_is_answered_with_its_toast() -> None:
+    intake = Intake(answer=PressAnswer(text="Stopped."))
+    async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
+        header = {"event_id": "ev_9", "event_type": "card.action.trigger", "tenant_key": "t"}
+        pressed = {
+            "operator": {"open_id": "ou_alice"},
+            "token": "c-1",
+            "action": {"tag": "button", "value": {"token": "stop:7:0"}},
+            "context": {"open_message_id": "om_1", "open_chat_id": "oc_1"},
+        }
+        told = {
+            "schema": "2.0",
+            "header": header | {"token": feishu.poster.token},
+            "event": pressed,
+        }
+        answer = await door.take(call(feishu, told))
+        assert answer.status == 200
+        assert json.loads(answer.body)["toast"]["content"] == "Stopped."
+    assert [press.token for press in intake.pressed] == ["stop:7:0"]
