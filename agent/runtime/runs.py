@@ -38,7 +38,7 @@ from agent.runtime.settings import RuntimeSettings
 from agent.runtime.stream import EventLog
 from agent.runtime.tally import RunTally
 from agent.runtime.webhooks import Webhooks, report
-from agent.runtime.worker import Graph, Prepared, check_answer, execute
+from agent.runtime.worker import Graph, Prepared, addressed, execute
 from store.assistants import Assistants
 from store.checkpoints import Checkpoints
 from store.database import Database
@@ -375,8 +375,7 @@ class RunManager:
             input=graph_input(request),
             config=config,
         )
-        await check_answer(prepared)
-        return prepared
+        return await addressed(prepared)
 
     def _retire(self, live: LiveRun) -> None:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import anyio
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import StateSnapshot
+from langgraph.types import Command, StateSnapshot
 
 from agent.options import TAKE_INJECTED
 from agent.runtime.lifecycle import Failure, Outcome, failure_of, gave_up
@@ -75,14 +75,26 @@ async def execute(
     return await _stopped(live, prepared, forget)
 
 
-async def check_answer(prepared: Prepared) -> None:
-    """Raise ValueError for an answer where nothing was asked: the graph would begin anew, without an input."""
+async def addressed(prepared: Prepared) -> Prepared:
+    """Return what is run, with an answer that names no question given to the one that was asked last.
+
+    LangGraph fails where several wait; clients that show one after the other answer like this.
+
+    Raises:
+        ValueError: Nothing was asked: the graph would begin anew, without an input.
+    """
     command = prepared.request.command or {}
-    if command.get("resume") is None or command.get("update") or command.get("goto"):
-        return
+    answer = command.get("resume")
+    if answer is None or command.get("update") or command.get("goto"):
+        return prepared
     state = await prepared.graph.aget_state(prepared.config)
     if not state.next:
         raise ValueError("Nothing on this thread waits for an answer.")
+    ids = [one.id for task in state.tasks for one in task.interrupts]
+    is_named = isinstance(answer, Mapping) and any(key in ids for key in answer)
+    if is_named or len(set(ids)) <= 1:
+        return prepared
+    return replace(prepared, input=Command(resume={ids[-1]: answer}))
 
 
 async def _run(live: LiveRun, prepared: Prepared) -> Outcome:
