@@ -1,0 +1,176 @@
+"""Edits, deletions and second thoughts: people change their minds on every platform, also while the agent works."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from bus.texts.english import ENGLISH
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.feishu_world import Message as FeishuMessage
+from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.slack import FakeSlack
+from tests.fakes.slack_state import Message as SlackMessage
+from tests.fakes.telegram import TelegramServer
+from tests.journeys.house import serving, with_model
+from tests.journeys.seats import Seat, Town
+
+PLATFORMS = ("slack", "telegram", "feishu")
+FOLDER = "/mnt/user-data/workspace"
+
+
+class Model:
+    """Never ends an answer about the left side, and looks around until it hears what language is wanted."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def answer(self, request: ModelRequest) -> Reply:
+        said = [str(m["content"]) for m in request.messages if m["role"] == "user"]
+        if "look around" in said[-1]:
+            # Another place each time: the agent is stopped when it does the very same again and again.
+            self.looks += 1
+            look = Call("ls", {"path": f"{FOLDER}/{self.looks}"}, id=f"look{self.looks}")
+            return Reply(calls=(look,), first_token_delay_s=0.05)
+        if "German" in said[-1]:
+            return Reply(text="Nichts zu sehen.")
+        if "left" in said[-1]:
+            return Reply(text="Going left now", hang_after=2)
+        return Reply(text=f"You said: {said[-1]}")
+
+
+async def until(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():  # noqa: ASYNC110 - three platforms, three signals
+            await anyio.sleep(0.02)
+
+
+class Desk:
+    """Ann's private chats on all platforms, with what she can do to her messages there."""
+
+    def __init__(self, slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) -> None:
+        self.slack = slack
+        self.telegram = telegram
+        self.feishu = feishu
+
+    def in_slack(self) -> list[str]:
+        return self.slack.texts("DU1ANN", viewer="U1ANN")
+
+    def in_telegram(self) -> list[str]:
+        return [m.text for m in self.telegram.answers(1001)]
+
+    def in_feishu(self) -> list[str]:
+        return [m.text for m in self.feishu.answers("oc_dm_ou_alice")]
+
+
+def working_on(model: FakeModelServer, text: str) -> int:
+    """How many requests about a text the model has under way."""
+    return len(
+        [
+            request
+            for request in model.requests
+            if text in request.last_user_text
+            and not request.finished
+            and not request.closed_by_client
+        ]
+    )
+
+
+async def test_people_change_their_minds(tmp_path: Path) -> None:
+    model = Model()
+    async with Town() as town, FakeModelServer(answer=model.answer) as server:
+        desk = Desk(town.slack, town.telegram, town.feishu)
+        config = {**with_model(server.base_url), "channels": town.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            on_slack = town.slack.dm("go left", user="U1ANN")
+            on_telegram = town.telegram.dm("go left")
+            on_feishu = await town.feishu.dm("go left")
+            await until(lambda: working_on(server, "left") == 3)
+            await _edit_what_runs(desk, on_slack, on_telegram)
+            await _withdraw_what_runs(desk, server, on_feishu)
+            await _edit_what_was_answered(desk, on_slack, on_telegram)
+            # What is edited while nobody is there counts when Parley is back.
+            await service.kill()
+            town.telegram.edit(1001, on_telegram, "go home")
+            await service.start()
+            await service.until_connected(*PLATFORMS)
+            await until(lambda: town.telegram.labels(1001).count(ENGLISH.button_rerun) == 1)
+            town.telegram.press(1001, ENGLISH.button_rerun)
+            await until(lambda: "You said: go home" in desk.in_telegram())
+            assert await service.stop() == 0
+        assert "Traceback" not in service.log.read_text()
+        assert town.violations == []
+
+
+async def _edit_what_runs(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
+    desk.slack.edit(on_slack, "go right")
+    desk.telegram.edit(1001, on_telegram, "go right")
+    await until(lambda: desk.in_slack() == ["You said: go right"])
+    await until(lambda: desk.in_telegram() == ["You said: go right"])
+
+
+async def _withdraw_what_runs(
+    desk: Desk, server: FakeModelServer, on_feishu: FeishuMessage
+) -> None:
+    await until(lambda: any("Going left" in text for text in desk.in_feishu()))
+    await desk.feishu.withdraw(on_feishu)
+    await until(lambda: desk.in_feishu() == [ENGLISH.stopped])
+    # No request about the left side is left open: neither the withdrawn one nor the edited ones.
+    await until(lambda: working_on(server, "left") == 0)
+    await desk.feishu.dm("hello")
+    await until(lambda: desk.in_feishu()[1:] == ["You said: hello"])
+    assert "left" not in str(server.requests[-1].messages)
+
+
+async def _edit_what_was_answered(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
+    desk.slack.preview(on_slack)
+    desk.slack.edit(on_slack, "go straight on")
+    await until(lambda: ENGLISH.rerun_offer in str(desk.in_slack()))
+    [offer] = [m for m in desk.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
+    desk.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")
+    await until(lambda: desk.in_slack()[-1] == "You said: go straight on")
+    await until(lambda: not offer.buttons)
+    desk.telegram.edit(1001, on_telegram, "go back")
+    await until(lambda: ENGLISH.button_rerun in desk.telegram.labels(1001))
+    desk.telegram.press(1001, ENGLISH.button_rerun)
+    await until(lambda: "You said: go back" in desk.in_telegram())
+    await until(lambda: ENGLISH.button_rerun not in desk.telegram.labels(1001))
+
+
+async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) -> None:
+    """`busy: steer`: one answer, and on disk one turn that holds both messages."""
+    model = Model()
+    async with Town() as town, FakeModelServer(answer=model.answer) as server:
+        channels = {**town.channels, "session": {"busy": "steer"}}
+        config = {**with_model(server.base_url), "channels": channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            async with anyio.create_task_group() as people:
+                for seat in town.person(1):
+                    people.start_soon(_think_twice, seat, server)
+            async with service.client() as client:
+                found = (await client.post("/api/threads/search", json={"limit": 10})).json()
+                assert len(found) == 3
+                for one in found:
+                    messages = one["values"]["messages"]
+                    said = [m["content"] for m in messages if m["type"] == "human"]
+                    assert [text.split()[0] for text in said] == ["look", "In"]
+                    assert messages[-1]["content"] == "Nichts zu sehen."
+            # What was said is no message of its own any more, also after a crash.
+            await service.kill()
+            await service.start()
+            await service.until_connected(*PLATFORMS)
+            for seat in town.person(1):
+                await seat.say("thanks")
+                await seat.hears("Nichts zu sehen.", "You said: thanks")
+            assert await service.stop() == 0
+        assert "Traceback" not in service.log.read_text()
+        assert town.violations == []
+
+
+async def _think_twice(seat: Seat, server: FakeModelServer) -> None:
+
+    text = f"look around on {seat.channel}"
+    await seat.say(text)
+    await until(lambda: sum(text in request.last_user_text for request in server.requests) > 1)
+    await seat.say(f"In German on {seat.channel}, please")
+    await seat.hears("Nichts zu sehen.")
