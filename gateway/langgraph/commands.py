@@ -6,7 +6,7 @@ from typing import Any
 from agent.runtime.errors import RuntimeProblem
 from agent.runtime.protocol import MODES
 from gateway.langgraph import stating
-from gateway.langgraph.directory import resolved
+from gateway.langgraph.directory import last_used, resolved
 from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import Refused, checked_id, validated
 from gateway.langgraph.services import LangGraphServices
@@ -86,7 +86,7 @@ async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Js
     thread = await services.threads.get(thread_id)
     checkpoint_id = await stating.known_checkpoint(services, thread, params)
     body = {
-        "assistant_id": thread.metadata.get("assistant_id") or thread.metadata.get("graph_id"),
+        "assistant_id": await last_used(services, thread),
         "input": params.get("input"),
         "config": params.get("config"),
         "checkpoint_id": checkpoint_id,
@@ -126,7 +126,7 @@ async def _respond(services: LangGraphServices, thread_id: str, params: Json) ->
     last = await services.runs.rows.listing(thread_id, limit=1)
     before = last[0].kwargs if last else {}
     body = {
-        "assistant_id": thread.metadata.get("assistant_id") or thread.metadata.get("graph_id"),
+        "assistant_id": await last_used(services, thread),
         "command": {
             "resume": {one["interrupt_id"]: one.get("response") for one in answers},
             "update": params.get("update"),

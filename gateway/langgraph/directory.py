@@ -11,6 +11,7 @@ from gateway.langgraph.route import Refused, checked_id
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import assistant_of_graph
 from store.assistants import Assistant, missing_assistant
+from store.threads import Thread
 
 
 async def listed(services: LangGraphServices) -> list[Assistant]:
@@ -53,6 +54,14 @@ async def resolved(services: LangGraphServices, request: RunRequest) -> RunReque
         if own
         else request.context,
     )
+
+
+async def last_used(services: LangGraphServices, thread: Thread) -> str:
+    """Return the assistant that last ran on a thread, or its graph where that one is gone; empty before the first."""
+    used = str(thread.metadata.get("assistant_id") or "")
+    if used and await _found(services, used) is not None:
+        return used
+    return str(thread.metadata.get("graph_id") or "")
 
 
 def graph_assistant(services: LangGraphServices, assistant_id: str) -> Assistant | None:

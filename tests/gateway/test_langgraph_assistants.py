@@ -12,6 +12,7 @@ from store.assistants import MOST_VERSIONS, Assistant, AssistantChange, Assistan
 from store.config import StoreConfig
 from store.database import Database
 from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.test_langgraph_protocol import command
 
 TALL: dict[str, Any] = {
     "name": "tall",
@@ -180,6 +181,27 @@ async def test_its_threads_go_with_it_if_that_is_asked_for(tmp_path: Path) -> No
         await api.sdk.assistants.delete(keeping)
         assert len(await api.sdk.threads.search()) == 1
         api.graphs.gate.set()
+
+
+async def test_an_answer_goes_to_the_assistant_that_asked_or_its_graph(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        made = await api.sdk.assistants.create("hitl", name="asks", context={"height": 3})
+        ident = made["assistant_id"]
+        for is_gone in (False, True):
+            thread = str(uuid4())
+            begun = await command(api, thread, "run.start", assistant_id=ident, input={"n": 1})
+            await api.sdk.runs.join(thread, begun["result"]["run_id"])
+            [[asked]] = (await api.sdk.threads.get(thread))["interrupts"].values()
+            if is_gone:
+                await api.sdk.assistants.delete(ident)
+            answer = {"interrupt_id": asked["id"], "response": "yes"}
+            told = await command(api, thread, "input.respond", **answer)
+            assert told["type"] == "success", told
+            [last, _] = await api.sdk.runs.list(thread)
+            assert await api.sdk.runs.join(thread, last["run_id"])
+            assert (last["assistant_id"] == ident) != is_gone
+            state = await api.sdk.threads.get_state(thread)
+            assert state["values"]["answer"] == "yes"
 
 
 @pytest.mark.parametrize(

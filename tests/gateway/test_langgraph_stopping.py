@@ -144,6 +144,21 @@ async def test_a_stopped_run_keeps_what_it_did(tmp_path: Path, durability: str) 
         assert (await api.sdk.runs.wait(thread, "slow", input=None))["n"] == 102
 
 
+async def test_a_run_whose_caller_stopped_waiting_ends_if_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, way="tcp", heartbeat_s=0.05) as api:
+        thread = await new_thread(api)
+        body = {"assistant_id": "slow", "input": {"n": 1}, "on_disconnect": "cancel"}
+        async with api.http.stream("POST", f"/threads/{thread}/runs/wait", json=body) as answer:
+            await anext(answer.aiter_bytes())
+        with anyio.fail_after(10):
+            await api.graphs.stopped.wait()
+            [run] = await api.sdk.runs.list(thread)
+            await api.http.get(f"/threads/{thread}/runs/{run['run_id']}/join")
+        assert (await api.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
+
+
 async def test_a_run_does_not_care_whether_its_webhook_is_taken(tmp_path: Path) -> None:
     receiver = Receiver([b"500 Broken"])
     async with receiver.running(), serving(tmp_path) as api:
