@@ -211,13 +211,13 @@ async def test_a_token_is_fetched_once_and_renewed_when_refused() -> None:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
         async with anyio.create_task_group() as tasks:
-            for number in range(5):
+            for number in range(4):
                 tasks.start_soon(_send, adapter, place_of(asked), f"k{number}")
         assert len(feishu.calls("token")) == 1
         feishu.revoke_tokens()
         await adapter.send(place_of(asked), "again", key="k9")
         assert len(feishu.calls("token")) == 2
-        assert len(feishu.answers(asked.chat)) == 6
+        assert len(feishu.answers(asked.chat)) == 5
 
 
 async def _send(adapter: FeishuAdapter, place: Place, key: str) -> None:
@@ -272,6 +272,7 @@ async def test_long_answers_are_cut_into_cards_that_the_platform_takes() -> None
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
+        feishu.rest.sends_per_s = 100
         pieces = adapter.split(markdown)
         assert len(pieces) > 1
         for number, piece in enumerate(pieces):
@@ -414,3 +415,8 @@ async def test_very_long_code_goes_in_cards_where_files_are_refused() -> None:
         said = "\n".join(answer.text for answer in feishu.answers(asked.chat))
         assert all(f"value_{n} = {n}\n" in said for n in range(3000))
         assert feishu.violations == []
+
+
+def test_what_the_bus_sends_to_a_chat_stays_below_its_limit() -> None:
+    numbers = adapter_for(FakeFeishu()).capabilities
+    assert numbers.send_burst + int(1 / numbers.send_interval_s) <= 5

@@ -23,6 +23,8 @@ IMAGE_BYTES = 10 * 1024 * 1024
 FILE_BYTES = 30 * 1024 * 1024
 RESOURCE_BYTES = 100 * 1024 * 1024
 PATCHES_PER_S = 5
+SENDS_PER_S = 5
+"""Messages that a chat takes from bots."""
 UUID_LIFE_S = 3600.0
 SCOPES = (
     "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:message:send_as_bot",
@@ -66,6 +68,7 @@ class RestApi:
         self.scopes = set(SCOPES)
         self.activate_status = 2
         self.has_bot = True
+        self.sends_per_s = SENDS_PER_S
         self._app_calls_per_s = app_calls_per_s
         self._recent: deque[float] = deque()
         self._tokens: dict[str, float] = {}
@@ -222,6 +225,8 @@ class RestApi:
         sent_at, first = self._uuids.get(uuid, (0.0, None))
         if uuid and first and time.monotonic() - sent_at < UUID_LIFE_S:
             return {"data": _shown(first)}
+        if len(self._world.recent(message.chat)) >= self.sends_per_s:
+            raise Refused(230020, "This operation triggers the frequency limit.")
         if message.chat not in self._world.chats or message.chat in self._world.left:
             raise Refused(230002, "Bot/User can NOT be out of the chat.")
         message.id, message.uuid = self._world.next_id("om_bot"), uuid

@@ -153,6 +153,11 @@ class World:
         self.changed()
         return message
 
+    def recent(self, chat: str) -> list[Message]:
+        """Return what bots said in a chat within the last second."""
+        since = time.monotonic() - 1
+        return [m for m in self.messages.values() if m.chat == chat and m.by_bot and m.at > since]
+
     def changed(self) -> None:
         change, self._change = self._change, anyio.Event()
         change.set()
