@@ -25,6 +25,14 @@ does not tell)."""
 MAX_BYTES: Final = 30_000
 """Bytes of a card as it is sent, JSON in JSON: the platform takes 30 KB for the whole body of a request."""
 
+_TYPED: Final[Card] = {
+    "print_frequency_ms": {"default": 30},
+    "print_step": {"default": 5},
+    "print_strategy": "fast",
+}
+"""How clients type what a streaming card adds: 160 characters a second, and what is left at once when more comes.
+The platform's own 14 a second are slower than any model."""
+
 _EMPTY: Final = "…"
 """Stands for an answer without text: a card needs an element."""
 
@@ -71,7 +79,7 @@ def working(markdown: str, foot: Foot = BARE) -> Card:
 def streaming(markdown: str, foot: Foot = BARE) -> Card:
     """Return the card entity of an answer that grows by its text element alone."""
     text = {**_markdown(markdown), "element_id": TEXT_ID}
-    return _fitting([text, _note(foot.note)], foot, streaming_mode=True)
+    return _fitting([text, _note(foot.note)], foot, streaming_mode=True, streaming_config=_TYPED)
 
 
 def plain(text: str, *, final: bool, foot: Foot = BARE) -> Card:

@@ -22,6 +22,8 @@ from bots.feishu.errors import Answer, delivery_error
         (400, 230031, False, True),
         (400, 230099, False, False),
         (400, 231003, False, True),
+        (400, 232009, False, False),
+        (400, 300309, False, False),
         (400, 99991400, True, False),
         (429, 99991400, True, False),
         (429, None, True, False),

@@ -75,6 +75,7 @@ def check(card: object) -> dict[str, Any]:
     _known(card, _CARD, "card")
     _known(card.get("config", {}), _CONFIG, "config")
     _known(card.get("header", {}), _HEADER, "header")
+    _typed(card.get("config", {}).get("streaming_config", {}))
     body = card.get("body")
     if not isinstance(body, dict) or not isinstance(body.get("elements"), list):
         raise CardRefused(200621, "body.elements is missing")
@@ -150,6 +151,16 @@ def _complete(item: dict[str, Any], tag: str) -> None:
         list(_elements([text]))
     if tag == "button":
         _pressable(item)
+
+
+def _typed(config: object) -> None:
+    _known(config, {"print_frequency_ms", "print_step", "print_strategy"}, "streaming_config")
+    if not isinstance(config, dict):
+        return
+    if config.get("print_strategy", "fast") not in {"fast", "delay"}:
+        raise CardRefused(200621, "print_strategy")
+    for name in ("print_frequency_ms", "print_step"):
+        _known(config.get(name, {}), {"default", "android", "ios", "pc"}, name)
 
 
 def _pressable(button: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ async def test_the_stop_button_ends_the_run_and_goes(tmp_path: Path) -> None:
 
 async def test_the_menu_runs_commands_and_a_new_person_is_greeted_once(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu, FakeModelServer() as model:
-        async with serving(tmp_path, configured(feishu, model), "feishu"):
+        async with serving(tmp_path, configured(feishu, model), "feishu") as service:
             await feishu.open_chat()
             hello = await feishu.wait_for(lambda: feishu.answers("oc_dm_ou_alice"))
             assert ENGLISH.hello_private in hello[0].text
@@ -93,7 +93,14 @@ async def test_the_menu_runs_commands_and_a_new_person_is_greeted_once(tmp_path:
             await feishu.wait_for(
                 lambda: ENGLISH.new_done in [m.text for m in feishu.answers("oc_dm_ou_alice")]
             )
-        assert len(feishu.answers("oc_dm_ou_alice")) == 2
+            async with service.client() as client:
+                await client.post("/api/channels/feishu/restart")
+            await service.until_connected("feishu")
+            await feishu.wait_for(lambda: len(feishu.past_connections) == 1)
+            assert len(feishu.connections) == 1
+            asked = await feishu.dm("/help")
+            await feishu.wait_for(lambda: feishu.answers_to(asked))
+        assert len(feishu.answers("oc_dm_ou_alice")) == 3
         assert model.requests == []
         assert feishu.violations == []
 
