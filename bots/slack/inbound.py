@@ -157,13 +157,15 @@ def spoken(body: Mapping[str, Any], said: Mapping[str, Any], me: Identity) -> In
         return Ignored(reason=Reason.EMPTY)
     key = _key(body, said, me)
     private = is_private(chat, string(said.get("channel_type")))
+    # In an agent's chat every message begins a thread; they are one conversation all the same.
+    beside = ts if me.is_agent else ""
     return Inbound(
         event_id=string(body.get("event_id")) or f"{chat}:{ts}",
         message_id=ts,
         key=key,
         place=Place(
             chat=chat,
-            thread=thread if private else key.topic,
+            thread=(thread or beside) if private else key.topic,
             reply_to=ts,
             user=_recipient(said, key.workspace),
         ),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,16 @@ def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str
     assert found.addressed
     assert not found.remember
     assert found.replies_to == ()
+
+
+def test_an_agent_answers_in_the_thread_that_a_direct_message_begins() -> None:
+    agent = replace(ME, scopes=frozenset({"assistant:write"}))
+    found = taken(event(body(channel="D1", channel_type="im"), agent))
+    assert found.place.thread == "10.000100"
+    assert found.key.topic == ""
+    within = taken(event(body(channel="D1", channel_type="im", thread_ts="5.000001"), agent))
+    assert within.place.thread == "5.000001"
+    assert within.key == found.key
 
 
 @pytest.mark.parametrize("channel_type", ["im", "app_home", None])

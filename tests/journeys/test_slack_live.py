@@ -1,0 +1,159 @@
+"""Slack with everything on: answers that grow, buttons that stop and ask, messages that change, a crash in between."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.slack import FakeSlack
+from tests.fakes.slack_state import Message
+from tests.journeys.house import Service, serving, with_model
+
+WORDS = " ".join(f"word{n}" for n in range(40))
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def config(slack: FakeSlack, model: FakeModelServer, **more: object) -> dict[str, Any]:
+    section = {
+        "enabled": True,
+        "base_url": slack.base_url,
+        "bot_token": slack.bot_token,
+        "app_token": slack.app_token,
+        **more,
+    }
+    return {**with_model(model.base_url), "channels": {"slack": section}}
+
+
+async def answered(slack: FakeSlack, asked: Message) -> Message:
+    """Wait for the first message of an answer."""
+    found = await slack.wait_for(lambda: slack.replies(asked), timeout_s=20)
+    return found[0]
+
+
+async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.08) as model:
+        async with serving(tmp_path, config(slack, model, streaming=True), "slack"):
+            model.reply(WORDS)
+            plain = await _grown(slack, slack.mention("tell me"))
+            assert plain.words == WORDS
+            assert plain.stream is not None
+            assert len(plain.stream.added) >= 3
+            model.reply(f"Here:\n\n{TABLE}\n\nThat was <!channel> all.")
+            table = await _grown(slack, slack.dm("a table"))
+            assert [block["type"] for block in table.blocks] == ["markdown", "table", "markdown"]
+        assert slack.violations == []
+
+
+async def _grown(slack: FakeSlack, asked: Message) -> Message:
+    """Wait for the whole answer, which is one message."""
+    found = await answered(slack, asked)
+    await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"}, timeout_s=20)
+    assert slack.replies(asked) == [found]
+    assert not found.streams
+    return found
+
+
+async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.1) as model:
+        async with serving(tmp_path, config(slack, model, streaming=True), "slack") as service:
+            model.reply(WORDS, WORDS)
+            asked = slack.mention("tell me")
+            message = await answered(slack, asked)
+            await slack.wait_for(lambda: "word3" in message.words, timeout_s=20)
+            await service.kill()
+            await service.start()
+            await slack.wait_for(lambda: message.words == WORDS, timeout_s=30)
+            assert not message.streams
+            assert slack.replies(asked) == [message]
+        assert slack.violations == []
+
+
+async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: Message) -> Message:
+    """Wait for the stopped answer; the model must have noticed."""
+    found = await slack.wait_for(
+        lambda: [m for m in slack.replies(asked) if "Stopped" in m.words], timeout_s=20
+    )
+    await slack.wait_for(lambda: model.requests[-1].closed_by_client, timeout_s=10)
+    return found[0]
+
+
+async def test_slacks_own_stop_button_ends_a_growing_answer(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.1) as model:
+        slack.declare_agent()
+        async with serving(tmp_path, config(slack, model, streaming=True), "slack"):
+            model.reply(Reply(text=WORDS, hang_after=5))
+            asked = slack.dm("tell me")
+            message = await answered(slack, asked)
+            await slack.wait_for(lambda: "word2" in message.words, timeout_s=20)
+            slack.halt(asked)
+            assert await _stopped(slack, model, asked) is message
+            assert slack.replies(asked) == [message]
+            await slack.wait_for(
+                lambda: slack.workspace.status(asked.channel, asked.ts).session == "active"
+            )
+        assert slack.violations == []
+
+
+async def test_a_turn_that_takes_long_has_a_stop_button_that_stops_it(tmp_path: Path) -> None:
+    async with FakeSlack() as slack, FakeModelServer() as model:
+        async with serving(tmp_path, config(slack, model), "slack"):
+            model.reply(Reply(text=WORDS, hang_after=3))
+            asked = slack.mention("think hard")
+            notice = await answered(slack, asked)
+            assert notice.thread_ts == asked.ts
+            assert list(notice.buttons) == ["Stop"]
+            slack.press(notice, "Stop", user="U2STRANGER")
+            await slack.wait_for(lambda: slack.asked("response_url"))
+            assert notice in slack.replies(asked)
+            slack.press(notice, "Stop")
+            await slack.wait_for(lambda: "Stopped" in notice.words, timeout_s=20)
+            assert notice.buttons == {}
+            await slack.wait_for(lambda: model.requests[-1].closed_by_client, timeout_s=10)
+        assert slack.violations == []
+
+
+async def test_long_code_comes_as_a_file_and_messages_of_others_go_on(tmp_path: Path) -> None:
+    code = "\n".join(f"print({n})" for n in range(1_500))
+    async with FakeSlack() as slack, FakeModelServer() as model:
+        async with serving(tmp_path, config(slack, model), "slack") as service:
+            model.reply(f"Look:\n\n```python\n{code}\n```\n\nDone.")
+            asked = slack.mention("write it")
+            await slack.wait_for(lambda: len(slack.replies(asked)) == 3, timeout_s=20)
+            look, file, done = slack.replies(asked)
+            assert (look.words, done.words) == ("Look:", "Done.")
+            assert slack.workspace.files[file.files[0]["id"]].content == code.encode()
+            await _until_owed(service, lambda rows: {r["state"] for r in rows} == {"delivered"})
+        assert slack.violations == []
+
+
+async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], bool]) -> None:
+    """Wait until the outbox holds what is looked for."""
+    async with service.client() as client:
+        with anyio.fail_after(10):
+            while True:
+                if found((await client.get("/api/channels/outbox")).json()["rows"]):
+                    return
+                await anyio.sleep(0.05)
+
+
+async def test_a_channel_that_was_archived_is_told_in_the_outbox_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.05) as model:
+        async with serving(tmp_path, config(slack, model), "slack") as service:
+            model.reply(WORDS)
+            asked = slack.mention("hello")
+            await slack.wait_for(lambda: model.requests, timeout_s=20)
+            slack.workspace.channels["C1"].archived = True
+            await slack.wait_for(lambda: slack.asked("chat.postMessage"), timeout_s=20)
+            await _until_owed(
+                service, lambda rows: any("archived" in str(r["error"]) for r in rows)
+            )
+            async with service.client() as client:
+                states = (await client.get("/api/channels")).json()["channels"]
+            assert states["slack"]["running"] is True
+            assert slack.replies(asked) == []
+            assert len(slack.asked("chat.postMessage")) == 1
+        assert slack.violations == []
