@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bus.config import ChannelPolicy, DmPolicy, RateOverride
 
@@ -25,6 +25,7 @@ class SlackConfig(ChannelPolicy):
 class TelegramConfig(ChannelPolicy):
     """`channels.telegram`. Anyone in the world can write to a bot, so strangers are paired first.
 
+    `rich_messages` is off because apps from before June 2026 show a notice to update in place of a rich message.
     `webhook_url` is the public address of `/webhooks/telegram`, `webhook_secret` proves deliveries; mode webhook
     needs both.
     """
@@ -36,7 +37,14 @@ class TelegramConfig(ChannelPolicy):
     base_url: str = "https://api.telegram.org/bot"
     base_file_url: str = "https://api.telegram.org/file/bot"
     streaming: bool = False
+    rich_messages: Literal["off", "auto"] = "off"
     dm_policy: DmPolicy | None = "pairing"
+
+    @field_validator("rich_messages", mode="before")
+    @classmethod
+    def _plain_words(cls, value: object) -> object:
+        """Take YAML's `off` for what it says: to YAML it is the word for false."""
+        return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
 
 class FeishuConfig(ChannelPolicy):

@@ -24,7 +24,8 @@ from bots.telegram.errors import ChatMoved
 from bots.telegram.files import send_file
 from bots.telegram.format import FormattedText, fits, render
 from bots.telegram.keyboard import is_silent
-from bots.telegram.outbound import edit_text, remove, send_text, send_typing
+from bots.telegram.letters import Letters
+from bots.telegram.outbound import Letter, remove, send_typing
 from bots.telegram.pace import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_group
 from bots.telegram.polling import Polling
 from bots.telegram.queries import Queries
@@ -95,6 +96,7 @@ class TelegramAdapter(
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = Drafts()
+        self._letters = Letters(rich=config.rich_messages == "auto")
         self._pace = Pace()
         self._pushed = (
             WebhookUpdates(
@@ -170,9 +172,10 @@ class TelegramAdapter(
     async def edit(
         self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
     ) -> None:
+        letter = self._letters.write(markdown, buttons)
         async with self._calling(place) as bot:
             within_s = 2 * self._timing.total_s()
-            await edit_text(bot, place, message, render(markdown), buttons, within_s=within_s)
+            await self._letters.edit(bot, place, message, letter, within_s=within_s)
 
     @override
     async def patch(
@@ -184,10 +187,13 @@ class TelegramAdapter(
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        text = render(markdown if final else close_open(markdown))
+        if final:
+            letter = self._letters.write(markdown, buttons)
+        else:
+            letter = Letter(text=render(close_open(markdown)), buttons=buttons)
         async with self._calling(place, most=None if final else PATCHES) as bot:
             within_s = 2 * self._timing.total_s()
-            await edit_text(bot, place, message, text, buttons, within_s=within_s)
+            await self._letters.edit(bot, place, message, letter, within_s=within_s)
 
     @override
     async def remove(self, place: Place, message: MessageId) -> None:
@@ -246,12 +252,12 @@ class TelegramAdapter(
     async def _sent(
         self, place: Place, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
+        letter = self._letters.write(markdown, buttons, silent=silent)
+
         async def request(to: Place) -> MessageId:
             async with self._calling(to) as bot:
                 within_s = 2 * self._timing.total_s()
-                return await send_text(
-                    bot, to, render(markdown), buttons, within_s=within_s, silent=silent
-                )
+                return await self._letters.send(bot, to, letter, within_s=within_s)
 
         return await self._followed(request, place)
 

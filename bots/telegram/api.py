@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +134,10 @@ class PollingBot(Bot):
     def __repr__(self) -> str:
         """Return a name; the library's would hold the token."""
         return "PollingBot()"
+
+    async def ask(self, method: str, arguments: Mapping[str, object]) -> object:
+        """Call a method, or with arguments, that the library does not know. Raises TelegramError."""
+        return await self._post(method, dict(arguments))
 
     async def poll(
         self,

@@ -66,7 +66,7 @@ class Writer:
 
     def text(self, text: str) -> None:
         """Write words of the author: names in it do not become mentions."""
-        self.raw(_NAME.sub("@\u2060", text))
+        self.raw(unnamed(text))
 
     def raw(self, text: str) -> None:
         """Write text as it is, indented after line ends."""
@@ -81,7 +81,7 @@ class Writer:
             if style.type != "blockquote":
                 self._close(style)
         start = self._units
-        self._put(_NAME.sub("@\u2060", code) if self._bare else code)
+        self._put(unnamed(code) if self._bare else code)
         self._entities.append(
             Entity(type=kind, offset=start, length=self._units - start, language=language)
         )
@@ -134,6 +134,11 @@ class Writer:
                     url=style.url,
                 )
             )
+
+
+def unnamed(text: str) -> str:
+    """Return a text in which no name is a mention: it looks the same."""
+    return _NAME.sub("@\u2060", text)
 
 
 def limited(message: FormattedText, most: int) -> FormattedText:

@@ -30,7 +30,7 @@ from bots.text.tree import (
     plain,
 )
 
-__all__ = ["Entity", "FormattedText", "fits", "render"]
+__all__ = ["Entity", "FormattedText", "fits", "is_clickable", "render"]
 
 MAX_TEXT = 4_096
 """UTF-16 code units of a message after parsing."""
@@ -68,6 +68,11 @@ def fits(markdown: str) -> Load:
     message = _write(parse(markdown), bare=False)
     units, entities = utf16_length(message.text), len(message.entities)
     return Load(share=max(units / MAX_TEXT, entities / MAX_ENTITIES))
+
+
+def is_clickable(url: str) -> bool:
+    """Tell whether a link may be live: the web, mail and Telegram's own, but for those that name a person."""
+    return is_live(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
 
 
 def _write(blocks: Sequence[Block], *, bare: bool) -> FormattedText:
@@ -143,8 +148,7 @@ class _Renderer:
                     self._inlines(inline.children)
 
     def _link(self, url: str, children: Sequence[Inline]) -> None:
-        live = is_live(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
-        if not live:
+        if not is_clickable(url):
             self._inlines(children)
             self.writer.text(f" ({url})")
         elif not plain(children).strip():

@@ -1,9 +1,9 @@
 """Replies to API calls: where they go, and the two repairs that are made at once."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import anyio
 from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
@@ -44,6 +44,23 @@ class Target:
         return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message to send, or to put in place of one.
+
+    Attributes:
+        text: What it says.
+        blocks: The same as a rich message; None = not as one.
+        buttons: What stands below it.
+        silent: Whether people's phones keep quiet.
+    """
+
+    text: FormattedText
+    blocks: Sequence[Mapping[str, Any]] | None = None
+    buttons: Sequence[Button] = ()
+    silent: bool = False
+
+
 def target_of(place: Place) -> Target:
     """Return the Bot API's terms of a place.
 
@@ -82,66 +99,26 @@ async def call(request: Callable[[Target], Awaitable[T]], target: Target, *, wit
         raise delivery_error(error) from None
 
 
-async def send_text(
-    bot: Bot,
-    place: Place,
-    formatted: FormattedText,
-    buttons: Sequence[Button] = (),
-    *,
-    within_s: float,
-    silent: bool = False,
-) -> MessageId:
-    """Send one message; if its formatting is refused, once more without.
-
-    Args:
-        bot: Who sends.
-        place: Where to.
-        formatted: What.
-        buttons: What stands below it.
-        within_s: Bound of all attempts, seconds.
-        silent: Whether people's phones keep quiet.
-
-    Raises:
-        DeliveryError: it was not sent, or nobody knows.
-    """
-
-    async def request(target: Target) -> MessageId:
-        try:
-            return await _send(bot, target, formatted, buttons, silent=silent)
-        except BadRequest as error:
-            if not formatted.entities or not refuses_entities(error):
-                raise
-            return await _send(bot, target, _bare(formatted), buttons, silent=silent)
-
-    return await call(request, target_of(place), within_s=within_s)
+async def send_classic(bot: Bot, target: Target, letter: Letter) -> MessageId:
+    """Send text with entities, or bare text if they are refused. Raises TelegramError."""
+    try:
+        return await _send(bot, target, letter)
+    except BadRequest as error:
+        if not letter.text.entities or not refuses_entities(error):
+            raise
+        return await _send(bot, target, _bare(letter))
 
 
-async def edit_text(
-    bot: Bot,
-    place: Place,
-    message: MessageId,
-    formatted: FormattedText,
-    buttons: Sequence[Button] = (),
-    *,
-    within_s: float,
-) -> None:
-    """Change a message of ours; if its formatting is refused, once more without.
-
-    Raises:
-        DeliveryError: it was not changed, or nobody knows; repeating it is harmless.
-    """
-
-    async def request(target: Target) -> None:
-        try:
-            await _edit(bot, target, _number(message), formatted, buttons)
-        except BadRequest as error:
-            if is_unmodified(error):
-                return
-            if not formatted.entities or not refuses_entities(error):
-                raise
-            await _edit(bot, target, _number(message), _bare(formatted), buttons)
-
-    await call(request, target_of(place), within_s=within_s)
+async def edit_classic(bot: Bot, target: Target, message_id: int, letter: Letter) -> None:
+    """Change a message likewise; one that says so already is fine. Raises TelegramError."""
+    try:
+        await _edit(bot, target, message_id, letter)
+    except BadRequest as error:
+        if is_unmodified(error):
+            return
+        if not letter.text.entities or not refuses_entities(error):
+            raise
+        await _edit(bot, target, message_id, _bare(letter))
 
 
 async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float) -> None:
@@ -149,7 +126,7 @@ async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float)
 
     async def request(target: Target) -> None:
         try:
-            await bot.delete_message(target.chat_id, _number(message))
+            await bot.delete_message(target.chat_id, number_of(message))
         except BadRequest as error:
             if not is_gone(error):
                 raise
@@ -168,41 +145,28 @@ async def send_typing(bot: Bot, place: Place, *, within_s: float) -> None:
     await call(request, target_of(place), within_s=within_s)
 
 
-async def _send(
-    bot: Bot,
-    target: Target,
-    formatted: FormattedText,
-    buttons: Sequence[Button],
-    *,
-    silent: bool,
-) -> MessageId:
+async def _send(bot: Bot, target: Target, letter: Letter) -> MessageId:
     message = await bot.send_message(
         target.chat_id,
-        formatted.text,
-        entities=entities_of(formatted),
+        letter.text.text,
+        entities=entities_of(letter.text),
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
         link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(buttons),
-        disable_notification=silent or None,
+        reply_markup=keyboard(letter.buttons),
+        disable_notification=letter.silent or None,
     )
     return MessageId(str(message.message_id))
 
 
-async def _edit(
-    bot: Bot,
-    target: Target,
-    message_id: int,
-    formatted: FormattedText,
-    buttons: Sequence[Button],
-) -> Message | bool:
+async def _edit(bot: Bot, target: Target, message_id: int, letter: Letter) -> Message | bool:
     return await bot.edit_message_text(
-        formatted.text,
+        letter.text.text,
         target.chat_id,
         message_id,
-        entities=entities_of(formatted),
+        entities=entities_of(letter.text),
         link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(buttons),
+        reply_markup=keyboard(letter.buttons),
     )
 
 
@@ -211,17 +175,18 @@ def entities_of(formatted: FormattedText) -> list[MessageEntity] | None:
     return [_entity(entity) for entity in formatted.entities] or None
 
 
-def _number(message: MessageId) -> int:
-    """Return the Bot API's id of a message. Raises DeliveryError."""
+def number_of(message: MessageId) -> int:
+    """Return the Bot API's number of a message. Raises DeliveryError."""
     try:
         return int(message)
     except ValueError:
         raise DeliveryError("This is no Telegram message") from None
 
 
-def _bare(formatted: FormattedText) -> FormattedText:
+def _bare(letter: Letter) -> Letter:
     """Return the text alone. Without their entities, names in code would become mentions."""
-    return FormattedText(text=_NAME.sub("@\u2060", formatted.text), entities=())
+    text = FormattedText(text=_NAME.sub("@\u2060", letter.text.text), entities=())
+    return replace(letter, text=text)
 
 
 def _entity(entity: Entity) -> MessageEntity:

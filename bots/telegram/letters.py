@@ -1,0 +1,136 @@
+"""Messages as they go out: rich where that is wanted and the server takes it, classic otherwise."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from telegram.error import BadRequest, InvalidToken, TelegramError
+
+from bots.telegram.api import PollingBot
+from bots.telegram.errors import is_unknown, is_unmodified
+from bots.telegram.format import render
+from bots.telegram.keyboard import keyboard
+from bots.telegram.outbound import (
+    Letter,
+    Target,
+    call,
+    edit_classic,
+    number_of,
+    send_classic,
+    target_of,
+)
+from bots.telegram.rich import rich
+from bus.messages import Button, MessageId, Place
+
+_LOG = logging.getLogger(__name__)
+
+_REFUSALS = 3
+"""Messages refused in a row after which the server is not asked any more."""
+
+_PLACE = re.compile(
+    "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
+    re.IGNORECASE,
+)
+"""Refusals that concern the place: a classic message would be refused as well."""
+
+
+class Letters:
+    """Writes, sends and changes messages, and learns whether the server takes rich ones.
+
+    Only a clear no leads to a classic message instead. Where nobody knows what became of a call, the error goes to
+    the bus: the same answer in two forms would be said twice.
+
+    Args:
+        rich: Whether rich messages are wanted.
+    """
+
+    def __init__(self, *, rich: bool) -> None:
+        self.takes_rich = rich
+        self._refusals = 0
+
+    def write(
+        self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
+    ) -> Letter:
+        """Return a message of Markdown."""
+        return Letter(
+            text=render(markdown),
+            blocks=rich(markdown) if self.takes_rich else None,
+            buttons=buttons,
+            silent=silent,
+        )
+
+    async def send(
+        self, bot: PollingBot, place: Place, letter: Letter, *, within_s: float
+    ) -> MessageId:
+        """Send one message. Raises DeliveryError."""
+
+        async def request(target: Target) -> MessageId:
+            where = {
+                "chat_id": target.chat_id,
+                "message_thread_id": target.thread_id,
+                "reply_parameters": target.reply_parameters,
+                "disable_notification": letter.silent or None,
+            }
+            answer = await self._rich(bot, "sendRichMessage", letter, where)
+            if answer is None:
+                return await send_classic(bot, target, letter)
+            return MessageId(str(int(answer["message_id"])))
+
+        return await call(request, target_of(place), within_s=within_s)
+
+    async def edit(
+        self, bot: PollingBot, place: Place, message: MessageId, letter: Letter, *, within_s: float
+    ) -> None:
+        """Put a letter in place of a message of ours. Raises DeliveryError; repeating it is harmless."""
+
+        async def request(target: Target) -> None:
+            message_id = number_of(message)
+            where = {"chat_id": target.chat_id, "message_id": message_id}
+            try:
+                if await self._rich(bot, "editMessageText", letter, where) is not None:
+                    return
+            except BadRequest as error:
+                if is_unmodified(error):
+                    return
+                raise
+            await edit_classic(bot, target, message_id, letter)
+
+        await call(request, target_of(place), within_s=within_s)
+
+    async def _rich(
+        self, bot: PollingBot, method: str, letter: Letter, where: Mapping[str, object]
+    ) -> Mapping[str, Any] | None:
+        """Return the answer to a rich call; None if there is nothing rich, or the server does not take it.
+
+        Raises:
+            TelegramError: it failed otherwise, or nobody knows.
+        """
+        if not letter.blocks or not self.takes_rich:
+            return None
+        content = {
+            "rich_message": {"blocks": letter.blocks},
+            "reply_markup": keyboard(letter.buttons),
+        }
+        try:
+            answer = await bot.ask(method, {**where, **content})
+        except InvalidToken as error:
+            if not is_unknown(error):
+                raise
+            self._give_up("does not know them")
+            return None
+        except BadRequest as error:
+            if is_unmodified(error) or _PLACE.search(error.message):
+                raise
+            self._refusals += 1
+            if self._refusals >= _REFUSALS:
+                self._give_up("refuses them")
+            return None
+        if not isinstance(answer, Mapping):
+            raise TelegramError("The answer is no message")
+        self._refusals = 0
+        return answer
+
+    def _give_up(self, why: str) -> None:
+        self.takes_rich = False
+        _LOG.info("telegram: no rich messages, the server %s", why)

@@ -1,0 +1,200 @@
+"""Markdown to the blocks of a rich message (Bot API 10.2), where it says more than text with entities. Pure.
+
+Blocks are built from the tree, never from markup: what a model writes can neither load a picture nor make a button.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from bots.telegram.entities import unnamed
+from bots.telegram.format import is_clickable
+from bots.text.characters import is_visible
+from bots.text.markdown import parse
+from bots.text.tree import (
+    Block,
+    Break,
+    Code,
+    CodeBlock,
+    Emphasis,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Strike,
+    Strong,
+    Table,
+    Text,
+    inner_blocks,
+    plain,
+    walk,
+)
+
+Json: TypeAlias = dict[str, Any]
+Rich: TypeAlias = Any
+"""A RichText of the Bot API: a string, a list of rich texts, or an object."""
+
+MAX_CHARACTERS = 32_768
+MAX_BLOCKS = 500
+"""Blocks of a message, with list items and table rows."""
+MAX_LEVELS = 16
+MAX_COLUMNS = 20
+"""Limits of a rich message (Bot API: "Rich message limits")."""
+
+_STYLES = {Strong: "bold", Emphasis: "italic", Strike: "strikethrough"}
+_BLANK = "\u00a0"
+
+
+def rich(markdown: str) -> list[Json] | None:
+    """Return a message's blocks; None where classic formatting shows as much, or beyond the limits.
+
+    >>> rich("# Plan")
+    [{'type': 'heading', 'text': 'Plan', 'size': 1}]
+    >>> rich("just *words*")
+    """
+    blocks = parse(markdown)
+    if not any(_gains(block) for block in walk(blocks)) or _level(blocks) > MAX_LEVELS:
+        return None
+    made = list(_blocks(blocks))
+    fits = _count(made) <= MAX_BLOCKS and len(markdown) <= MAX_CHARACTERS
+    return made if fits and any(map(_says, walk(blocks))) else None
+
+
+def _says(block: Block) -> bool:
+    """Tell whether a block has words of its own: a message without any is refused."""
+    match block:
+        case Heading(children=children) | Paragraph(children=children):
+            return is_visible(plain(children))
+        case CodeBlock(text=text):
+            return is_visible(text)
+        case Table(header=header, rows=rows):
+            return any(is_visible(plain(cell)) for row in (header, *rows) for cell in row)
+        case _:
+            return False
+
+
+def _gains(block: Block) -> bool:
+    """Tell whether a block is more than an imitation only in a rich message."""
+    if isinstance(block, Table):
+        return len(block.header) <= MAX_COLUMNS
+    if isinstance(block, Quote):
+        return any(isinstance(child, Quote) for child in block.children)
+    return isinstance(block, Heading | Listing | Rule)
+
+
+def _level(blocks: Sequence[Block]) -> int:
+    """Return how deep blocks are nested; an item of a list is a level too."""
+    return 1 + max((_level(inner_blocks(block)) for block in blocks), default=0)
+
+
+def _count(blocks: Sequence[Json]) -> int:
+    """Return how many blocks Telegram counts."""
+    return sum(
+        1
+        + _count(block.get("blocks", ()))
+        + sum(1 + _count(item["blocks"]) for item in block.get("items", ()))
+        + len(block.get("cells", ()))
+        for block in blocks
+    )
+
+
+def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
+    for block in blocks:
+        made = _block(block)
+        if made is not None:
+            yield made
+
+
+def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
+    """Return a block, None for one without content: Telegram refuses empty ones."""
+    match block:
+        case Heading(children=children, level=level):
+            return _worded({"type": "heading", "text": _texts(children), "size": level}, children)
+        case Paragraph(children=children):
+            return _worded({"type": "paragraph", "text": _texts(children)}, children)
+        case CodeBlock(text=text, language=language):
+            language_of = {"language": language} if language else {}
+            return {"type": "pre", "text": text or _BLANK, **language_of}
+        case Quote(children=children):
+            inner = list(_blocks(children))
+            return {"type": "blockquote", "blocks": inner} if inner else None
+        case Listing():
+            return _listing(block)
+        case Table():
+            return _table(block)
+        case Rule():
+            return {"type": "divider"}
+
+
+def _worded(block: Json, children: Sequence[Inline]) -> Json | None:
+    return block if is_visible(plain(children)) or any(_shows(c) for c in children) else None
+
+
+def _shows(inline: Inline) -> bool:
+    return isinstance(inline, Link | Image)
+
+
+def _listing(listing: Listing) -> Json:
+    items: list[Json] = []
+    for index, item in enumerate(listing.items):
+        made: Json = {"blocks": list(_blocks(item)) or [{"type": "paragraph", "text": _BLANK}]}
+        if listing.start is not None:
+            made |= {"value": listing.start + index, "type": "1"}
+        items.append(made)
+    return {"type": "list", "items": items}
+
+
+def _table(table: Table) -> Json:
+    rows = [table.header, *table.rows]
+    cells = [
+        [
+            {
+                "text": _texts(cell) or _BLANK,
+                "align": align or "left",
+                "valign": "middle",
+                **({"is_header": True} if row is table.header else {}),
+            }
+            for cell, align in zip(row, table.alignments, strict=True)
+        ]
+        for row in rows
+    ]
+    return {"type": "table", "cells": cells, "is_bordered": True}
+
+
+def _texts(inlines: Sequence[Inline]) -> Rich:
+    """Return inlines as rich text: a string where that is enough."""
+    parts: list[Rich] = []
+    for inline in inlines:
+        made = _text(inline)
+        if isinstance(made, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += made
+        elif made:
+            parts.append(made)
+    return parts[0] if len(parts) == 1 else (parts or "")
+
+
+def _text(inline: Inline) -> Rich:  # noqa: PLR0911 - one return per kind
+    match inline:
+        case Text(text=text):
+            return unnamed(text)
+        case Code(text=text):
+            return {"type": "code", "text": text}
+        case Break():
+            return "\n"
+        case Link(url=url, children=children):
+            return _link(url, children)
+        case Image(url=url, alt=alt):
+            return _link(url, (Text(text=alt or "image", source=alt),))
+        case _:
+            inner = _texts(inline.children)
+            return {"type": _STYLES[type(inline)], "text": inner} if inner else ""
+
+
+def _link(url: str, children: Sequence[Inline]) -> Rich:
+    if not is_clickable(url):
+        return [_texts(children), unnamed(f" ({url})")]
+    text = _texts(children) if plain(children).strip() else unnamed(url)
+    return {"type": "url", "text": text, "url": url}

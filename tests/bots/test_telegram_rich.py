@@ -1,0 +1,224 @@
+"""Rich messages: the blocks that Markdown becomes, and what happens where a server does not take them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from bots.config import TelegramConfig
+from bots.telegram.adapter import TelegramAdapter
+from bots.telegram.format import render
+from bots.telegram.rich import MAX_BLOCKS, rich
+from bus.errors import DeliveryError
+from bus.messages import Button, Place
+from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
+from tests.bots.telegram_rig import COMMANDS, FAST, config_for
+from tests.fakes.telegram import TelegramServer
+from tests.fakes.telegram_rich import checked_blocks, words_of
+
+GROUP = -1001234567890
+ALICE = Place(chat="1001", reply_to="1")
+TABLE = "# Plan\n\n| a | b |\n|---|--:|\n| 1 | **2** |\n\nSee `x`."
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[TelegramServer]:
+    async with TelegramServer() as server:
+        server.dm("hello")
+        server.mention(GROUP, "hello")
+        yield server
+        assert server.violations == []
+
+
+def adapter_for(telegram: TelegramServer) -> TelegramAdapter:
+    config = config_for(telegram).model_copy(update={"rich_messages": "auto"})
+    return TelegramAdapter(config, COMMANDS, timing=FAST)
+
+
+def test_blocks_say_what_text_can_only_imitate() -> None:
+    assert rich(TABLE) == [
+        {"type": "heading", "text": "Plan", "size": 1},
+        {
+            "type": "table",
+            "is_bordered": True,
+            "cells": [
+                [
+                    {"text": "a", "align": "left", "valign": "middle", "is_header": True},
+                    {"text": "b", "align": "right", "valign": "middle", "is_header": True},
+                ],
+                [
+                    {"text": "1", "align": "left", "valign": "middle"},
+                    {
+                        "text": {"type": "bold", "text": "2"},
+                        "align": "right",
+                        "valign": "middle",
+                    },
+                ],
+            ],
+        },
+        {"type": "paragraph", "text": ["See ", {"type": "code", "text": "x"}, "."]},
+    ]
+
+
+def test_lists_nest_and_keep_their_numbers() -> None:
+    blocks = rich("3. three\n   - inner\n4. four")
+    assert blocks is not None
+    (listing,) = blocks
+    first, second = listing["items"]
+    assert (first["value"], second["value"], first["type"]) == (3, 4, "1")
+    assert first["blocks"][1]["type"] == "list"
+    assert "value" not in first["blocks"][1]["items"][0]
+
+
+@pytest.mark.parametrize(
+    "markdown", ["", "plain", "**bold** `code`", "```py\nx\n```", "> quoted", "a\n\nb"]
+)
+def test_what_classic_shows_as_well_stays_classic(markdown: str) -> None:
+    assert rich(markdown) is None
+
+
+def test_limits_lead_back_to_classic() -> None:
+    assert rich("- x\n" * (MAX_BLOCKS // 2)) is None
+    assert rich("- x\n" * (MAX_BLOCKS // 2 - 1)) is not None
+    wide = "|" + "a|" * 21 + "\n|" + "-|" * 21
+    assert rich(wide) is None
+    deep = "".join("  " * level + "- x\n" for level in range(20))
+    blocks = rich(deep)
+    assert blocks is None or checked_blocks({"blocks": blocks})
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "# [a](javascript:alert(1)) @alice [b](tg://user?id=1)",
+        "- ![x](http://evil.example/?data=1)\n- <tg-button>",
+        "# <img src='http://evil.example'> @all",
+    ],
+)
+def test_nothing_in_it_is_live_but_links(markdown: str) -> None:
+    blocks = rich(markdown)
+    assert blocks is not None
+    assert checked_blocks({"blocks": blocks})
+    for url in _urls(blocks):
+        assert url.startswith("http://evil.example")  # a link to press, nothing that loads
+    assert "@a" not in words_of(blocks)
+
+
+def _urls(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [url for item in value for url in _urls(item)]
+    if isinstance(value, dict):
+        own = [value["url"]] if "url" in value else []
+        return own + [url for item in value.values() for url in _urls(item)]
+    return []
+
+
+def taken(markdown: str) -> None:
+    blocks = rich(markdown)
+    assert blocks is None or checked_blocks({"blocks": blocks})
+
+
+def test_every_prefix_is_taken() -> None:
+    for end in range(0, len(SAMPLE), 2):
+        taken(SAMPLE[:end])
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_are_taken(name: str) -> None:
+    taken(HOSTILE[name][:6_000])
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+def test_any_document_is_taken_and_loses_no_word(markdown: str) -> None:
+    taken(markdown)
+    blocks = rich(markdown)
+    if blocks is not None:
+        words = words_of(blocks)
+        missing = [
+            word for word in render(markdown).text.split() if word.isalnum() and word not in words
+        ]
+        assert [word for word in missing if word.strip("0123456789.")] == []
+
+
+async def test_a_table_goes_out_rich_and_words_do_not(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram)
+    place = Place(chat=str(GROUP), reply_to="1")
+    button = Button(label="Again", token="retry:1:0")
+    message = await adapter.send_with_buttons(place, TABLE, [button], key="k")
+    await adapter.send(place, "only *words*", key="k2")
+    table, words = telegram.answers(GROUP)
+    assert (table.rich, table.reply_to, words.rich) == (rich(TABLE), 1, [])
+    assert table.markup[0][0]["callback_data"] == "retry:1:0"
+    assert words.text == "only words"
+    await adapter.edit(place, message, "# Other")
+    assert (table.rich, table.markup) == (rich("# Other"), [])
+    await adapter.edit(place, message, "# Other")
+    await adapter.edit(place, message, "settled")
+    assert (table.text, table.rich) == ("settled", [])
+
+
+async def test_rich_messages_are_off_unless_wanted(telegram: TelegramServer) -> None:
+    await TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST).send(ALICE, TABLE, key="k")
+    assert telegram.calls("sendRichMessage") == []
+    values: list[tuple[object, str]] = [(False, "off"), (True, "auto"), ("off", "off")]
+    for written, meant in values:  # YAML reads a bare off as false
+        assert TelegramConfig.model_validate({"rich_messages": written}).rich_messages == meant
+
+
+async def test_a_classic_server_is_asked_once_and_says_it_classically() -> None:
+    async with TelegramServer(classic=True) as telegram:
+        telegram.dm("hello")
+        adapter = adapter_for(telegram)
+        first = await adapter.send(ALICE, TABLE, key="k")
+        await adapter.send(ALICE, TABLE, key="k2")
+        await adapter.edit(ALICE, first, "# Other")
+        assert len(telegram.calls("sendRichMessage")) == 1
+        assert [answer.text for answer in telegram.answers(1001)] == [
+            "Other",
+            render(TABLE).text,
+        ]
+
+
+async def test_refused_blocks_go_out_classically_and_after_three_no_more(
+    telegram: TelegramServer,
+) -> None:
+    adapter = adapter_for(telegram)
+    telegram.fail("sendRichMessage", times=9, status=400, description="Bad Request: wrong block")
+    for _ in range(5):
+        await adapter.send(ALICE, TABLE, key="k")
+    assert len(telegram.calls("sendRichMessage")) == 3
+    assert [answer.text for answer in telegram.answers(1001)] == [render(TABLE).text] * 5
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"drop": "after"},
+        {"status": 502},
+        {"status": 429, "parameters": {"retry_after": 3}},
+        {"status": 403, "description": "Forbidden: bot was blocked by the user"},
+        {"status": 400, "description": "Bad Request: chat not found"},
+        {"status": 400, "description": "Bad Request: message thread not found"},
+        {"status": 200, "body": '{"ok": true, "result": true}'},
+    ],
+)
+async def test_what_is_no_refusal_of_blocks_is_not_said_twice(
+    telegram: TelegramServer, how: dict[str, Any]
+) -> None:
+    telegram.fail("sendRichMessage", **how)
+    with pytest.raises(DeliveryError):
+        await adapter_for(telegram).send(ALICE, TABLE, key="k")
+    assert telegram.calls("sendMessage") == []
+
+
+async def test_a_revoked_token_is_no_missing_method(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram)
+    telegram.revoke()
+    with pytest.raises(DeliveryError) as caught:
+        await adapter.send(ALICE, TABLE, key="k")
+    assert caught.value.retryable
+    telegram.revoke(revoked=False)
+    await adapter.send(ALICE, TABLE, key="k")
+    assert telegram.answers(1001)[0].rich
