@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -174,6 +175,45 @@ async def test_a_socket_takes_nonsense_and_goes_on(tmp_path: Path) -> None:
             assert made["type"] == "success"
         many = await client.ask("subscription.subscribe", channels=["values"])
         assert many["error"] == "invalid_argument"
+
+
+async def test_a_client_that_reads_late_misses_nothing(tmp_path: Path) -> None:
+    """While it does not read, its socket fills; the rest waits in the thread's events, which are there once."""
+    async with serving(tmp_path, way="tcp") as api:
+        thread = str(uuid4())
+        url = f"{api.url.replace('http', 'ws', 1)}/threads/{thread}/stream/events"
+        async with connect(url, max_queue=1) as socket:
+            client = Client(socket)
+            await client.ask("subscription.subscribe", channels=EVERYTHING)
+            long = {"messages": [{"role": "user", "content": "x" * 300_000}]}
+            for _ in range(2):
+                begun = await command(api, thread, "run.start", assistant_id="many", input=long)
+                await api.sdk.runs.join(thread, begun["result"]["run_id"])
+            events = await client.until("completed")
+            client.events = []
+            events = events + await client.until("completed")
+            assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+            assert len(events) > 1000
+
+
+async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
+    async with serving(tmp_path, way="tcp") as api:
+        thread = str(uuid4())
+        begun = await command(api, thread, "run.start", assistant_id="many", input=HELLO)
+        await api.sdk.runs.join(thread, begun["result"]["run_id"])
+        async with connected(api, thread) as client:
+            await client.ask("subscription.subscribe", channels=["lifecycle"], since=1)
+            assert api.runs.feeds._followers
+            asking = {
+                "id": 9,
+                "method": "subscription.subscribe",
+                "params": {"channels": EVERYTHING},
+            }
+            await client.socket.send(orjson.dumps(asking).decode())
+            client.socket.transport.abort()
+            with anyio.fail_after(10):
+                while api.runs.feeds._followers:
+                    await anyio.lowlevel.checkpoint()
 
 
 async def test_a_socket_for_what_is_no_thread_is_closed_with_the_reason(tmp_path: Path) -> None:
