@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.messages import ConversationKey, Inbound, encode_inbound
+from bus.messages import ConversationKey, Inbound, decode_inbound, encode_inbound
 from bus.ports import Now, Reason
+from store.errors import StoreError
 from store.inbox import InboxRow
 from store.outbox import Origins
 from store.revisions import Event, Revisions
@@ -128,6 +129,7 @@ class Albums:
         return replace(inbound, key=row.key, addressed=inbound.addressed or first.addressed)
 
     async def _join(self, held: _Held, inbound: Inbound) -> Reason:
+        await self._refresh(held)
         whole = replace(
             held.inbound,
             text="\n".join(text for text in (held.inbound.text, inbound.text) if text),
@@ -148,7 +150,17 @@ class Albums:
         while (wait := held.until - anyio.current_time()) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)
         async with held.adding:
+            try:
+                await self._refresh(held)
+            except StoreError:
+                log.warning("an album could not be read again; it is handed on as it was")
             self._hand_on(held)
+
+    async def _refresh(self, held: _Held) -> None:
+        """Take over what became of the message on disk: people edit what they just sent. Raises StoreError."""
+        row = await self._revisions.of_event(held.row.conversation_id, held.row.event_id)
+        if row is not None:
+            held.row, held.inbound = row, replace(decode_inbound(row.body), key=row.key)
 
     def _hand_on(self, held: _Held) -> None:
         name = _name(held.inbound)

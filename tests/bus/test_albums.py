@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from bus.config import ChannelPolicy
-from bus.messages import Attachment
+from bus.messages import Attachment, Change
 from bus.ports import Reason
-from tests.bus.rig import FakeGateway, House, file, house, until
+from tests.bus.rig import FakeGateway, House, file, house, said, until
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph
 
@@ -111,6 +111,18 @@ async def test_a_restart_in_between_loses_nothing_and_answers_once(tmp_path: Pat
             await home.reads("Hello you")
             assert home.prompts() == ["compare"]
             assert names(home.gateway) == ["1.pdf", "2.pdf"]
+
+
+async def test_a_caption_edited_at_once_counts(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=platform()) as home:
+        await send(home, "1.pdf", "wrong", event="a")
+        edited = said("right", "edit", album="A", attachments=(file("1.pdf"),))
+        change = Change(event_id="edit", key=edited.key, message_id="a", edited=edited)
+        assert await home.bus.intake.change(change) is Reason.ACCEPTED
+        await send(home, "2.pdf", event="b")
+        await home.reads("Hello you")
+        assert home.prompts() == ["right"]
+        assert names(home.gateway) == ["1.pdf", "2.pdf"]
 
 
 async def test_an_album_alone_does_not_wait_for_ever(tmp_path: Path) -> None:
