@@ -27,6 +27,13 @@ _HEAVY = frozenset(
 """Metadata of a token that no client reads; about half of a frame's bytes."""
 
 
+_LINE_ENDS = (
+    (b"\xe2\x80\xa8", rb"\u2028"),
+    (b"\xe2\x80\xa9", rb"\u2029"),
+    (b"\xc2\x85", rb"\u0085"),
+)
+
+
 def dumps(value: object) -> bytes:
     """Return `value` as JSON.
 
@@ -37,9 +44,25 @@ def dumps(value: object) -> bytes:
     b'{"a":[1]}'
     """
     try:
-        return orjson.dumps(_opened(value), default=plain)
+        return in_one_line(orjson.dumps(_opened(value), default=plain))
     except TypeError:
-        return _patiently(value)
+        return in_one_line(_patiently(value))
+
+
+def in_one_line(encoded: bytes) -> bytes:
+    r"""Return JSON without the line ends of Unicode, which may stand in it as they are.
+
+    Many readers of event streams cut at them (Python's `splitlines` does, and so httpx), and lose what was said.
+
+    >>> in_one_line('"a\u2028b\u0085"'.encode())
+    b'"a\\u2028b\\u0085"'
+    """
+    # Looking for one byte is ten times as fast as looking for two.
+    if encoded.isascii() or not (b"\xe2" in encoded or b"\xc2" in encoded):
+        return encoded
+    for raw, escaped in _LINE_ENDS:
+        encoded = encoded.replace(raw, escaped)
+    return encoded
 
 
 def _opened(value: object) -> object:

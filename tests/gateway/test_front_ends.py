@@ -22,7 +22,7 @@ async def events_of(response: httpx.Response) -> AsyncIterator[Event]:
         text += piece.replace("\r\n", "\n")
         *blocks, text = text.split("\n\n")
         for block in blocks:
-            lines = block.split("\n")
+            lines = block.splitlines()  # at the line ends of Unicode as well
             names = [line[6:].strip() for line in lines if line.startswith("event:")]
             data = [line[5:].strip() for line in lines if line.startswith("data:")]
             if data:
@@ -232,6 +232,8 @@ async def test_the_runners_of_langbot_and_astrbot(tmp_path: Path) -> None:
         assert [m["content"] for m in shown if m["role"] == "user"] == ["hello", "again"]
         events = await run(client, runner_body(thread, "list the files"))
         assert final(events).startswith("The tool said: ")
+        events = await run(client, runner_body(thread, "one\u2028two\u2029three\u0085four"))
+        assert final(events) == "You said: one\u2028two\u2029three\u0085four"
         events = await run(client, runner_body(thread, "which colour?"))
         assert "Red or blue?" in final(events)
         gone = await client.delete(f"/api/threads/{thread}")
