@@ -121,3 +121,18 @@ async def test_files_and_words_that_are_sent_together_are_one_turn(tmp_path: Pat
         assert "one.txt" in request.last_user_text
         assert "two.txt" in request.last_user_text
         assert feishu.violations == []
+
+
+async def test_a_card_that_was_withdrawn_costs_no_answer(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+        feishu.allow_cardkit()
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            model.reply(WORDS)
+            asked = await feishu.dm("hi")
+            card = await first_card(feishu, asked)
+            await feishu.wait_for(lambda: "word1" in card.text, timeout_s=15)
+            await feishu.withdraw(card)
+            await feishu.wait_for(lambda: feishu.answers(asked.chat), timeout_s=15)
+            await feishu.wait_for(lambda: "DONE" in asked.emojis, timeout_s=15)
+            assert [answer.text for answer in feishu.answers(asked.chat)] == [WORDS]
+        assert feishu.violations == []
