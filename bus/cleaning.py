@@ -39,6 +39,7 @@ def cleaned(inbound: Inbound) -> Inbound:
             reply_to=_plain(place.reply_to),
             callback=_plain(place.callback),
             user=_plain(place.user),
+            language=place.language,
         ),
         sender=Sender(
             user_id=_plain(inbound.sender.user_id),

@@ -237,8 +237,12 @@ class BusIntake(Intake):
         return decide(inbound, policy, paired=paired, known=known)
 
     def _placed(self, inbound: Inbound) -> Inbound:
-        """Return the message with the language in which it is answered."""
-        language = self._shelves.languages.of(inbound)
+        """Return the message with the language in which it is answered.
+
+        What a button says was not written by whoever pressed it: their conversation goes on in its language.
+        """
+        pressed_in = inbound.place.language if inbound.answers else ""
+        language = pressed_in or self._shelves.languages.of(inbound)
         return replace(inbound, place=replace(inbound.place, language=language))
 
     async def _paired(self, inbound: Inbound) -> bool:

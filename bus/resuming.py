@@ -37,9 +37,9 @@ class Resuming:
         if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
             name = asked.asker.name or asked.asker.user_id
             return Reply(markdown=attempt.texts.approval_waits.format(name=name))
-        attempt.resume = resumption(awaited, attempt.brought.said_with(plan.text, attempt.texts))
-        approved = approves(plan.text)
-        mark = attempt.texts.mark_approved if approved else attempt.texts.mark_denied
+        said = attempt.brought.said_with(plan.text, attempt.texts)
+        attempt.resume = resumption(awaited, said)
+        mark = attempt.texts.mark_approved if approves(said) else attempt.texts.mark_denied
         await self._questions.settle(asked.row, mark if asked.question.approval else "")
         return None
 

@@ -8,6 +8,7 @@ import pytest
 from bus.buttons import Token, Verb
 from bus.config import ChannelPolicy
 from bus.messages import PressAnswer
+from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 from tests.bus.rig import House, house, until
 from tests.bus.test_presses import labels, press, press_of, shows
@@ -87,6 +88,20 @@ async def test_a_person_decides_in_words(
         await shows(h, 2)
         assert resumed(h) == [{"decisions": [decision]}]
         assert h.platform.texts[1] == "Hello you"
+
+
+async def test_a_pressed_button_is_no_word_of_the_presser(tmp_path: Path) -> None:
+    """What it says is English; the conversation stays in the language that is spoken there."""
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        h.server.scripts += [waiting(review(command="make release")), waiting(review(command="b"))]
+        await h.say("请发布新版本")
+        await shows(h, 1)
+        assert CHINESE.approval_ask in h.platform.texts[0]
+        await press(h, CHINESE.button_approve)
+        await shows(h, 2)
+        assert CHINESE.approval_ask in h.platform.texts[1]
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+        await until(lambda: h.platform.texts[0].endswith(CHINESE.mark_approved))
 
 
 async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> None:

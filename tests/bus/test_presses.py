@@ -1,5 +1,6 @@
 """Buttons under messages: who may press them, what they do, and how their messages look afterwards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 from bus.buttons import Token, Verb
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.errors import DeliveryError, IntakeClosed
-from bus.messages import Button, Place, Press, PressAnswer, Sender, decode_inbound
+from bus.messages import Button, Place, Press, PressAnswer, Sender, decode_inbound, encode_inbound
 from bus.ports import Reason
 from bus.presses import Pressed, as_inbound
 from bus.texts.chinese import CHINESE
@@ -327,6 +328,25 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
             await until_finished(h, row.id)
         assert h.prompts() == ["one"]
         assert h.platform.texts == []
+
+
+async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
+    """Killed after the press was noted, before the run was ended."""
+    platform = ButtonPlatform("fake", notice_after_s=0.01)
+    async with FakeLangGraph() as server:
+        server.scripts.append(Script(hang_after=1))
+        async with house(tmp_path, platform=platform, server=server) as h:
+            await h.say("one")
+            await h.runs(1)
+            await shows(h, 1)
+            [row] = await h.bus.inbox.unfinished()
+            noted = replace(decode_inbound(row.body), stopped=True)
+            assert await h.bus.inbox.rewrite(row.id, encode_inbound(noted))
+        async with house(tmp_path, platform=platform, server=server) as h:
+            await until_finished(h, row.id)
+            await until(lambda: ENGLISH.stopped in platform.texts[0])
+            assert server.runs[0].status == "interrupted"
+            assert len(server.runs) == 1
 
 
 async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""What turns ask, taken apart and shown: options in every form, requests in every shape, no secrets."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.asking import (
+    Awaited,
+    Question,
+    asked_text,
+    awaited_in,
+    decode_question,
+    encode_question,
+    options_in,
+    resumption,
+)
+from bus.masking import HIDDEN, masked
+from bus.texts.english import ENGLISH
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize(
+    ("given_options", "expected"),
+    [
+        (["a", "b", "a"], ("a", "b")),
+        ([{"label": "a", "value": 1}], ("a", "1")),
+        ("a\nb", ("a b",)),
+        ([" a  b "], ("a b",)),
+        ([True, None, ""], ()),
+        ({"one": "a", "two": ["b"]}, ("a", "b")),
+        ([str(number) for number in range(30)], tuple(map(str, range(10)))),
+    ],
+)
+def test_options_in_every_form(given_options: object, expected: tuple[str, ...]) -> None:
+    assert options_in({"options": given_options}) == expected
+
+
+@given(ANYTHING)
+def test_whatever_a_graph_asks_can_be_shown_and_answered(value: object) -> None:
+    interrupts = [{"id": "i", "value": value}]
+    text = asked_text(interrupts, ENGLISH)
+    assert text.strip()
+    assert len(text) < 20_000
+    awaited = awaited_in(interrupts)
+    question = Question(awaited=awaited)
+    assert decode_question(encode_question(question)) == question
+    answer = resumption(awaited, "yes")
+    assert isinstance(answer, dict)
+    assert json.dumps(answer)
+
+
+@given(st.dictionaries(st.text(max_size=12), ANYTHING, max_size=5))
+def test_whatever_a_tool_is_called_with_can_be_shown(arguments: dict[str, object]) -> None:
+    value = {"action_requests": [{"name": "tool", "args": arguments}]}
+    text = asked_text([{"id": "i", "value": value}], ENGLISH)
+    assert "**tool**" in text
+    assert len(text) < 2500
+    # The fence holds whatever stands in it.
+    fences = [line for line in text.splitlines() if line and set(line) == {"`"}]
+    longest = max(map(len, fences), default=0)
+    assert sum(len(fence) == longest for fence in fences) in (0, 2)
+
+
+@pytest.mark.parametrize("written", ["", "{", "null", '{"options": 3}', '{"awaited": [{}]}'])
+def test_what_another_version_wrote_is_no_question(written: str) -> None:
+    assert not decode_question(written)
+
+
+def test_a_server_that_names_no_interrupts_is_answered_with_the_value_alone() -> None:
+    awaited = [Awaited(id="", shape="review", count=1)]
+    assert resumption(awaited, "no") == {"decisions": [{"type": "reject"}]}
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-proj-abcdefghijkl",
+        "xoxb-1234567890-abcdef",
+        "xapp-1-A111-222-abcdef",
+        "ghp_abcdefghijklmnopqrstuvwx",
+        "github_pat_11ABCDEFG0abcdefghij",
+        "AKIAIOSFODNN7EXAMPLE",
+        "123456789:AAEhBOweik6ad9r_QXMENQjcrGbqCr4K-bc",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdef",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "run --key {} now", 'x="{}"', "https://h/?k={}&a=b"])
+def test_secrets_are_hidden(secret: str, around: str) -> None:
+    shown = masked(around.format(secret))
+    assert secret not in shown
+    assert HIDDEN in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["make release", "path: /mnt/user-data/a.txt", "ask-me-anything", "12:30 o'clock", "a@b.c"],
+)
+def test_what_is_no_secret_is_shown(text: str) -> None:
+    assert masked(text) == text
