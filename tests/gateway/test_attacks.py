@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
-import pytest
 from httpx import Response
 
 from tests.gateway.composed import TOKEN, Composed, composed
@@ -98,17 +97,16 @@ async def test_no_body_breaks_a_route(tmp_path: Path) -> None:
                 )
 
 
-@pytest.mark.parametrize("prefix", ["/api", "/api/langgraph"])
-async def test_queries_and_headers_are_no_way_in(tmp_path: Path, prefix: str) -> None:
+async def test_queries_and_headers_are_no_way_in(tmp_path: Path) -> None:
     async with composed(tmp_path, CONFIG) as service:
-        thread = (await service.client.post(f"{prefix}/threads", json={})).json()["thread_id"]
+        thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
         nasty = {"limit": "9" * 30, "offset": "-1", "status": "'; DROP TABLE run; --"}
         nasty |= {"select": "__class__", "include": "ttl,../x", "before": "\x00", "action": "x"}
         nasty |= {"subgraphs": "maybe", "xray": "1e9", "namespace": "\x00.a", "key": "\x00"}
         for method, path in await routes(service):
             if method != "GET" or ("{" not in path and path != "/api/store/items"):
                 continue
-            real = re.sub(r"\{[^}]*\}", thread, path).replace("/api", prefix, 1)
+            real = re.sub(r"\{[^}]*\}", thread, path)
             answer = await asked(
                 service, method, real, params=nasty, headers={"Last-Event-ID": "9" * 400}
             )

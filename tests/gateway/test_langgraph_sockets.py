@@ -318,31 +318,29 @@ async def test_the_state_is_read_listed_and_forked(tmp_path: Path) -> None:
         assert missing["error"] == "no_such_checkpoint"
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "code"),
-    [
-        ("state.get", {"namespace": "x"}, "invalid_argument"),
-        ("state.get", {"namespace": ["nowhere:1"]}, "no_such_namespace"),
-        ("state.get", {"keys": "n"}, "invalid_argument"),
-        ("state.listCheckpoints", {"limit": 0}, "invalid_argument"),
-        ("state.listCheckpoints", {"limit": "all"}, "invalid_argument"),
-        ("state.listCheckpoints", {"before": 5}, "invalid_argument"),
-        ("state.listCheckpoints", {"namespace": ["nowhere:1"]}, "no_such_namespace"),
-        ("state.fork", {}, "invalid_argument"),
-        ("agent.getTree", {"run_id": "x"}, "invalid_argument"),
-        ("subscription.subscribe", {"channels": ["values"]}, "not_supported"),
-    ],
-)
-async def test_commands_that_ask_for_what_there_is_not(
-    tmp_path: Path, method: str, params: Json, code: str
-) -> None:
+MISTAKEN: list[tuple[str, Json, str]] = [
+    ("state.get", {"namespace": "x"}, "invalid_argument"),
+    ("state.get", {"namespace": ["nowhere:1"]}, "no_such_namespace"),
+    ("state.get", {"keys": "n"}, "invalid_argument"),
+    ("state.listCheckpoints", {"limit": 0}, "invalid_argument"),
+    ("state.listCheckpoints", {"limit": "all"}, "invalid_argument"),
+    ("state.listCheckpoints", {"before": 5}, "invalid_argument"),
+    ("state.listCheckpoints", {"namespace": ["nowhere:1"]}, "no_such_namespace"),
+    ("state.fork", {}, "invalid_argument"),
+    ("agent.getTree", {"run_id": "x"}, "invalid_argument"),
+    ("subscription.subscribe", {"channels": ["values"]}, "not_supported"),
+]
+
+
+async def test_commands_that_ask_for_what_there_is_not(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = str(uuid4())
         run = (await command(api, thread, "run.start", assistant_id="instant", input={}))["result"]
         await api.sdk.runs.join(thread, run["run_id"])
-        refused = await command(api, thread, method, **params)
-        assert (refused["type"], refused["error"]) == ("error", code), refused
-        assert refused["message"]
+        for method, params, code in MISTAKEN:
+            refused = await command(api, thread, method, **params)
+            assert (refused["type"], refused["error"]) == ("error", code), refused
+            assert refused["message"]
 
 
 def test_a_reader_who_did_not_keep_up_can_tell() -> None:
