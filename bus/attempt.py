@@ -76,6 +76,7 @@ class TurnControl:
         said: What was said to it, or is being said; of two letters of one row the later counts.
         settled: The ids of the rows that were finished together with the turn's own.
         revision: The message as it was edited, for a turn that is run anew.
+        over: Set when the turn is written down, or broke off.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,8 @@ class TurnControl:
         self.said: dict[int, Letter] = {}
         self.settled: frozenset[int] = frozenset()
         self.revision: Letter | None = None
+        self.over = anyio.Event()
+        self._is_decided = False
         self._stop = anyio.Event()
         self._news = anyio.Event()
         self._quiet_since = 0.0
@@ -92,6 +95,11 @@ class TurnControl:
     def stopped(self) -> bool:
         """Whether the turn is to end."""
         return self._stop.is_set()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether what the turn says stands: it cannot be run anew any more."""
+        return self._is_decided
 
     def stop(self, why: Why = Why.STOPPED) -> None:
         """End the turn's run now; safe to call at any time and twice. The first reason counts, but for an edit's."""
@@ -113,28 +121,36 @@ class TurnControl:
         self._news.set()
 
     async def next_hint(self) -> Letter:
-        """Return what is to be said next, when there is something."""
+        """Return what is to be said next, when there is something; it stays there until it is dropped."""
         while not self.hints:
             self._news = anyio.Event()
             await self._news.wait()
-        return self.hints.popleft()
+        return self.hints[0]
 
-    async def revised(self, quiet_s: float) -> Letter | None:
-        """Return the message to run the turn anew with; None if it is not to be run anew.
+    def drop(self, letter: Letter) -> None:
+        """Let a letter be said no more."""
+        self.hints = deque(one for one in self.hints if one is not letter)
+
+    async def revised(self, row_id: int, quiet_s: float) -> Letter | None:
+        """Return the message of a row to run the turn anew with; None if it is not to be run anew.
 
         Waits until no edit came for `quiet_s` seconds: people correct themselves twice. What was said to the
         run is to be said again: it is taken out of the thread with the message.
         """
+        unsaid = next((one for one in self.hints if one.row.id == row_id), None)
+        if unsaid is not None and self.why is None:
+            self.revise(unsaid)
         while self.why is Why.REVISED and not self._is_quiet(quiet_s):
             with anyio.CancelScope(deadline=self._quiet_since + quiet_s):
                 self._news = anyio.Event()
                 await self._news.wait()
         if self.why is not Why.REVISED or self.revision is None:
+            self._is_decided = True
             return None
         letter, self.revision, self.why = self.revision, None, None
         self._stop = anyio.Event()
-        again = [one for row_id, one in self.said.items() if row_id != letter.row.id]
-        self.hints, self.said = deque([*again, *self.hints]), {}
+        again = [*self.said.values(), *self.hints]
+        self.hints, self.said = deque(one for one in again if one.row.id != row_id), {}
         return letter
 
     def _is_quiet(self, quiet_s: float) -> bool:

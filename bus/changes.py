@@ -35,6 +35,13 @@ OFFER_S = 24 * 3600.0
 """How long after it came an edited message is offered to be answered again."""
 
 
+ENDING_S = 2.0
+"""How long an answer that is being written down is waited for: the platform wants to hear that the edit arrived."""
+
+MAX_EDITS = 50
+"""Edits of one message that are acted on: each may start a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """What changes read and write in the journal."""
@@ -142,6 +149,8 @@ class Changes:
         if row.kind != "chat" or parse(edited.text) is not None:
             # Commands are carried out at once, and once.
             return Reason.UNSUPPORTED
+        if before.edits >= MAX_EDITS:
+            return Reason.RATE_LIMITED
         # The bot is meant, whether or not the mention is still there.
         reason = await self._door.admits(replace(edited, key=before.key, addressed=True))
         return None if reason is Reason.ACCEPTED else reason
@@ -163,7 +172,11 @@ class Changes:
         after = replace(before, text=edited.text, attachments=files, edits=before.edits + 1)
         if not await self._revisions.revise(row.id, encode_inbound(after), event, anew=True):
             return Reason.DUPLICATE
-        if self._mailboxes.revise(row.id, after) is Standing.GONE:
+        standing = self._mailboxes.revise(row.id, after)
+        if standing is Standing.ENDING:
+            with anyio.move_on_after(ENDING_S):
+                await self._mailboxes.over(row.id)
+        if standing in (Standing.ENDING, Standing.GONE):
             await self._offer(row.id, after)
         return Reason.ACCEPTED
 

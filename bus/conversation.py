@@ -101,6 +101,12 @@ class Mailboxes:
         steers = self._sessions.busy(inbound) == "steer"
         return box.revise(replace(letter, inbound=inbound, text=inbound.text), steers=steers)
 
+    async def over(self, row_id: int) -> None:
+        """Wait until the turn that a message has is over."""
+        found = self._box_of(row_id)
+        if found is not None and found[0].current is found[1]:
+            await found[0].control.over.wait()
+
     def withdraw(self, row_id: int, inbound: Inbound) -> Standing:
         """Let a message that was deleted have no turn, or end the one that it has."""
         found = self._box_of(row_id)
@@ -247,8 +253,10 @@ class Mailboxes:
 
     def _hint(self, box: Mailbox, letter: Letter) -> None:
         """Have a message said to the turn that runs before it, where its sender steers and asked for that turn."""
+        inbound = letter.inbound
+        is_plain = not (letter.bootstrap or inbound.answers or inbound.exchange is not None)
         asker = box.current.inbound.sender.user_id if box.current is not None else None
-        if letter.bootstrap or letter.row.kind != "chat" or letter.inbound.sender.user_id != asker:
+        if not is_plain or letter.row.kind != "chat" or inbound.sender.user_id != asker:
             return
         if self._sessions.busy(letter.inbound) == "steer":
             box.control.tell(letter)

@@ -15,6 +15,8 @@ class Standing(Enum):
 
     WAITING = auto()
     RUNNING = auto()
+    ENDING = auto()
+    """Its turn says what it says, and is about to be written down."""
     GONE = auto()
 
 
@@ -53,6 +55,8 @@ class Mailbox:
         """Let a message that runs or waits here be what it was edited to; one that runs is told so, or run anew."""
         control, row_id = self.control, letter.row.id
         if self.current is not None and self.current.row.id == row_id:
+            if control.is_decided:
+                return Standing.ENDING
             (control.tell if steers else control.revise)(letter)
             return Standing.RUNNING
         self.put(letter)
@@ -93,6 +97,7 @@ class Mailbox:
         """
         said, settled = self.control.said, self.control.settled
         self.current = None
+        self.control.over.set()
         self.waiting = deque(
             replace(one, row=said[one.row.id].row) if one.row.id in said else one
             for one in self.waiting

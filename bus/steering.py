@@ -55,9 +55,9 @@ class Steering:
         async with AsyncExitStack() as signs:
             while True:
                 letter = await control.next_hint()
-                if not await self._say(attempt, control, letter):
-                    continue
-                if letter.row.id != attempt.row.id:
+                is_said = await self._say(attempt, control, letter)
+                control.drop(letter)
+                if is_said and letter.row.id != attempt.row.id:
                     sign = self._delivery.presence.working(adapter, letter.inbound.place)
                     await signs.enter_async_context(sign)
 
@@ -71,7 +71,7 @@ class Steering:
             own = attempt.row.id
             letters = {**control.said, **{letter.row.id: letter for letter in control.hints}}
             return [letter for row_id, letter in letters.items() if row_id != own]
-        own_letter = control.said.get(attempt.row.id) or _own(control, attempt.row)
+        own_letter = control.said.get(attempt.row.id)
         others = [letter for row_id, letter in control.said.items() if row_id != attempt.row.id]
         if control.why in (Why.WITHDRAWN, Why.REVISED) or not (others or own_letter):
             return []
@@ -147,31 +147,47 @@ class Steering:
                 log.warning("whether %s was heard is looked up later: %s", ids[-1], error)
         return held == ids[-1] if is_own else bool(held)
 
+    async def _is_known(self, attempt: Attempt, letter: Letter) -> bool:
+        """Return whether a message that was said before a restart was heard then."""
+        try:
+            values = await self._runs.state(attempt.thread_id)
+        except RunError:
+            return False
+        return bool(trace(values, message_ids(letter.inbound)).heard)
+
     async def _say(self, attempt: Attempt, control: TurnControl, letter: Letter) -> bool:
         """Say one message to the run; return whether that can be done."""
         if self._is_deaf:
             self._instead(attempt, control, letter)
             return False
+        if letter.row.run_id is not None and await self._is_known(attempt, letter):
+            control.said[letter.row.id] = letter
+            return True
         hint = await self._hint(attempt, control, letter)
         if hint is None:
             return False
+        try:
+            await self._inject(attempt, hint)
+        except NotHeard:
+            self._is_deaf = True
+            log.warning("the agent's server hears nothing while it works: turns are interrupted")
+            del control.said[letter.row.id]
+            self._instead(attempt, control, letter)
+            return False
+        return True
+
+    async def _inject(self, attempt: Attempt, hint: Hint) -> None:
+        """Say something to the run as soon as it listens. Raises NotHeard."""
         for tries in count(1):
             try:
                 if await self._runs.inject(attempt.thread_id, attempt.run_id or "", hint):
-                    return True
-            except NotHeard:
-                self._is_deaf = True
-                log.warning(
-                    "the agent's server hears nothing while it works: turns are interrupted"
-                )
-                del control.said[letter.row.id]
-                self._instead(attempt, control, letter)
-                return False
+                    return
             except RunError as error:
+                if isinstance(error, NotHeard):
+                    raise
                 log.info("%s could not be said yet: %s", hint.message_id, error)
             # It has yet to begin, or just ended: then this is cancelled.
             await anyio.sleep(self._backoff.wait_s(tries))
-        return False
 
     async def _hint(self, attempt: Attempt, control: TurnControl, letter: Letter) -> Hint | None:
         """Return what to say, noted as said before it is; None = the message waits no more."""
@@ -202,8 +218,3 @@ class Steering:
             control.revise(letter)
         else:
             control.stop(Why.INTERRUPTED)
-
-
-def _own(control: TurnControl, row: InboxRow) -> Letter | None:
-    """Return an edit of the turn's own message that was not said any more."""
-    return next((letter for letter in control.hints if letter.row.id == row.id), None)

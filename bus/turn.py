@@ -113,7 +113,7 @@ class Turns:
                 attempt.asked = await self._questions.before(row, plan.text)
                 reply = await self._answer(attempt, control, display)
                 also = await self._steering.settle(attempt, control)
-                revised = await control.revised(QUIET_S)
+                revised = await control.revised(row.id, QUIET_S)
                 if revised is None:
                     break
                 inbound, plan = revised.inbound, replace(plan, text=revised.text)

@@ -1,14 +1,17 @@
 """Messages that are edited or deleted: while they wait, while they run, and after they were answered."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from bus.buttons import Token, Verb
+from bus.changes import MAX_EDITS
 from bus.config import ChannelPolicy, SessionConfig
 from bus.errors import IntakeClosed
 from bus.messages import (
@@ -293,6 +296,47 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             await until(lambda: home.platform.texts == ["⏹ Stopped."])
             await finished(home)
             assert home.prompts() == ["left"]
+
+
+class Slow(ButtonPlatform):
+    """Takes its time to cut a text: so long a turn is being written down."""
+
+    def __init__(self) -> None:
+        super().__init__("fake")
+        self.cutting = threading.Event()
+        self.cut = threading.Event()
+
+    @override
+    def split(self, markdown: str) -> Sequence[str]:
+        self.cutting.set()
+        assert self.cut.wait(10)
+        return super().split(markdown)
+
+
+async def test_an_edit_that_meets_the_answer_is_offered_after_it(tmp_path: Path) -> None:
+    platform = Slow()
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("one")
+        await until(platform.cutting.is_set)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(edit, home, "e1", "two", "c1")
+            await anyio.wait_all_tasks_blocked()
+            platform.cut.set()
+        await until(lambda: home.platform.texts == ["Hello you", OFFER])
+
+
+async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one")
+        await home.runs(1)
+        await home.say("0")
+        for number in range(1, MAX_EDITS + 1):
+            assert await edit(home, "e2", f"{number}", f"c{number}") is Reason.ACCEPTED
+        assert await edit(home, "e2", "too many", "c") is Reason.RATE_LIMITED
+        gate.set()
+        await home.reads("First", "Hello you")
+        assert home.prompts() == ["one", f"{MAX_EDITS}"]
 
 
 # ---- after it was answered --------------------------------------------------------------------

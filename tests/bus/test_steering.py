@@ -193,25 +193,25 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             if heard:
                 gate.set()
                 await until(lambda: len(thread(home)) == 2)
-        assert len(server.runs) == 1
-        # The end of the service cancels no run: this one went on meanwhile, or died with the server.
-        run = server.runs[0]
-        if heard:
-            run.script.ends.set()  # type: ignore[union-attr]
-            await until(lambda: run.status == "success")
-        else:
+        # The end of the bus cancels no run: this one goes on, or died with its server.
+        [run] = server.runs
+        if not heard:
             run.told.clear()
             run.status = "interrupted"
             run.cancelled.set()
-        async with steered(tmp_path, server=server, platform=FakePlatform()) as home:
-            await finished(home)
+        async with steered(tmp_path, server=server, platform=CardPlatform("fake")) as home:
             if heard:
-                await home.reads("Both")
+                await until(lambda: home.platform.signs.count("working") == 2)  # type: ignore[attr-defined]
+                run.script.ends.set()  # type: ignore[union-attr]
+            await finished(home)
+            await until(lambda: all(shown.final for shown in home.platform.shown))
+            assert thread(home).count("two") == 1
+            assert run.told == []
+            if heard:
+                assert home.platform.texts == ["Both"]
                 assert len(server.runs) == 1
             else:
-                await until(lambda: len(home.platform.texts) >= 1)
-                assert thread(home).count("two") == 1
-                assert all(text == "Hello you" for text in home.platform.texts)
+                assert set(home.platform.texts) == {"Hello you"}
 
 
 async def test_a_row_that_was_said_and_heard_is_finished_without_a_word(tmp_path: Path) -> None:
@@ -237,6 +237,17 @@ async def test_a_row_that_was_said_and_heard_is_finished_without_a_word(tmp_path
             await finished(home)
             assert home.platform.texts == []
             assert len(server.runs) == 1
+
+
+async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> None:
+    async with steered(tmp_path) as home:
+        gate = gated(home, "First")
+        await home.say("one")
+        await home.runs(1)
+        await home.say("green", answers=1)
+        gate.set()
+        await home.reads("First", "Hello you")
+        assert home.prompts() == ["one", "green"]
 
 
 async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
