@@ -203,6 +203,7 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
             welcome=Welcome(self._api, self._config),
             commands=self._commands,
             language=language if language and language != AUTO else "",
+            press_s=self._timings.press_s,
         )
         return Receiver(intake, bot, around)
 

@@ -31,8 +31,8 @@ _MAX_SIGNS: Final = 1000
 
 _UUID_CHARS: Final = 40
 
-_LONG_CODE_CHARS: Final = MAX_BYTES // 8
-"""Code with fewer characters fits into a card, whatever they are."""
+_FRAME_CHARS: Final = MAX_BYTES // 4
+"""Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
 
 
 def uuid_of(place: Place, key: str) -> str:
@@ -50,9 +50,20 @@ def uuid_of(place: Place, key: str) -> str:
 
 def code_too_long(markdown: str) -> CodeFile | None:
     """Return the code if a piece of an answer is nothing but code that no card holds."""
-    if len(markdown) < _LONG_CODE_CHARS or not markdown.lstrip().startswith(("```", "~~~")):
-        return None
-    return None if fits(markdown) else code_file(markdown)
+    return code_file(markdown) if _is_long_code(markdown) else None
+
+
+def _is_long_code(markdown: str) -> bool:
+    begins = markdown.lstrip().startswith(("```", "~~~"))
+    return begins and len(markdown) > _FRAME_CHARS and not fits(markdown)
+
+
+def _newest(markdown: str) -> str:
+    """Return what a card shows of code that grew too long for it: its newest lines."""
+    if not _is_long_code(markdown):
+        return markdown
+    fence, _, code = markdown.lstrip().partition("\n")
+    return f"{fence}\n{code[-_FRAME_CHARS + len(fence) :].partition(chr(10))[2]}"
 
 
 class Outbound:
@@ -118,15 +129,14 @@ class Outbound:
         buttons: Sequence[Button] = (),
     ) -> None:
         """Replace what a card says and what can be pressed below it."""
+        if not final:
+            await self._put(place, message, _newest(markdown), final=False, buttons=buttons)
+            return
         code = code_too_long(markdown)
-        if code is None:
-            await self._put(place, message, markdown, final=final, buttons=buttons)
-        elif final:
-            await self._put(place, message, f"📎 {code.name}", final=True, buttons=buttons)
+        shown = f"📎 {code.name}" if code is not None else markdown
+        await self._put(place, message, shown, final=True, buttons=buttons)
+        if code is not None:
             await self._send_code(place, markdown, code, f"code {message}")
-        else:  # its newest lines
-            newest = split(markdown, fits)[-1]
-            await self._put(place, message, newest, final=False, buttons=buttons)
 
     async def _put(
         self,

@@ -24,9 +24,6 @@ _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PRESS_S: Final = 2.0
-"""A press is answered within this, well or badly: the platform shows an error after 3 s."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -54,12 +51,14 @@ class Surroundings:
         welcome: Says hello.
         commands: Names of the commands that a menu may call.
         language: In which something is said at once, where nothing tells; "" = English.
+        press_s: A press is answered within this, well or badly.
     """
 
     chats: Chats
     welcome: Welcome
     commands: Collection[str] = ()
     language: str = ""
+    press_s: float = 2.0
 
 
 class Receiver:
@@ -114,7 +113,7 @@ class Receiver:
     async def _pressed(self, press: Press) -> PressAnswer:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
-            with anyio.fail_after(PRESS_S):
+            with anyio.fail_after(self._around.press_s):
                 return await self._intake.press(press)
         except TimeoutError:
             _log.warning("a press was not taken in time")

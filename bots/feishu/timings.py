@@ -14,6 +14,7 @@ class Timings:
         upload_s: Bound of one upload (30 MB on a slow line).
         connect_s: Bound of fetching the connection's address, and of the handshake.
         ack_s: An event is answered within this, well or badly. The platform waits 3 s.
+        press_s: A pressed button is answered within this: the platform shows an error after 3 s.
         ping_s: Between two pings, until the platform says otherwise (its default is 120 s).
         close_s: Bound of saying goodbye, and of waiting for calls that are under way then.
         parts_s: How long the parts of a split event are kept.
@@ -26,6 +27,7 @@ class Timings:
     upload_s: float = 120.0
     connect_s: float = 15.0
     ack_s: float = 2.5
+    press_s: float = 2.0
     ping_s: float = 120.0
     close_s: float = 1.0
     parts_s: float = 10.0

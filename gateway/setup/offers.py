@@ -86,8 +86,8 @@ PLATFORMS: Mapping[str, Offer] = {
             Ask(key="app_id", variable="FEISHU_APP_ID", text="App ID (cli_...)"),
             Ask(key="app_secret", variable="FEISHU_APP_SECRET", text="App Secret"),
         ),
-        then="Feishu: with the service running, subscribe to im.message.receive_v1 and publish a version"
-        " (docs/howto/connect-feishu.md, step 3).",
+        then="Feishu: with the service running, subscribe to the event im.message.receive_v1 and the callback"
+        " card.action.trigger, and publish a version (docs/howto/connect-feishu.md, step 3).",
     ),
 }
 

@@ -49,6 +49,8 @@ class Intake:
     async def press(self, press: Press) -> PressAnswer:
         if self.raises:
             raise self.raises.pop(0)
+        if press.token in self.gates:
+            await self.gates[press.token].wait()
         self.pressed.append(press)
         return self.answer
 

@@ -1,6 +1,7 @@
 """Buttons: shown below cards, pressed over every way in, answered by a toast. Real adapter, fake platform."""
 
 import json
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from bus.errors import IntakeClosed
 from bus.messages import Button, PressAnswer
 from bus.ports import Buttons, Edits, Reason
 from bus.texts.english import ENGLISH
-from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
+from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
@@ -98,6 +99,16 @@ async def test_a_press_that_was_not_kept_says_so(trouble: Exception) -> None:
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
         (answer,) = feishu.answers(asked.chat)
         pressed = await feishu.press(answer, "red")
+        await feishu.wait_for(lambda: pressed.acked)
+        assert pressed.answer == {"toast": {"type": "warning", "content": ENGLISH.press_again}}
+
+
+async def test_a_press_that_takes_too_long_is_answered_all_the_same() -> None:
+    intake = Intake(gates={"stop:7:0": anyio.Event()})
+    quick = replace(QUICK, press_s=0.05)
+    async with FakeFeishu() as feishu, running(adapter_for(feishu, timings=quick), intake):
+        asked = await feishu.dm("hello")
+        pressed = await feishu.press_value(asked, {"token": "stop:7:0"})
         await feishu.wait_for(lambda: pressed.acked)
         assert pressed.answer == {"toast": {"type": "warning", "content": ENGLISH.press_again}}
 

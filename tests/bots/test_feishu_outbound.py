@@ -399,6 +399,9 @@ async def test_a_card_of_very_long_code_grows_by_its_newest_lines_and_becomes_a_
         card = await adapter.open_card(place, "…", key="k1")
         await adapter.patch(place, card, CODE.removesuffix("\n```"), final=False)
         assert "value_2999 = 2999" in feishu.answers(asked.chat)[0].text
+        assert feishu.answers(asked.chat)[0].text.startswith("```python\n")
+        wide = "```\n" + '字"\\\n' * 200_000
+        await adapter.patch(place, card, wide, final=False)
         for _ in range(2):  # as after a crash
             await adapter.patch(place, card, CODE, final=True)
         shown, file = feishu.answers(asked.chat)
