@@ -10,6 +10,22 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
+from langchain_protocol import (
+    AgentResult,
+    Checkpoint,
+    CommandResponse,
+    ErrorResponse,
+    InputRequestedData,
+    LifecycleData,
+    ListCheckpointsResult,
+    MessagesData,
+    ReconnectResult,
+    RunResult,
+    StateForkResult,
+    StateGetResult,
+    SubscribeResult,
+)
+from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -252,6 +268,48 @@ async def test_the_graphs_of_a_run_are_shown(tmp_path: Path) -> None:
         assert same["result"]["tree"]["children"] == [child]
         other = await command(api, thread, "agent.getTree", run_id=str(uuid4()))
         assert other["error"] == "no_such_run"
+
+
+def is_of(kind: Any, value: object) -> None:  # noqa: ANN401 - a type of the protocol's package
+    TypeAdapter(kind).validate_python(value)
+
+
+async def test_everything_has_the_protocols_types(tmp_path: Path) -> None:
+    kinds = {
+        "lifecycle": LifecycleData,
+        "messages": MessagesData,
+        "input.requested": InputRequestedData,
+        "checkpoints": Checkpoint,
+    }
+    async with serving(tmp_path, way="tcp") as api:
+        thread = str(uuid4())
+        async with connected(api, thread) as client:
+            subscribed = await client.ask("subscription.subscribe", channels=EVERYTHING)
+            is_of(CommandResponse, subscribed)
+            is_of(SubscribeResult, subscribed["result"])
+            run = await client.ask("run.start", assistant_id="parent", input=HELLO)
+            is_of(RunResult, run["result"])
+            await client.until("completed")
+            tree = await client.ask("agent.getTree")
+            is_of(AgentResult, tree["result"])
+            is_of(StateGetResult, (await client.ask("state.get", namespace=[]))["result"])
+            listed = await client.ask("state.listCheckpoints")
+            is_of(ListCheckpointsResult, listed["result"])
+            again = await client.ask("subscription.reconnect", **run["result"], last_event_id="x")
+            is_of(ReconnectResult, again["result"])
+            place = listed["result"]["checkpoints"][-1]["id"]
+            forked = await client.ask("state.fork", checkpoint_id=place, input=HELLO)
+            is_of(StateForkResult, forked["result"])
+            await client.ask("run.start", assistant_id="hitl", input={"n": 1})
+            events = await client.until("interrupted")
+            is_of(ErrorResponse, await client.ask("nope"))
+        seen = {event["method"] for event in events}
+        assert seen >= kinds.keys() | {"values", "updates", "tasks"}
+        for event in events:
+            assert event["type"] == "event"
+            is_of(list[str], event["params"]["namespace"])
+            if event["method"] in kinds:
+                is_of(kinds[event["method"]], event["params"]["data"])
 
 
 async def test_inner_graphs_begin_and_end(tmp_path: Path) -> None:
