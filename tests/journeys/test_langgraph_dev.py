@@ -8,6 +8,7 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
+from bus.texts.english import ENGLISH
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import Service, serving, with_model
 from tests.journeys.peer import PROGRAM, langgraph_dev
@@ -45,6 +46,12 @@ ASKED = {
             ),
         )
     ),
+    "look around": Reply(
+        calls=(
+            Call("ls", {"path": OUTPUTS}, id="l1"),
+            Call("ls", {"path": "/mnt/user-data/workspace"}, id="l2"),
+        )
+    ),
     "<uploaded_files>": Reply(
         calls=(Call("read_file", {"path": "/mnt/user-data/uploads/数 data.csv"}),)
     ),
@@ -64,6 +71,8 @@ def answer(request: ModelRequest) -> Reply:
 def _after(result: dict[str, Any]) -> Reply:
     if result["tool_call_id"] == "w1":
         return Reply(calls=(Call("present_files", {"filepaths": [f"{OUTPUTS}/report.csv"]}),))
+    if "did not approve" in str(result["content"]):
+        return Reply(text="I did not look.")
     return Reply(text="The number is 4711." if "4711" in str(result["content"]) else "Here it is.")
 
 
@@ -76,7 +85,9 @@ async def test_the_bots_work_on_it(tmp_path: Path) -> None:
     token = {"PARLEY_ADMIN_TOKEN": TOKEN}
     async with Town() as town, FakeModelServer(answer=answer) as model:
         environment = {**token, "HOME": str(there), "PARLEY_HOME": str(there / "home")}
-        async with langgraph_dev(there, with_model(model.base_url), environment) as url:
+        guardrails = {"guardrails": {"enabled": True, "ask": ["ls"]}}
+        config = {**with_model(model.base_url), **guardrails}
+        async with langgraph_dev(there, config, environment) as url:
             await _serves_the_agent(url)
             channels = {**town.channels, "langgraph_url": url, "gateway_url": url}
             async with serving(
@@ -115,6 +126,8 @@ async def _live(town: Town, model: FakeModelServer) -> None:
         for seat in town.person(2):
             people.start_soon(_gets_a_file, town, seat)
         people.start_soon(_has_a_file_read, town, town.person(3)[1])
+        people.start_soon(_approves, town.person(4)[1])
+        people.start_soon(_denies, town.person(4)[2])
 
 
 async def _is_answered_in_order(seat: Seat) -> None:
@@ -178,6 +191,21 @@ async def _gets_a_file(town: Town, seat: Seat) -> None:
 async def _has_a_file_read(town: Town, seat: Seat) -> None:
     await sends(town, seat, "数 data.csv", CSV.encode(), "text/csv")
     await seat.sees("The number is 4711.", within_s=LATER_S)
+
+
+async def _approves(seat: Seat) -> None:
+    await seat.say("look around")
+    await seat.presses(ENGLISH.button_approve, within_s=LATER_S)
+    await seat.sees("Here it is.", within_s=LATER_S)
+    await seat.sees("/mnt/user-data/workspace", ENGLISH.mark_approved, within_s=LATER_S)
+
+
+async def _denies(seat: Seat) -> None:
+    await seat.say("look around")
+    await seat.sees(ENGLISH.approval_ask, OUTPUTS, "/mnt/user-data/workspace", within_s=LATER_S)
+    await seat.say("there is nothing to see")
+    await seat.sees("I did not look.", within_s=LATER_S)
+    await seat.sees(ENGLISH.approval_ask, ENGLISH.mark_denied, within_s=LATER_S)
 
 
 async def _crash(seats: list[Seat], model: FakeModelServer, service: Service) -> None:
