@@ -8,8 +8,6 @@ SLACK = Capabilities(
     patches=False,
     # Streams: what one message can show of all 100 additions a minute (tier 4), with a few others beside it.
     patch_interval_s=1.0,
-    # What is streamed can only be added to.
-    progress=False,
     # chat.postMessage: about one message a second and channel, short bursts tolerated
     # (docs.slack.dev/apis/web-api/rate-limits, "special tier").
     send_interval_s=1.0,

@@ -19,7 +19,7 @@ from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
 from bots.slack.outbound import Outbound
 from bots.slack.payload import is_private
-from bots.slack.streamtext import harmless
+from bots.slack.streamtext import harmless, said
 from bots.text.markdown import close_open
 from bus.messages import Button, MessageId, Place
 
@@ -32,6 +32,9 @@ _ELSEWHERE: Final = frozenset({"channel_not_found", "is_archived", "not_in_chann
 """Refusals of a stream that a message would meet as well."""
 
 _ENDED: Final = frozenset({"message_not_in_streaming_state", "stopped_by_user"})
+
+_NOWHERE: Final = frozenset({"unknown_method", "method_deprecated", "missing_scope"})
+"""Refusals that every further stream would meet until the app is changed and Parley started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ class Streams:
         self._starts = Budget(pace.starts, pace.starts)
         self._appends = Budget(pace.appends, pace.appends / 4)
         self._changes = Budget(pace.changes, pace.changes / 3)
+        self._refusals: set[str] = set()
 
     async def open(
         self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -115,6 +119,7 @@ class Streams:
             self._keep(place, message, growing)
         if growing.halted:
             raise SlackError("A person stopped this answer.")
+        whole, markdown = markdown, said(markdown) if growing.live else markdown
         old = anyio.current_time() - growing.began_at >= self._pace.life_s
         if growing.live and (old or not buttons):
             rest = self._rest(growing, markdown, whole=True)
@@ -124,7 +129,7 @@ class Streams:
             return
         there = growing.sent in {harmless(markdown), harmless(markdown, whole=True)}
         if growing.doubt or not there or growing.changed_at is not None:
-            await self._change(place, message, growing, markdown, buttons)
+            await self._change(place, message, growing, whole, buttons)
 
     async def finish(
         self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
@@ -169,7 +174,7 @@ class Streams:
         team, _, user = place.user.rpartition("/")
         if not is_private(place.chat) and not (place.thread and user):
             return MessageId("")
-        if self._starts.take():
+        if self._refusals & _NOWHERE or self._starts.take():
             return MessageId("")
         given: dict[str, Any] = {"channel": place.chat, "thread_ts": place.thread or None}
         if user:
@@ -187,7 +192,9 @@ class Streams:
             return MessageId("")
         if error.retryable or error.token_refused or error.code in _ELSEWHERE:
             raise error
-        _log.info("slack: no stream here, a message is changed instead: %s", error.user_message)
+        if error.code not in self._refusals:
+            self._refusals.add(error.code)
+            _log.info("slack: no stream, messages are changed instead: %s", error.user_message)
         return MessageId("")
 
     async def _append(
@@ -238,6 +245,8 @@ class Streams:
         text = harmless(markdown, whole=whole)
         # More than a message holds is code that goes as a file in the end.
         text = text if len(text) <= ROOM else text[:ROOM]
+        if not whole and not growing.doubt and text.rstrip() == growing.sent.rstrip():
+            return ""  # Line ends that went again, as lines below came.
         if growing.doubt or not text.startswith(growing.sent):
             return None
         return text[len(growing.sent) :]

@@ -31,3 +31,23 @@ def harmless(markdown: str, *, whole: bool = False) -> str:
     """
     held = markdown if whole else _OPEN.sub("", markdown)
     return _LIVE.sub(lambda found: found[0] + _JOINER, held)
+
+
+def said(markdown: str) -> str:
+    r"""Return a growing text without the lines that stand below it for a while (bus/progress.py).
+
+    They are a quotation whose every line ends in a break, which is how they are told apart; a quotation of the
+    model's own that looks the same is streamed as soon as anything follows it.
+
+    >>> said("I look.\n\n> 🔧 `bash` ls  \n> ▫️ then read  ")
+    'I look.'
+    >>> said("She said:\n\n> no")
+    'She said:\n\n> no'
+    """
+    lines = markdown.split("\n")
+    end = len(lines)
+    while end and lines[end - 1].startswith("> ") and lines[end - 1].endswith("  "):
+        end -= 1
+    if end == len(lines) or (end and lines[end - 1].strip()):
+        return markdown
+    return "\n".join(lines[:end]).rstrip("\n")

@@ -342,6 +342,33 @@ def test_a_budget_refills_with_time() -> None:
     assert budget.take() > 0
 
 
+async def test_lines_that_go_again_are_never_streamed() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("> 🔧 `bash` ls  ")
+        await answer.grow("I look.\n\n")
+        await answer.grow("I look.\n\n\n\n> 🔧 `bash` ls  \n> ▫️ read it  ")
+        await answer.grow("I look.\n\nIt is there.")
+        await answer.finish("I look.\n\nIt is there.")
+        assert message.stream is not None
+        assert message.stream.added == ["I look.\n\n", "It is there."]
+        assert message.words == "I look.\n\nIt is there."
+    assert slack.violations == []
+
+
+async def test_where_a_message_is_changed_the_lines_stand_below() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        slack.fail("chat.startStream", error="channel_type_not_supported")
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        message = await answer.open()
+        await answer.grow("I look.\n\n> 🔧 `bash` ls  ")
+        assert "`bash` ls" in message.words
+        await answer.finish("It is there.")
+        assert message.words == "It is there."
+    assert slack.violations == []
+
+
 # -- stopping
 
 
