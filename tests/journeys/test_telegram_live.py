@@ -1,0 +1,100 @@
+"""Telegram with everything on: drafts and growing answers, a stop, albums and a group that moves, each over a kill."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.fakes.telegram import TelegramServer
+from tests.fakes.telegram_chats import Upload
+from tests.journeys.house import serving, with_model
+
+GROUP = -1_001_234_567_890
+OLD_GROUP = -4001
+WORDS = " ".join(f"word{n}" for n in range(30))
+
+
+def config(telegram: TelegramServer, model: FakeModelServer, **more: object) -> dict[str, Any]:
+    section = {
+        "enabled": True,
+        "base_url": telegram.base_url,
+        "base_file_url": telegram.base_file_url,
+        "bot_token": telegram.token,
+        "dm_policy": "open",
+        **more,
+    }
+    return {**with_model(model.base_url), "channels": {"telegram": section}}
+
+
+def said(telegram: TelegramServer, chat: int) -> list[str]:
+    return [answer.text for answer in telegram.answers(chat)]
+
+
+async def test_answers_grow_and_each_word_stands_in_one_message(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram, FakeModelServer(token_delay_s=0.1) as model:
+        async with serving(tmp_path, config(telegram, model, streaming=True), "telegram"):
+            model.reply(WORDS, WORDS)
+            telegram.dm("tell me")
+            telegram.mention(GROUP, "tell us")
+            await telegram.wait_for(lambda: said(telegram, 1001) == [WORDS], timeout_s=20)
+            await telegram.wait_for(lambda: said(telegram, GROUP) == [WORDS], timeout_s=20)
+            await telegram.wait_for(lambda: telegram.labels(GROUP) == [])
+            grown = [draft.text for draft in telegram.drafts if draft.text]
+            assert len(grown) >= 2
+            assert all(WORDS.startswith(text) for text in grown)
+            (answer,) = telegram.answers(GROUP)
+            assert len(answer.history) >= 1
+            model.reply(Reply(text=WORDS, hang_after=3))
+            telegram.dm("once more")
+            await telegram.wait_for(
+                lambda: telegram.drafts[-1].text == "word0 word1 word2", timeout_s=20
+            )
+            telegram.stop_draft()
+            await model.until(lambda m: m.requests[-1].closed_by_client, within_s=5)
+        assert telegram.violations == []
+
+
+async def test_an_album_over_a_kill_is_one_answer(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram, FakeModelServer(answer=_files) as model:
+        async with serving(tmp_path, config(telegram, model), "telegram") as service:
+            _send(telegram, "one.txt", "compare")
+            await telegram.wait_for(lambda: telegram.backlog == 0)
+            await service.kill()
+            _send(telegram, "two.txt")
+            await service.start()
+            await telegram.wait_for(lambda: said(telegram, 1001), timeout_s=20)
+            telegram.dm("is that all?")
+            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 2, timeout_s=20)
+        assert said(telegram, 1001) == ["I see one.txt and two.txt.", "I see nothing."]
+        assert telegram.violations == []
+
+
+async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram, FakeModelServer() as model:
+        async with serving(tmp_path, config(telegram, model), "telegram") as service:
+            model.reply(Reply(text="never to be finished", hang_after=2))
+            telegram.mention(OLD_GROUP, "the secret is 4711")
+            await model.until(lambda m: len(m.requests) == 1, within_s=15)
+            telegram.migrate(OLD_GROUP, GROUP)
+            await telegram.wait_for(lambda: telegram.backlog == 0)
+            await service.kill()
+            await service.start()
+            await telegram.wait_for(lambda: said(telegram, GROUP), timeout_s=20)
+            (answer,) = telegram.answers(GROUP)
+            telegram.say(GROUP, "what was it?", reply_to=answer.message_id)
+            await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 2, timeout_s=20)
+        assert any("4711" in str(m["content"]) for m in model.requests[-1].messages)
+        assert telegram.violations == []
+
+
+def _send(telegram: TelegramServer, name: str, caption: str = "") -> None:
+    kept = telegram.keep("document", Upload(name=name, content=b"words", mime="text/plain"))
+    telegram.say(1001, caption, file=kept, extra={"media_group_id": "album"})
+
+
+def _files(request: ModelRequest) -> Reply:
+    text = request.last_user_text
+    current = text.partition("</uploaded_files>")[0] if "<uploaded_files>" in text else ""
+    found = [name for name in ("one.txt", "two.txt") if name in current]
+    if "is that all?" in text:
+        return Reply(text="I see nothing.")
+    return Reply(text=f"I see {' and '.join(found)}.")
