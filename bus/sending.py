@@ -126,4 +126,21 @@ class Sending:
         async with self._artifacts.fetched(body, max_bytes=limit) as file:
             if isinstance(file, str):
                 return await adapter.send(body.place, file, key=row.key)
-            return await adapter.send_file(body.place, file, key=row.key)
+            try:
+                return await adapter.send_file(body.place, file, key=row.key)
+            except DeliveryError as refusal:
+                if refusal.retryable or refusal.ambiguous:
+                    raise
+                return await self._told(row, body, adapter, refusal)
+
+    async def _told(
+        self, row: DeliveryRow, body: FileDelivery, adapter: Adapter, refusal: DeliveryError
+    ) -> MessageId:
+        """Say why a file did not come; where not even that can be said, the refusal stands."""
+        log.warning("delivery %s: the file was refused: %s", row.key, refusal.user_message)
+        text = body.place.texts.artifact_refused
+        why = text.format(name=body.name, reason=refusal.user_message)
+        try:
+            return await adapter.send(body.place, why, key=row.key)
+        except DeliveryError:
+            raise refusal from None

@@ -189,6 +189,7 @@ class Texts:
     artifact_gone: str
     artifact_too_large: str
     artifact_empty: str
+    artifact_refused: str
     code_in_file: str
     """Stands where code was that is too long for a message."""
     upload_attached: str

@@ -146,6 +146,7 @@ CHINESE = Texts(
     artifact_gone="⚠️ 无法附上 **{name}**：文件已不存在。",
     artifact_too_large="⚠️ 无法附上 **{name}**：文件超过 {megabytes} MB。",
     artifact_empty="⚠️ 无法附上 **{name}**：文件为空。",
+    artifact_refused="⚠️ 无法附上 **{name}**。{reason}",
     code_in_file="📎 代码在文件 **{name}** 中。",
     upload_attached="[附件：{names}]",
     upload_failed="[无法读取的附件：{name}]",

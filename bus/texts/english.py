@@ -164,6 +164,7 @@ ENGLISH = Texts(
     artifact_gone="⚠️ I could not attach **{name}**: the file is no longer there.",
     artifact_too_large="⚠️ I could not attach **{name}**: it is larger than {megabytes} MB.",
     artifact_empty="⚠️ I could not attach **{name}**: the file is empty.",
+    artifact_refused="⚠️ I could not attach **{name}**. {reason}",
     code_in_file="📎 The code is in the file **{name}**.",
     upload_attached="[Attached: {names}]",
     upload_failed="[Attachment that could not be read: {name}]",

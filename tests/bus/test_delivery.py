@@ -250,6 +250,35 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     assert platform.texts == ["⚠️ I could not attach **gone.txt**: the file is no longer there."]
 
 
+async def test_a_file_that_the_platform_refuses_is_told_with_its_reason(tmp_path: Path) -> None:
+    platform = FakePlatform()
+    platform.fail("send_file", DeliveryError("Files of this type are not allowed."))
+    async with pump(platform, tmp_path) as delivery:
+        await delivery.owe(KEY, [note("one")])
+        assert (await settle(delivery, "one")).state == "delivered"
+        assert platform.texts == [
+            "⚠️ I could not attach **note.md**. Files of this type are not allowed."
+        ]
+        platform.fail("send_file", DeliveryError("The channel is archived."))
+        platform.fail("send", DeliveryError("The channel is archived."))
+        await delivery.owe(KEY, [note("two")])
+        row = await settle(delivery, "two")
+        assert (row.state, row.error) == ("failed", "The channel is archived.")
+        platform.fail("send_file", DeliveryError("unwell", retryable=True))
+        await delivery.owe(KEY, [note("three")])
+        assert (await settle(delivery, "three")).state == "delivered"
+    assert [name for name, _ in platform.files] == ["note.md"]
+    assert len(platform.texts) == 1
+
+
+def note(key: str) -> NewDelivery:
+    """Return the row of a text of our own, as a file."""
+    body = FileDelivery(
+        channel="fake", place=Place(chat="c"), thread_id="T", path="", name="note.md", content="hi"
+    )
+    return NewDelivery(key=key, conversation=KEY, body=encode_delivery(body))
+
+
 async def _until_error(delivery: Delivery, key: str, error: str) -> None:
     with anyio.fail_after(10):
         while True:
