@@ -27,7 +27,7 @@ CLOSED_CODES: Final = frozenset({300309, 200850})
 SEQUENCE_CODE: Final = 300317
 """An operation on a card whose number is not above the last one's."""
 
-SAME_ANYWHERE: Final = frozenset({0, 230002, 230006, 230013, 230018, 230025, 230028, 232009})
+SAME_ANYWHERE: Final = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
 """Refusals that a new message would meet as well as a changed one: of the text, the chat, the person."""
 
 _RATE_CODES: Final = frozenset({230020, APP_LIMIT_CODE, 11232})

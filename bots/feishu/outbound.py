@@ -31,6 +31,7 @@ _MAX_SIGNS: Final = 1000
 
 _UUID_CHARS: Final = 40
 
+_FENCE_CHARS: Final = 100
 _FRAME_CHARS: Final = MAX_BYTES // 4
 """Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
 
@@ -63,7 +64,8 @@ def _newest(markdown: str) -> str:
     if not _is_long_code(markdown):
         return markdown
     fence, _, code = markdown.lstrip().partition("\n")
-    return f"{fence}\n{code[-_FRAME_CHARS + len(fence) :].partition(chr(10))[2]}"
+    newest = code[-_FRAME_CHARS + _FENCE_CHARS :].partition("\n")[2]
+    return f"{fence[:_FENCE_CHARS]}\n{newest}"
 
 
 class Outbound:
@@ -138,6 +140,39 @@ class Outbound:
         if code is not None:
             await self._send_code(place, markdown, code, f"code {message}")
 
+    async def edit(
+        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+    ) -> None:
+        """Change an answer. It stays as it is where that cannot be."""
+        foot = self._foot(place, buttons)
+        plain_id, card_id = self._entities.apart(message)
+        if card_id:
+            await self._finish(card_id, markdown, foot)
+        else:
+            await self._finish_card(plain_id, markdown, foot)
+
+    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+        """Upload a file and send it as a picture or a file."""
+        upload = await self._uploads.upload(file)
+        content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
+        return MessageId((await self._deliver(place, content)).id)
+
+    async def working(self, place: Place) -> None:
+        """React to the message that is being worked on."""
+        if place.reply_to and place.reply_to not in self._signs:
+            self._signs[place.reply_to] = await self._api.react(place.reply_to, _WORKING)
+            while len(self._signs) > _MAX_SIGNS:
+                del self._signs[next(iter(self._signs))]
+
+    async def finished(self, place: Place, *, ok: bool) -> None:
+        """React with the outcome and take the working sign away."""
+        if not place.reply_to:
+            return
+        sign = self._signs.pop(place.reply_to, "")
+        await self._api.react(place.reply_to, _DONE if ok else _FAILED)
+        if sign:
+            await self._api.unreact(place.reply_to, sign)
+
     async def _put(
         self,
         place: Place,
@@ -159,17 +194,6 @@ class Outbound:
         else:
             await self._patch(plain_id, markdown, foot, final=False)
 
-    async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Change an answer. It stays as it is where that cannot be."""
-        foot = self._foot(place, buttons)
-        plain_id, card_id = self._entities.apart(message)
-        if card_id:
-            await self._finish(card_id, markdown, foot)
-        else:
-            await self._finish_card(plain_id, markdown, foot)
-
     async def _send_entity(self, place: Place, made: Made, foot: Foot, key: str) -> MessageId:
         value = {"type": "card", "data": {"card_id": made.id}}
         content = Content(type="interactive", value=value, uuid=uuid_of(place, key))
@@ -184,7 +208,7 @@ class Outbound:
             if error.bad_card:
                 _log.info("a growing card was refused, the next one may pass: %s", error)
                 return
-            if not error.retryable:
+            if not error.retryable and error.code not in SAME_ANYWHERE:
                 self._entities.give_up(error)
             raise
 
@@ -193,7 +217,7 @@ class Outbound:
         try:
             await self._finish(card_id, markdown, foot)
         except FeishuError as error:
-            if error.retryable:
+            if error.retryable or error.target_gone or error.code in SAME_ANYWHERE:
                 raise
             _log.warning("a card entity takes no more, trying its message: %s", error)
             self._entities.give_up(error)
@@ -258,12 +282,6 @@ class Outbound:
         private = self._chats.is_private(place.chat)
         return Foot(buttons=buttons, private=private, note=place.texts.working)
 
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
-        """Upload a file and send it as a picture or a file."""
-        upload = await self._uploads.upload(file)
-        content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
-        return MessageId((await self._deliver(place, content)).id)
-
     async def _send_code(self, place: Place, markdown: str, code: CodeFile, key: str) -> MessageId:
         """Send code as a file; in several cards where files are refused."""
         try:
@@ -277,22 +295,6 @@ class Outbound:
             return sent[0]
         content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
         return MessageId((await self._deliver(place, content)).id)
-
-    async def working(self, place: Place) -> None:
-        """React to the message that is being worked on."""
-        if place.reply_to and place.reply_to not in self._signs:
-            self._signs[place.reply_to] = await self._api.react(place.reply_to, _WORKING)
-            while len(self._signs) > _MAX_SIGNS:
-                del self._signs[next(iter(self._signs))]
-
-    async def finished(self, place: Place, *, ok: bool) -> None:
-        """React with the outcome and take the working sign away."""
-        if not place.reply_to:
-            return
-        sign = self._signs.pop(place.reply_to, "")
-        await self._api.react(place.reply_to, _DONE if ok else _FAILED)
-        if sign:
-            await self._api.unreact(place.reply_to, sign)
 
     async def _send_card(self, place: Place, card: Card, plain: Card, key: str) -> Sent:
         """Send a card, or the same words without markup if the platform finds fault with the card."""

@@ -302,3 +302,33 @@ async def test_a_frame_that_is_too_fast_says_when_to_come_back() -> None:
 
 def test_streams_are_renewed_well_before_the_platform_ends_them() -> None:
     assert 60 < RENEW_S < 590
+
+
+async def test_a_text_that_the_tenant_forbids_is_told_and_streaming_goes_on() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        place, card, seen = await opened(feishu, adapter)
+        feishu.fail("card.content", status=400, code=230028)
+        feishu.fail("card.update", status=400, code=230028)
+        for final in (False, True):
+            with pytest.raises(FeishuError) as caught:
+                await adapter.patch(place, card, "call 555", final=final, buttons=[STOP])
+            assert (caught.value.retryable, caught.value.target_gone) == (False, False)
+        assert not seen.gone
+        assert feishu.calls("message.patch") == []
+        assert " " in await adapter.open_card(place, "…", key="k2")
+
+
+async def test_a_platform_with_half_of_cardkit_loses_nothing() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes.add("im:message:recall")
+        adapter = adapter_for(feishu)
+        place, card, seen = await opened(feishu, adapter)
+        for op in ("card.content", "card.settings", "card.update", "card.convert", "message.get"):
+            feishu.fail(op, times=100, status=404, text="404 page not found")
+        with pytest.raises(FeishuError):
+            await adapter.patch(place, card, "half", final=False, buttons=[STOP])
+        with pytest.raises(FeishuError) as caught:
+            await adapter.patch(place, card, "all", final=True)
+        assert (caught.value.target_gone, seen.gone) == (True, True)
+        assert " " not in await adapter.open_card(place, "…", key="k2")
