@@ -41,6 +41,9 @@ OPEN_PATHS = frozenset({"/health", "/health/ready"})
 DOORS = "/webhooks/"
 """Below it chat platforms deliver, where the channel is so configured: each proves itself, none has the token."""
 
+SOCKET_TOKEN = "parley.token."  # noqa: S105 - a name
+"""How a page names the token for a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
@@ -188,13 +191,13 @@ class Guard:
             return Refusal(status=421, detail=MISDIRECTED)
         if self._is_foreign("POST", headers):
             return Refusal(status=403, detail=FOREIGN)
-        without = self._without_token(headers)
+        without = self._without_token(headers, scope.get("subprotocols", ()))
         return _too_fast(scope, self._known if without is None else self._strangers) or without
 
-    def _without_token(self, headers: Headers) -> Refusal | None:
+    def _without_token(self, headers: Headers, offered: Iterable[str] = ()) -> Refusal | None:
         if self._token is None:
             return None
-        given = _given_token(headers)
+        given = _given_token(headers) or _offered_token(offered)
         if given is not None and compare_digest(given, self._token):
             return None
         detail = NO_TOKEN if given is None else WRONG_TOKEN
@@ -252,6 +255,12 @@ def _given_token(headers: Headers) -> bytes | None:
         return value.strip().encode("latin-1")
     value = headers.get("x-api-key", "").strip()
     return value.encode("latin-1") if value else None
+
+
+def _offered_token(offered: Iterable[str]) -> bytes | None:
+    """Return the token among the protocols that a page offers for a WebSocket: it cannot send headers."""
+    named = (one for one in offered if one.startswith(SOCKET_TOKEN))
+    return next((one.removeprefix(SOCKET_TOKEN).encode("latin-1") for one in named), None)
 
 
 def bounded(receive: Receive, max_bytes: int, *, pause_s: float = BODY_PAUSE_S) -> Receive:

@@ -25,6 +25,9 @@ from store.errors import StoreError
 
 router = APIRouter()
 
+PROTOCOL = "parley"
+"""What is chosen among the protocols that a page offers, beside the one that holds its token."""
+
 MOST_SUBSCRIPTIONS = 64
 """Of one connection."""
 
@@ -45,7 +48,8 @@ Send = Callable[[bytes], Awaitable[None]]
 @router.websocket("/threads/{thread_id}/stream/events")
 async def connect(socket: WebSocket, thread_id: str) -> None:
     """Carry out commands and send the events of a thread's subscriptions, until either side goes."""
-    await socket.accept()
+    offered = socket.scope.get("subprotocols", ())
+    await socket.accept(PROTOCOL if PROTOCOL in offered else None)
     try:
         wanted = checked_id(thread_id, "thread")
     except Refused as error:

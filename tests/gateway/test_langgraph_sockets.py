@@ -28,6 +28,7 @@ from langchain_protocol import (
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from agent.runtime.events import RunEvent
 from agent.runtime.protocol import MOST_EVENTS, ProtocolRun, ThreadSequence
@@ -458,6 +459,12 @@ async def test_sockets_need_the_token_a_known_name_and_a_page_that_may(tmp_path:
         assert await refused(url, X_Api_Key=TOKEN, Origin="https://evil.example") == 403
         assert await refused(url, X_Api_Key=TOKEN, Origin="null") == 403
         assert await refused(url, X_Api_Key=TOKEN, Origin="https://chat.example") == 101
+        wrong = f"parley, parley.token.{TOKEN[::-1]}"
+        assert await refused(url, Sec_WebSocket_Protocol=wrong) == 401
+        assert await refused(url, Sec_WebSocket_Protocol="parley, parley.token.") == 401
+        subprotocols = [Subprotocol("parley"), Subprotocol(f"parley.token.{TOKEN}")]
+        async with connect(url, subprotocols=subprotocols) as socket:
+            assert socket.subprotocol == "parley"
         host = url.split("/")[2]
         assert await refused(url, X_Api_Key=TOKEN, Origin=f"http://{host}") == 101
         assert await refused(url.replace("/threads/", "/nothing/"), X_Api_Key=TOKEN) == 403
