@@ -8,7 +8,7 @@ from bus.asking import APPROVE, DENY, decode_question
 from bus.buttons import Verb
 from bus.messages import Exchange, Inbound, decode_inbound
 from bus.ports import Reason
-from bus.presses import Deed, Outcome, Pressed, as_inbound
+from bus.presses import Deed, Outcome, Pressed, as_inbound, fresh_callback
 from bus.questions import Questions
 from bus.texts import Texts
 from bus.versions import message_ids
@@ -152,6 +152,7 @@ def again(pressed: Pressed) -> Inbound:
         asked,
         event_id=f"press:{pressed.row.id}:retry",
         message_id="",
+        place=replace(asked.place, callback=fresh_callback(pressed)),
         addressed=True,
         replies_to=(),
         remember=False,

@@ -113,7 +113,7 @@ def as_inbound(pressed: Pressed, text: str = "·", name: str = "") -> Inbound:
     place = replace(
         asked.place,
         reply_to=press.message_id or asked.place.reply_to,
-        callback="",
+        callback=fresh_callback(pressed),
         user=press.sender.user_id if asked.place.user else "",
     )
     return Inbound(
@@ -128,6 +128,11 @@ def as_inbound(pressed: Pressed, text: str = "·", name: str = "") -> Inbound:
         language=press.language,
         answers=pressed.row.id,
     )
+
+
+def fresh_callback(pressed: Pressed) -> str:
+    """Return the one-off address for the answer to a press, where the message it is about had one: it expires."""
+    return pressed.press.place.callback if pressed.asked.place.callback else ""
 
 
 def _chat(key: ConversationKey) -> ConversationKey:

@@ -33,6 +33,7 @@ class Resuming:
             if attempt.check:
                 return None  # an earlier start of this turn may have answered it
             await self._questions.close(asked.row)
+            attempt.asked = None
             return Reply(markdown=attempt.texts.press_inactive) if plan.is_press else None
         if attempt.sender.user_id != asked.asker.user_id and not plan.is_admin:
             name = asked.asker.name or asked.asker.user_id

@@ -332,7 +332,9 @@ class Turns:
             return fold.reply(attempt.texts)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{attempt.texts.stopped}".strip())
-        if not turn_messages(fold.values, attempt.message_id):
+        said = turn_messages(fold.values, attempt.message_id)
+        if not said or said[-1].get("tool_calls"):
+            # A stream without states; or one that does not tell what its calls wait for.
             fold.settle(await self._runs.state(attempt.thread_id))
         return fold.reply(attempt.texts)
 

@@ -152,6 +152,18 @@ async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) ->
         assert resumed(h) == ["blue"]
 
 
+async def test_a_server_whose_stream_tells_of_no_question_is_asked(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        ask = (review(command="make release"),)
+        h.server.scripts.append(Script(words=("Let me.",), asks=ask, tells=False))
+        await h.say("release it")
+        await shows(h, 1)
+        assert "make release" in h.platform.texts[0]
+        await press(h, ENGLISH.button_approve)
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+
+
 async def test_a_run_may_ask_again(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)

@@ -36,6 +36,7 @@ class Script:
         ends: Do not end until it is set; what was said to the run since, it never hears.
         options: The answers that a clarification offers.
         asks: What the run waits for after its words: the values of its interrupts.
+        tells: Whether the stream tells of them; an older server does not.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -47,6 +48,7 @@ class Script:
     ends: anyio.Event | None = None
     options: tuple[str, ...] = ()
     asks: tuple[object, ...] = ()
+    tells: bool = True
 
 
 @dataclass
@@ -284,7 +286,8 @@ class FakeLangGraph:
         for number, value in enumerate(run.script.asks):
             waits = {"id": f"{len(self.runs):016x}{number:016x}", "value": value}
             self.waits.setdefault(run.thread_id, []).append(waits)
-            self._emit(run, "values", {"messages": list(messages), "__interrupt__": [waits]})
+            told = {"__interrupt__": [waits]} if run.script.tells else {}
+            self._emit(run, "values", {"messages": list(messages), **told})
 
     def _answer(self, run: Run) -> None:
         """Take an answer to what the thread waits for; new input forgets it."""
@@ -326,6 +329,8 @@ class FakeLangGraph:
 def _said(script: Script, run_id: str) -> list[Json]:
     """Return the messages that a run brings."""
     said: Json = {"type": "ai", "id": f"ai-{run_id}", "content": "".join(script.words)}
+    if script.asks:
+        said["tool_calls"] = [{"name": "bash", "id": f"call-{run_id}", "args": {}}]
     if not script.question:
         return [said]
     name, call_id = "ask_clarification", f"call-{run_id}"
