@@ -256,3 +256,112 @@ async def test_breaks_on_demand(telegram: TelegramServer, client: httpx.AsyncCli
 async def test_what_does_not_come_is_told(telegram: TelegramServer) -> None:
     with pytest.raises(AssertionError, match="nothing came within"):
         await telegram.wait_for(lambda: telegram.answers(1001), timeout_s=0.05)
+
+
+KEYS = [[{"text": "Yes", "callback_data": "yes"}, {"text": "No", "callback_data": "no"}]]
+
+
+async def test_buttons_are_pressed_and_the_press_waits_for_its_answer(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    markup = {"inline_keyboard": KEYS}
+    sent = await ask(client, "sendMessage", chat_id=1001, text="?", reply_markup=markup)
+    assert sent["result"]["reply_markup"] == markup
+    query = telegram.press(1001, "No")
+    update = (await ask(client, "getUpdates"))["result"][-1]["callback_query"]
+    assert (update["id"], update["data"], update["message"]["text"]) == (query, "no", "?")
+    telegram.press(1001, "Yes", inaccessible=True)
+    old = (await ask(client, "getUpdates"))["result"][-1]["callback_query"]["message"]
+    assert set(old) == {"chat", "message_id", "date"}
+    assert old["date"] == 0
+    assert (await ask(client, "answerCallbackQuery", callback_query_id=query, text="ok"))["ok"]
+    assert telegram.queries[query].answer == "ok"
+    telegram.queries[query].asked_at -= 60.0
+    for late in (query, "nonsense"):
+        answer = await ask(client, "answerCallbackQuery", callback_query_id=late)
+        assert answer["description"].startswith("Bad Request: query is too old")
+    this = {"chat_id": 1001, "message_id": sent["result"]["message_id"]}
+    assert (await ask(client, "editMessageReplyMarkup", **this))["ok"]
+    assert telegram.labels(1001) == []
+    assert telegram.violations == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[{"text": "x", "callback_data": ""}]],
+        [[{"text": "x", "callback_data": "é" * 33}]],
+        [[{"text": "", "callback_data": "x"}]],
+        [[{"text": "x", "callback_data": "x"}] * 9],
+        [[{"text": "x", "callback_data": "x"}]] * 101,
+    ],
+)
+async def test_wrong_buttons_are_refused(client: httpx.AsyncClient, rows: Wire) -> None:
+    answer = await ask(
+        client, "sendMessage", chat_id=1001, text="?", reply_markup={"inline_keyboard": rows}
+    )
+    assert answer["error_code"] == 400
+
+
+async def test_drafts_are_for_private_chats_and_have_numbers(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    telegram.mention(GROUP, "hi")
+    draft = {"chat_id": 1001, "draft_id": 7, "text": "Hm", "can_stop": True}
+    assert (await ask(client, "sendMessageDraft", **draft))["ok"]
+    assert [(d.number, d.text, d.can_stop) for d in telegram.drafts] == [(7, "Hm", True)]
+    for wrong in ({"draft_id": 0}, {"chat_id": GROUP}, {"text": "x" * 4097}):
+        assert (await ask(client, "sendMessageDraft", **(draft | wrong)))["error_code"] == 400
+    telegram.stop_draft()
+    update = (await ask(client, "getUpdates"))["result"][-1]
+    assert update["stopped_message_generation"]["draft_id"] == 7
+    assert telegram.answers(1001) == []
+
+
+@pytest.mark.parametrize(
+    "rich",
+    [
+        {},
+        {"markdown": "# x"},
+        {"blocks": []},
+        {"blocks": [{"type": "divider"}]},
+        {"blocks": [{"type": "heading", "text": "x"}]},
+        {"blocks": [{"type": "photo", "photo": "x"}]},
+        {"blocks": [{"type": "paragraph", "text": {"type": "mention", "text": "x"}}]},
+        {"blocks": [{"type": "paragraph", "text": "x" * 32_769}]},
+        {"blocks": [{"type": "paragraph", "text": "x"}] * 501},
+        {"blocks": [{"type": "table", "cells": [[{"text": "x"}]]}]},
+        {"blocks": [{"type": "list", "items": [{"label": "-", "blocks": []}]}]},
+    ],
+)
+async def test_wrong_blocks_are_refused(client: httpx.AsyncClient, rich: Wire) -> None:
+    answer = await ask(client, "sendRichMessage", chat_id=1001, rich_message=rich)
+    assert answer["error_code"] == 400
+
+
+async def test_a_classic_server_knows_neither_drafts_nor_blocks() -> None:
+    async with TelegramServer(classic=True) as telegram:
+        url = f"{telegram.base_url}{telegram.token}/"
+        async with httpx.AsyncClient(base_url=url) as client:
+            for method in ("sendMessageDraft", "sendRichMessage"):
+                answer = await ask(client, method, chat_id=1001, draft_id=1)
+                assert (answer["error_code"], answer["ok"]) == (404, False)
+
+
+async def test_an_album_is_as_many_messages(
+    telegram: TelegramServer, client: httpx.AsyncClient
+) -> None:
+    uploads = [Upload(name=f"{n}.pdf", content=b"%PDF") for n in range(2)]
+    telegram.send_album(1001, uploads, caption="both", kind="document")
+    first, second = (u["message"] for u in (await ask(client, "getUpdates"))["result"][-2:])
+    assert first["media_group_id"] == second["media_group_id"]
+    assert (first["caption"], "caption" in second) == ("both", False)
+
+
+async def test_edits_count_in_groups(telegram: TelegramServer, client: httpx.AsyncClient) -> None:
+    telegram.mention(GROUP, "hi")
+    sent = await ask(client, "sendMessage", chat_id=GROUP, text="0")
+    this = {"chat_id": GROUP, "message_id": sent["result"]["message_id"]}
+    edits = [await ask(client, "editMessageText", text=f"{n + 1}", **this) for n in range(20)]
+    assert [edit["ok"] for edit in edits] == [True] * 19 + [False]
+    assert edits[-1]["error_code"] == 429

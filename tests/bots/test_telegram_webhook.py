@@ -12,6 +12,7 @@ from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import ALLOWED_UPDATES
 from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
+from bus.messages import Button, Place
 from bus.ports import Link, Reason
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
 from tests.contracts.webhook_rig import Doors
@@ -201,3 +202,45 @@ async def test_settings_that_cannot_work_end_the_run(settings: dict[str, str], t
         assert adapter.webhook is not None
         assert (await adapter.webhook.take(Call(headers={}, body=b"{}"))).status == 503
         assert telegram.requests == []
+
+
+async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
+    recorder = Recorder()
+    async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
+        telegram.dm("hello")
+        button = Button(label="Yes", token="option:1:0")
+        place = Place(chat="1001")
+        message = await adapter.send_with_buttons(place, "Sure?", [button], key="k")
+        chat = {"id": 1001, "type": "private"}
+        person = {"id": 1001, "is_bot": False, "first_name": "Ann"}
+        shown = {"message_id": int(message), "date": 0, "chat": chat}
+        query = {
+            "id": "q1",
+            "from": person,
+            "chat_instance": "1",
+            "data": "option:1:0",
+            "message": shown,
+        }
+        said = {"message_id": 1, "date": 1, "chat": chat, "from": person, "text": "better"}
+        updates = [
+            {"update_id": 1, "callback_query": query},
+            {"update_id": 2, "edited_message": said},
+            {"update_id": 3, "message": said | {"migrate_to_chat_id": -100}},
+        ]
+        for body in updates:
+            call = Call(headers=GOOD, body=json.dumps(body).encode())
+            assert (await door.take(call)).status == 200
+        await telegram.wait_for(lambda: telegram.calls("answerCallbackQuery"))
+    assert [press.token for press in recorder.pressed] == ["option:1:0"]
+    assert [change.message_id for change in recorder.changed] == ["1"]
+    assert recorder.moves == [(str(telegram.bot_id), "1001", "-100")]
+
+
+async def test_drafts_can_be_stopped_by_the_webhook() -> None:
+    async with TelegramServer() as telegram:
+        config = section(telegram).model_copy(update={"streaming": True})
+        adapter = TelegramAdapter(config, COMMANDS, timing=QUICK)
+        async with running(adapter, Recorder()):
+            await until(lambda: bool(telegram.calls("setWebhook")))
+        allowed = json.loads(telegram.calls("setWebhook")[0].arguments["allowed_updates"])
+    assert allowed == [*ALLOWED_UPDATES, "stopped_message_generation"]
