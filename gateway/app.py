@@ -140,5 +140,7 @@ def guarded(
         allow_methods=["*"],
         allow_headers=["*"],
         expose_headers=EXPOSED_HEADERS,
+        # Pages from the internet, as LangGraph Studio is one, ask for it before they reach a machine at home.
+        allow_private_network=True,
         max_age=600,
     )

@@ -56,10 +56,12 @@ class Page:
             "Origin": PAGE,
             "Access-Control-Request-Method": method,
             "Access-Control-Request-Headers": "content-type,x-api-key",
+            "Access-Control-Request-Private-Network": "true",
         }
         told = await self._client.options(path, headers=headers)
         assert told.status_code == 200
         assert told.headers["access-control-allow-origin"] == PAGE
+        assert told.headers["access-control-allow-private-network"] == "true"
         assert {"content-type", "x-api-key"} <= {
             one.strip() for one in told.headers["access-control-allow-headers"].lower().split(",")
         }
