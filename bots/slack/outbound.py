@@ -8,7 +8,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bots.slack.api import Api, CallbackGone
 from bots.slack.errors import BLOCK_CODES, SlackError
 from bots.slack.files import Files
-from bots.slack.format import SlackText, fits, plainly, render
+from bots.slack.format import EMPTY, SlackText, fits, plainly, render
 from bots.text.codefile import CodeFile, code_file
 from bots.text.split import split
 from bus.messages import Button, MessageId, Place
@@ -125,6 +125,8 @@ class Outbound:
                 )
             )
         except SlackError as error:
+            if error.code == "no_text" and not rest:  # Nothing was ever written to it.
+                return await self.stop_stream(place, message, rest=EMPTY, key=key)
             if error.code in {"message_not_in_streaming_state", "stopped_by_user"}:
                 return False
             raise

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, plainly, render
+from bots.text.markdown import close_open
 from bots.text.split import split
 from bus.messages import Button
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
@@ -93,7 +94,11 @@ def test_escape() -> None:
 
 def test_every_prefix_renders() -> None:
     for end in range(0, len(SAMPLE), 2):
-        assert render(SAMPLE[:end]).text
+        for part in (SAMPLE[:end], close_open(SAMPLE[:end])):
+            shown = render(part)
+            assert shown.text
+            assert block_error(list(shown.blocks)) == ""
+            assert list(text_findings(shown.text, list(shown.blocks))) == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)

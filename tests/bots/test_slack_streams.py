@@ -116,6 +116,16 @@ async def test_a_shared_channels_guest_is_named_with_their_own_team() -> None:
         assert message.stream.recipient == "T9OTHER/U9GUEST"
 
 
+async def test_an_answer_of_which_nothing_was_streamed_is_shown_all_the_same() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        for final in ("short", "# long\n\n- x", ""):
+            answer = Answer(adapter, slack, slack.mention("hi"))
+            message = await answer.open()
+            await answer.finish(final, (OPTION,) if final == "short" else ())
+            assert (message.words, message.streams) == (final or "…", False)
+    assert slack.violations == []
+
+
 async def test_text_that_does_not_go_on_replaces_what_was_streamed() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
@@ -266,6 +276,23 @@ async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> N
         await answer.finish("**half** done")
         assert (message.words, message.buttons) == ("**half** done", {})
     assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [("unknown_method", 1), ("missing_scope", 1), ("channel_type_not_supported", 3)],
+)
+async def test_a_slack_without_streams_is_asked_and_told_of_once(
+    error: str, asked: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "bots.slack.streams")
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        for _ in range(asked):
+            slack.fail("chat.startStream", error=error)
+        for _ in range(3):
+            assert not (await Answer(adapter, slack, slack.mention("hi")).open()).streams
+        assert len(slack.asked("chat.startStream")) == asked
+    assert len([one for one in caplog.records if "no stream" in one.message]) == 1
 
 
 @pytest.mark.parametrize("error", ["is_archived", "not_in_channel", "channel_not_found"])

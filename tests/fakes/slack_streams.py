@@ -56,6 +56,8 @@ class Streaming:
 
     def _stop(self, given: Given) -> dict[str, Any]:
         message = self._live(given)
+        if not (message.text or given.get("markdown_text")):
+            raise Refusal("no_text")
         self._put(message, str(given.get("markdown_text") or ""))
         if message.stream is not None:
             message.stream.ended = "bot"
