@@ -114,7 +114,8 @@ class Fold:
         said = turn_messages(self._values, self._message_id)
         if self._interrupts:
             asked = list(self._interrupts.values())
-            words = [text_of(said[-1]).strip() if said else "", asked_text(asked, texts)]
+            before = [text_of(m).strip() for m in said[-1:] if m.get("type") == "ai"]
+            words = [*before, asked_text(asked, texts)]
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
                 question=Question(awaited=awaited_in(asked)),
