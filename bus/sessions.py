@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.access import is_admin
@@ -57,7 +57,7 @@ class Sessions:
 
     def busy(self, inbound: Inbound) -> Busy | None:
         """Return what a message does while a turn runs before it."""
-        return self._merged(inbound).busy
+        return _busy(self._layers(inbound))
 
     def is_admin(self, inbound: Inbound) -> bool:
         """Return whether the sender may decide for others."""
@@ -65,10 +65,13 @@ class Sessions:
         return policy is not None and is_admin(inbound, policy)
 
     def _merged(self, inbound: Inbound) -> SessionConfig:
+        return _united(self._layers(inbound))
+
+    def _layers(self, inbound: Inbound) -> list[SessionConfig]:
         policy = self._policies.get(inbound.key.channel)
         own = policy.session if policy is not None else SessionConfig()
         user, chat = inbound.sender.user_id, inbound.key.chat
-        return merged(self._config.session, own, user_id=user, chat=chat)
+        return _layers(self._config.session, own, user_id=user, chat=chat)
 
 
 def merged(
@@ -80,14 +83,24 @@ def merged(
     >>> merged(SessionConfig(context={"a": 1, "b": 1}), channel, user_id="7").context["a"]
     3
     """
+    return _united(_layers(defaults, channel, user_id=user_id, chat=chat))
+
+
+def _layers(
+    defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str
+) -> list[SessionConfig]:
+    """Return what a session is made of; the last counts most."""
     theirs = (defaults.chats.get(chat), channel.chats.get(chat))
     own = (defaults.users.get(user_id), channel.users.get(user_id))
-    layers = [
-        DEFAULT_SESSION,
-        defaults,
-        channel,
-        *(layer for layer in (*theirs, *own) if layer is not None),
-    ]
+    further = [layer for layer in (*theirs, *own) if layer is not None]
+    return [DEFAULT_SESSION, defaults, channel, *further]
+
+
+def _busy(layers: Sequence[SessionConfig]) -> Busy | None:
+    return next((layer.busy for layer in reversed(layers) if layer.busy), None)
+
+
+def _united(layers: Sequence[SessionConfig]) -> SessionConfig:
     config: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for layer in layers:
@@ -97,7 +110,7 @@ def merged(
         assistant_id=next((x.assistant_id for x in reversed(layers) if x.assistant_id), None),
         config=config,
         context=context,
-        busy=next((x.busy for x in reversed(layers) if x.busy), None),
+        busy=_busy(layers),
     )
 
 

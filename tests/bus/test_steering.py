@@ -251,8 +251,12 @@ async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> Non
 
 
 async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
-    """Merged user > channel > defaults, as everything in a session."""
-    mine = SessionConfig(users={"u": SessionConfig(busy="steer")})
+    """Merged user > chat > channel > defaults, as everything in a session."""
+    mine = SessionConfig(
+        busy="interrupt",
+        chats={"b": SessionConfig(busy="queue"), "a": SessionConfig(busy="interrupt")},
+        users={"u": SessionConfig(busy="steer")},
+    )
     policy = OPEN.model_copy(update={"session": mine})
     async with steered(tmp_path, policy=policy) as home:
         for user, chat in (("u", "a"), ("v", "b")):
