@@ -237,13 +237,14 @@ class BusIntake(Intake):
         return decide(inbound, policy, paired=paired, known=known)
 
     def _placed(self, inbound: Inbound) -> Inbound:
-        """Return the message with the language in which it is answered.
+        """Return the message with the language in which it is answered, and the room that it belongs to.
 
         What a button says was not written by whoever pressed it: their conversation goes on in its language.
         """
         pressed_in = inbound.place.language if inbound.answers else ""
         language = pressed_in or self._shelves.languages.of(inbound)
-        return replace(inbound, place=replace(inbound.place, language=language))
+        room = self._shelves.relocations.room(inbound.key)
+        return replace(inbound, place=replace(inbound.place, language=language), room=room)
 
     async def _paired(self, inbound: Inbound) -> bool:
         key = inbound.key

@@ -131,6 +131,7 @@ class Inbound:
         sent_at: When it was sent by the platform's clock (Unix seconds), if told.
         exchange: What the command takes back, noted before it does: a restart takes back no other.
         language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
+        room: The id by which the room is remembered, where its chat had another id before; "" = the chat's.
         album: What messages have in common that were sent together, one for each file; "" for one by itself.
         answers: The inbox row whose question it answers by a button; 0 = it was written.
         stopped: Whether its turn was ended by a button, or the message deleted: a restart does not take it up.
@@ -152,6 +153,7 @@ class Inbound:
     exchange: Exchange | None = None
     language: str = ""
     album: str = ""
+    room: str = ""
     answers: int = 0
     stopped: bool = False
     edits: int = 0

@@ -4,7 +4,7 @@ import logging
 
 from bus.choices import Choices
 from bus.delivery import Delivery
-from store.conversations import Move
+from store.conversations import ConversationKey, Move
 from store.moves import Moves
 
 log = logging.getLogger(__name__)
@@ -21,11 +21,21 @@ class Relocations:
     def __init__(self, table: Moves, choices: Choices) -> None:
         self._table = table
         self._choices = choices
+        self._moves: list[Move] = []
 
     async def load(self, delivery: Delivery) -> None:
         """Tell of earlier moves. Raises StoreError."""
-        for move in await self._table.all():
+        self._moves = await self._table.all()
+        for move in self._moves:
             await delivery.relocate(move)
+
+    def room(self, key: ConversationKey) -> str:
+        """Return the first id that a chat had; "" if it has it still."""
+        chat = key.chat
+        for move in self._moves[::-1]:
+            if (move.channel, move.workspace, move.new_chat) == (key.channel, key.workspace, chat):
+                chat = move.old_chat
+        return chat if chat != key.chat else ""
 
     async def carry_out(self, move: Move, delivery: Delivery) -> None:
         """Move a chat, once; when this returns it is kept. Raises StoreError.
@@ -36,6 +46,7 @@ class Relocations:
         """
         if not await self._table.carry_out(move):
             return
+        self._moves.append(move)
         log.info("chat %r of %s is now %r", move.old_chat, move.channel, move.new_chat)
         await self._choices.load()
         await delivery.relocate(move)

@@ -12,12 +12,13 @@ def user_of(inbound: Inbound) -> str:
 def memory_scope_of(inbound: Inbound) -> str:
     """Return the scope of a message's memory; the agent takes it as it is.
 
-    All topics of a room share one, and so do all private chats of a person with the bot.
+    All topics of a room share one, also after the room's chat got another id, and so do all private chats of a
+    person with the bot.
     """
     key = inbound.key
     if inbound.private:
         return f"person:{user_of(inbound)}"
-    return ":".join(("room", key.channel, _part(key.workspace), _part(key.chat)))
+    return ":".join(("room", key.channel, _part(key.workspace), _part(inbound.room or key.chat)))
 
 
 def _part(name: str) -> str:

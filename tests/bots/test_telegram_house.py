@@ -122,6 +122,8 @@ async def test_a_conversation_goes_on_in_the_supergroup(
         assert [run.thread_id for run in home.server.runs] == [home.server.runs[0].thread_id] * 3
         telegram.mention(GROUP, "something else")
         await home.runs(4)
+        scopes = {run.body["context"]["memory_scope"] for run in home.server.runs}
+        assert scopes == {f"room:telegram:{telegram.bot_id}:-4001"}
         assert home.server.runs[3].thread_id != home.server.runs[0].thread_id
         await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 3)
 

@@ -1,0 +1,58 @@
+"""A chat that got another id goes on, also after a restart, and nothing of it is taken for something new."""
+
+from pathlib import Path
+from typing import Any
+
+from bus.ports import Reason
+from tests.bus.rig import House, house, until
+from tests.fakes.langgraph import FakeLangGraph
+from tests.fakes.platform import FakePlatform
+
+
+async def say(home: House, text: str, chat: str, event: str, **more: object) -> Reason:
+    fields: dict[str, Any] = {"private": False, "remember": True, "topic": event, **more}
+    return await home.say(text, chat=chat, event=event, **fields)
+
+
+def scopes(server: FakeLangGraph) -> set[str]:
+    return {run.body["context"]["memory_scope"] for run in server.runs}
+
+
+async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        async with house(tmp_path, server=server) as home:
+            assert await say(home, "one", "g1", "1") is Reason.ACCEPTED
+            await home.runs(1)
+            await until(lambda: home.platform.texts == ["Hello you"])
+            for old, new in (("g1", "g2"), ("g1", "g2"), ("g2", "g3")):
+                await home.bus.intake.moved("fake", "w", old, new)
+        platform = FakePlatform()
+        async with house(tmp_path, server=server, platform=platform) as home:
+            # The same number in the new chat is another message, and another conversation.
+            assert await say(home, "new", "g3", "9", topic="1") is Reason.ACCEPTED
+            known = "g2:g1:1"
+            assert await say(home, "two", "g3", "8", replies_to=(known,)) is Reason.ACCEPTED
+            await home.runs(3)
+            await until(lambda: len(platform.texts) == 2)
+        first, *later = server.runs
+        assert sorted(run.thread_id == first.thread_id for run in later) == [False, True]
+        assert scopes(server) == {"room:fake:w:g1"}
+
+
+async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await say(home, "one", "g1", "1")
+        await home.bus.intake.moved("fake", "w", "g1", "g2")
+        await until(lambda: home.platform.texts == ["Hello you"])
+        assert await home.bus.outbox.open_rows() == []
+
+
+async def test_moves_of_other_channels_and_workspaces_concern_nobody(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.bus.intake.moved("other", "w", "g1", "g2")
+        await home.bus.intake.moved("fake", "v", "g1", "g2")
+        await say(home, "one", "g1", "1")
+        await home.runs(1)
+        assert scopes(home.server) == {"room:fake:w:g1"}
+        found = await home.bus.conversations.listing()
+        assert [conversation.key.chat for conversation in found] == ["g1"]
