@@ -179,7 +179,8 @@ class Streams:
         given: dict[str, Any] = {"channel": place.chat, "thread_ts": place.thread or None}
         if user:
             given["recipient_user_id"] = user
-            given["recipient_team_id"] = team or self._api.known_identity.team_id
+            # After a restart answers may go on before the connection signed in.
+            given["recipient_team_id"] = team or (await self._api.identity()).team_id
         try:
             answer = await self._api.call(lambda web: web.chat_startStream(**given))
         except SlackError as error:

@@ -126,6 +126,15 @@ async def test_an_answer_of_which_nothing_was_streamed_is_shown_all_the_same() -
     assert slack.violations == []
 
 
+async def test_a_stream_can_begin_before_the_connection_stands() -> None:
+    async with fast_slack() as slack:
+        asked = slack.mention("hi")
+        adapter = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        answer = Answer(adapter, slack, asked)
+        assert (await answer.open()).streams
+    assert slack.violations == []
+
+
 async def test_text_that_does_not_go_on_replaces_what_was_streamed() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
