@@ -41,6 +41,8 @@ ENDING_S = 2.0
 MAX_EDITS = 50
 """Edits of one message that are acted on: each may start a run."""
 
+_OPEN = ("new", "running")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -95,7 +97,7 @@ class Changes:
     async def rerun(self, pressed: Pressed) -> Outcome:
         """Have a message answered again as it was edited: a button's deed."""
         row, asked = pressed.row, pressed.asked
-        if row.state not in ("done", "dead") or not asked.edits:
+        if row.state in _OPEN or not asked.edits:
             return Outcome(Reason.TOO_LATE, pressed.texts.press_inactive)
         offered = self._reruns(row, await self._originals.later(row))
         again = replace(
@@ -108,6 +110,7 @@ class Changes:
             remember=False,
             exchange=await self._originals.exchange(row, asked),
             answers=0,
+            stopped=False,
             edits=0,
         )
         match reason := await self._door.receive(again):
@@ -123,7 +126,7 @@ class Changes:
 
     async def _judged(self, change: Change, row: InboxRow) -> Reason:
         before = replace(decode_inbound(row.body), key=row.key)
-        if before.stopped:
+        if before.stopped and row.state in _OPEN:
             return Reason.UNCHANGED
         if change.edited is None:
             return await self._delete(change, row, before)
@@ -156,7 +159,7 @@ class Changes:
         return None if reason is Reason.ACCEPTED else reason
 
     async def _delete(self, change: Change, row: InboxRow, before: Inbound) -> Reason:
-        if row.kind != "chat" or row.state not in ("new", "running"):
+        if row.kind != "chat" or row.state not in _OPEN:
             return Reason.UNCHANGED
         deleted = replace(before, stopped=True)
         event = self._event(change)
@@ -183,7 +186,7 @@ class Changes:
     async def _offer(self, row_id: int, inbound: Inbound) -> None:
         """Offer to answer a message again, once until somebody takes the offer up."""
         row = await self._originals.row(row_id)
-        if row is None or row.state not in ("done", "dead") or self._is_old(row):
+        if row is None or row.state in _OPEN or self._is_old(row):
             return
         later = await self._originals.later(row)
         reruns = self._reruns(row, later)

@@ -52,16 +52,20 @@ async def delete(home: House, message: str, event: str = "gone") -> Reason:
 
 async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressAnswer:
     """Press the button of an offer."""
-    press = Press(
+    press = pressed(home, Token(Verb.RERUN, row_id), user, event)
+    return await home.bus.intake.press(press)
+
+
+def pressed(home: House, token: Token, user: str = "u", event: str = "p") -> Press:
+    return Press(
         event_id=event,
         key=KEY,
         place=Place(chat="c"),
         message_id=home.platform.shown[-1].id,
-        token=Token(Verb.RERUN, row_id).text,
+        token=token.text,
         sender=Sender(user_id=user),
         private=True,
     )
-    return await home.bus.intake.press(press)
 
 
 async def row_id(home: House, event: str) -> int:
@@ -105,7 +109,6 @@ async def test_a_deleted_message_that_waits_is_not_run_and_the_next_one_is(tmp_p
         await home.say("three")
         assert await delete(home, "e2") is Reason.ACCEPTED
         assert await unfinished(home) == ["e1", "e3"]
-        assert await edit(home, "e2", "after all", "c9") is Reason.UNCHANGED
         gate.set()
         await home.reads("First", "Hello you")
         assert home.prompts() == ["one", "three"]
@@ -371,6 +374,21 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         await rerun(home, row, event="p3")
         await until(lambda: home.platform.texts[-1] == "Hello you")
         assert thread(home) == ["one", "You said one", "II", "Hello you"]
+
+
+async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=CardPlatform("fake")) as home:
+        home.server.scripts.append(Script(words=("Wrong", "!"), hang_after=1))
+        await home.say("left")
+        await until(lambda: "Wrong" in home.platform.texts)
+        row = await row_id(home, "e1")
+        await home.bus.intake.press(pressed(home, Token(Verb.STOP, row)))
+        await finished(home)
+        assert await edit(home, "e1", "right", "c1") is Reason.ACCEPTED
+        await until(lambda: home.platform.texts[-1] == OFFER)
+        await rerun(home, row)
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert thread(home) == ["right", "Hello you"]
 
 
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
