@@ -125,7 +125,10 @@ def _checkpoint(request: RunRequest) -> dict[str, Any]:
 def graph_input(request: RunRequest) -> object:
     """Return what the graph is started with. Raises InvalidRequest."""
     if request.command is not None:
-        return command_of(request.command)
+        given = request.command
+        if given.get("resume") is None and not given.get("update") and not given.get("goto"):
+            raise InvalidRequest("command is empty: give resume, update or goto.", malformed=True)
+        return command_of(given)
     return state_values(request.input)
 
 

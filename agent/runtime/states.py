@@ -1,5 +1,6 @@
 """The state of a thread: read, looked back on, written."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from agent.runtime.request import command_of, state_values
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph, interrupts_of
 from store.threads import Thread
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""A way to a field of a checkpoint's metadata."""
 
 _INTERNAL = ("__", "branch:", "join:")
 """Channels that LangGraph keeps for itself."""
@@ -85,7 +89,8 @@ class ThreadStates:
         metadata: Mapping[str, Any] | None,
         checkpoint: Mapping[str, Any],
     ) -> list[StateSnapshot]:
-        """Return past states, newest first."""
+        """Return past states, newest first. Raises InvalidRequest."""
+        _check_filter(metadata or {})
         graph = await self._graph(thread)
         if graph is None:
             return []
@@ -148,6 +153,18 @@ class ThreadStates:
         if graph_id is None:
             return None
         return await self._runs.graph(graph_id, _config(thread.thread_id, {}))
+
+
+def _check_filter(metadata: Mapping[str, Any]) -> None:
+    """Refuse what the checkpointer cannot look for. Raises InvalidRequest."""
+    for key, value in metadata.items():
+        if _NAME.fullmatch(key) is None:
+            raise InvalidRequest(
+                "metadata: names are letters, digits, `_` and `-`, with dots between.",
+                malformed=True,
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InvalidRequest(f"metadata.{key}: the number is too large.", malformed=True)
 
 
 def _state_update(step: Step) -> StateUpdate:

@@ -217,6 +217,13 @@ def test_what_clients_learn_of_exceptions() -> None:
     }
 
 
+@pytest.mark.parametrize("command", [{}, {"resume": None}, {"update": {}, "goto": []}])
+def test_an_empty_command_is_refused(command: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="resume, update or goto"):
+        graph_input(request(command=command))
+    assert graph_input(request(command={"resume": False})) is not None
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [

@@ -114,6 +114,21 @@ async def test_state_and_history(tmp_path: Path) -> None:
         assert forked["n"] == 3
 
 
+async def test_a_history_is_looked_through_by_metadata(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = (await api.sdk.threads.create())["thread_id"]
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1}, metadata={"kind": "x"})
+        found = await api.sdk.threads.get_history(thread, metadata={"source": "loop", "step": 1})
+        assert [state["metadata"]["step"] for state in found] == [1]
+        assert len(await api.sdk.threads.get_history(thread, metadata={"kind": "x"})) == 3
+        for none in ({"kind": [1, {"x": None}]}, {"kind.of": 1}, {"a-b": {}}, {"-": "x"}):
+            assert await api.sdk.threads.get_history(thread, metadata=none) == [], none
+        for wrong in ({"": 1}, {"a..b": 1}, {"x'y": 1}, {"a b": 1}, {"$": 1}, {"n": 2**63}):
+            answer = await api.http.post(f"/threads/{thread}/history", json={"metadata": wrong})
+            assert answer.status_code == 422, wrong
+            assert "metadata" in answer.json()["detail"]
+
+
 async def test_update_state(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await thread_of(api)
