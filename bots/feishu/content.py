@@ -62,7 +62,6 @@ class Said:
 
 _UNREAD: Final[Mapping[str, str]] = {
     "sticker": "a sticker",
-    "merge_forward": "forwarded messages; ask for their text if it matters",
     "share_chat": "the card of a group",
     "share_user": "the card of a person",
     "location": "a place",

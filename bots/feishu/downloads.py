@@ -4,10 +4,13 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
+from anyio import to_thread
 
 from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
+from bots.feishu.forwarded import REF, transcript
 from bots.feishu.rest import Rest
 from bots.streams import too_large
 from bus.messages import Attachment
@@ -36,6 +39,9 @@ class Downloads:
         Raises:
             FeishuError: it is not there, too large, or the connection broke.
         """
+        if attachment.ref.startswith(REF):
+            yield await self._forwarded(attachment.ref.removeprefix(REF), max_bytes)
+            return
         path = f"/open-apis/im/v1/{attachment.ref}"
         for is_last in (False, True):
             async with self._rest.streamed(path, silence_s=self._silence_s) as (token, response):
@@ -49,6 +55,27 @@ class Downloads:
                 if refusal.code not in TOKEN_CODES or is_last:
                     raise _harmless(delivery_error(refusal))
                 self._rest.forget(token)
+
+    async def _forwarded(self, message: str, max_bytes: int) -> AsyncIterator[bytes]:
+        """Return the messages that a message holds, as a text."""
+        try:
+            data = await self._rest.call(
+                "GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}"
+            )
+        except FeishuError as error:
+            raise _harmless(error) from error
+        items = data.get("items")
+        text = await to_thread.run_sync(transcript, items if isinstance(items, list) else [])
+        if not text:
+            raise FeishuError("Feishu does not show the forwarded messages")
+        whole = text.encode("utf-8", "replace")
+        if len(whole) > max_bytes:
+            raise too_large(max_bytes)
+        return _once(whole)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 async def _judged(

@@ -8,11 +8,13 @@ from typing import Final
 from bots.feishu.api import Bot
 from bots.feishu.content import Said, Unreadable, read_content, unread
 from bots.feishu.envelope import Node
+from bots.feishu.forwarded import NAME, REF
 from bots.feishu.happenings import CHANNEL, Arrival, Menu, read_happening
 from bots.feishu.presses import PRESS, read_press
-from bus.messages import Change, ConversationKey, Inbound, Place, Press, Sender
+from bus.messages import Attachment, Change, ConversationKey, Inbound, Place, Press, Sender
 from bus.ports import Reason
 
+_FORWARDED: Final = "merge_forward"
 _MESSAGE: Final = "im.message.receive_v1"
 _PLACEHOLDER: Final = re.compile(r"(@_user_\d+|@_all(?!\w))( ?)")
 _COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
@@ -96,6 +98,9 @@ def _message(header: Node, event: Node, bot: Bot) -> Inbound:
 def _said(message: Node, bot: Bot, *, private: bool) -> Said:
     """Return what a message says. What cannot be read is told in private, where it was sent to the bot."""
     kind, content = message.text("message_type"), message.raw("content")
+    if kind == _FORWARDED:
+        ref = f"{REF}{message.text('message_id')}"
+        return Said(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
     told = unread(kind, content) if private else ""
     if told:
         return Said(text=told)

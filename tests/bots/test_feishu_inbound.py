@@ -356,7 +356,6 @@ def test_an_event_without_an_id_goes_by_its_message() -> None:
     ("kind", "content", "said"),
     [
         ("sticker", {"file_key": "x"}, ["a sticker"]),
-        ("merge_forward", "Merged and Forwarded Message", ["forwarded messages"]),
         ("share_chat", {"chat_id": "oc_2"}, ["the card of a group"]),
         ("location", {"name": "Main St 1", "longitude": "1"}, ["a place", "Main St 1"]),
         ("vote", {"topic": "Lunch?", "options": ["a"]}, ["a poll", "Lunch?"]),
@@ -409,3 +408,10 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
 def test_any_event_is_read_or_ignored(told: object, kind: str) -> None:
     found = read_event(happening(kind, told), BOT)
     assert not isinstance(found, Inbound)
+
+
+def test_forwarded_messages_are_a_file() -> None:
+    inbound = read(event("Merged and Forwarded Message", kind="merge_forward", chat_type="p2p"))
+    (attachment,) = inbound.attachments
+    assert (attachment.name, attachment.ref) == ("forwarded-messages.md", "forwarded/om_1")
+    assert inbound.text == ""

@@ -179,6 +179,22 @@ class FakeFeishu:
             "file", {"file_key": key, "file_name": name}, key, (mime, data), user
         )
 
+    async def forward(self, *texts: str, user: str = "ou_alice") -> Message:
+        """Forward what others said, one person each, in private."""
+        held = [
+            {
+                "message_id": self.world.next_id("om_held"), "msg_type": "text", "create_time": "1700000000000",
+                "sender": {"id": f"ou_other{number}", "id_type": "open_id", "sender_type": "user"},
+                "body": {"content": json.dumps({"text": text})},
+            }
+            for number, text in enumerate(texts)
+        ]  # fmt: skip
+        content = {"content": "Merged and Forwarded Message"}
+        chat = f"oc_dm_{user}"
+        message = await self.message("merge_forward", content, chat=chat, user=user, private=True)
+        self.world.forwards[message.id] = held
+        return message
+
     async def picture(
         self, data: bytes, *, mime: str = "image/png", user: str = "ou_alice"
     ) -> Message:

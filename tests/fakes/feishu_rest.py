@@ -302,7 +302,8 @@ class RestApi:
         message = self._world.messages.get(request.match_info["id"])
         if message is None:
             self._bad("message.get", f"no message {request.match_info['id']}")
-        return {"data": {"items": [{**_shown(message), "deleted": message.gone}]}}
+        held = self._world.forwards.get(message.id, [])
+        return {"data": {"items": [{**_shown(message), "deleted": message.gone}, *held]}}
 
     async def _delete(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "message.delete")

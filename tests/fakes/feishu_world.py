@@ -138,6 +138,7 @@ class World:
         self.violations: list[str] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
         self.resources: dict[str, tuple[str, str, bytes]] = {}
+        self.forwards: dict[str, list[dict[str, Any]]] = {}
         self.chats: set[str] = set()
         self.left: set[str] = set()
         self._numbers = count(1)

@@ -1,0 +1,71 @@
+"""Messages that somebody forwarded together, as one text. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from bots.feishu.content import Unreadable, read_content, unread
+from bots.feishu.envelope import Node
+
+NAME: Final = "forwarded-messages.md"
+"""What the file of them is called."""
+
+REF: Final = "forwarded/"
+"""Begins the reference to them; the id of the message that holds them follows."""
+
+_CLOCK_DIGITS: Final = 15
+
+
+def transcript(items: Iterable[object]) -> str:
+    r"""Return what forwarded messages say, in their order.
+
+    People are told apart by numbers: the platform gives no names.
+
+    Args:
+        items: `items` of the message's page: itself first, then those it holds.
+
+    >>> said = {"msg_type": "text", "sender": {"id": "ou_1"}, "body": {"content": '{"text": "hi"}'}}
+    >>> transcript([{"msg_type": "merge_forward"}, said])
+    '**Person 1:**\n\nhi\n'
+    """
+    people: dict[str, str] = {}
+    parts = []
+    for item in map(Node, items):
+        if item.text("msg_type") == "merge_forward":
+            continue  # the one that holds the others, or one inside it, whose own follow
+        sender = item["sender"].text("id")
+        person = people.setdefault(sender, f"Person {len(people) + 1}")
+        parts.append(f"**{person}{_moment(item)}:**\n\n{_words(item)}\n")
+    return "\n".join(parts)
+
+
+def _moment(item: Node) -> str:
+    at = item.text("create_time")
+    if not (at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS):
+        return ""
+    try:
+        moment = datetime.fromtimestamp(int(at) / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f", {moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _words(item: Node) -> str:
+    kind, content = item.text("msg_type"), item["body"].raw("content")
+    if told := unread(kind, content):
+        return told
+    try:
+        said = read_content(item.text("message_id"), kind, content)
+    except Unreadable:
+        return "[Not readable here]"
+    names = _names(item)
+    text = said.text
+    for key, name in sorted(names.items(), reverse=True):  # @_user_10 before @_user_1
+        text = text.replace(key, f"@{name}")
+    files = [f"[{file.kind}: {file.name}]" for file in said.attachments]
+    return "\n".join([*([text] if text.strip() else []), *files]) or "[empty]"
+
+
+def _names(item: Node) -> Mapping[str, str]:
+    mentions = [(mention.text("key"), mention.text("name")) for mention in item.items("mentions")]
+    return {key: name or "someone" for key, name in mentions if key}
