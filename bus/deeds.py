@@ -147,6 +147,7 @@ def again(pressed: Pressed) -> Inbound:
             text=before.text if before is not None else asked.text,
             files=before.files if before is not None else (),
             earlier=tuple(earlier),
+            may_stay=True,
         )
     return replace(
         asked,

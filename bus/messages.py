@@ -105,6 +105,7 @@ class Exchange:
         text: The person's own words.
         files: The files that came with it, as the thread's uploads name them.
         earlier: Ids under which it may stand in the thread instead: attempts that failed.
+        may_stay: Whether it may be said twice where the server takes nothing back.
     """
 
     thread_id: str
@@ -112,6 +113,7 @@ class Exchange:
     text: str
     files: tuple[Mapping[str, Any], ...] = ()
     earlier: tuple[str, ...] = ()
+    may_stay: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

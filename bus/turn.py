@@ -18,7 +18,7 @@ from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
 from bus.failures import may_pass, sorry, told
 from bus.live import live
 from bus.marks import mark, mark_run
-from bus.messages import Inbound, Place
+from bus.messages import Exchange, Inbound, Place
 from bus.ports import Buttons
 from bus.questions import Questions
 from bus.replies import Fold, Reply, apology, turn_messages, why_apologised
@@ -296,8 +296,7 @@ class Turns:
                 text = None
         attempt.check = True
         if attempt.plan.again is not None and text is not None:
-            again = attempt.plan.again
-            await self._rewind.take_out(attempt.thread_id, again.message_id, *again.earlier)
+            await self._take_back(attempt.thread_id, attempt.plan.again)
         request = RunRequest(
             thread_id=attempt.thread_id,
             assistant_id=attempt.plan.session.assistant_id or "lead_agent",
@@ -311,6 +310,15 @@ class Turns:
         attempt.is_asked = True
         async for part in self._runs.stream(request):
             yield part
+
+    async def _take_back(self, thread_id: str, said: Exchange) -> None:
+        """Take what is said anew out of the thread. Raises RunError."""
+        try:
+            await self._rewind.take_out(thread_id, said.message_id, *said.earlier)
+        except NotTakenBack:
+            if not said.may_stay:
+                raise
+            log.info("thread %s keeps a message that is said once more", thread_id)
 
     async def _conclude(self, attempt: Attempt, fold: Fold) -> Reply:
         """Return the answer when the stream is over; a stream that just stopped is asked after."""

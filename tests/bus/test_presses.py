@@ -381,6 +381,19 @@ async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> No
         assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"]
 
 
+async def test_a_server_that_takes_nothing_back_is_told_twice(tmp_path: Path) -> None:
+    async with (
+        FakeLangGraph("deerflow") as server,
+        house(tmp_path, platform=ButtonPlatform("fake"), server=server) as h,
+    ):
+        await failed(h)
+        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        await shows(h, 2)
+        assert h.platform.texts[1] == "Hello you"
+        [thread] = server.threads.values()
+        assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"] * 2
+
+
 async def test_an_attempt_that_fails_again_can_be_tried_again(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
         await failed(h)
