@@ -1,16 +1,20 @@
 """Cards that stream (CardKit), and every way back to PATCH. Real adapter, fake platform."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
+from bots.feishu import cards
 from bots.feishu.adapter import FeishuAdapter
+from bots.feishu.cardkit import CardKit
 from bots.feishu.errors import FeishuError
-from bots.feishu.streams import RENEW_S
+from bots.feishu.rest import App, Rest
+from bots.feishu.streams import RENEW_S, Streams
 from bus.messages import Button, MessageId, Place, called
 from bus.ports import Link
 from bus.texts.english import ENGLISH
-from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
+from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu, Message
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
@@ -300,8 +304,44 @@ async def test_a_frame_that_is_too_fast_says_when_to_come_back() -> None:
         assert adapter.capabilities.patch_interval_s * 8 > 1
 
 
-def test_streams_are_renewed_well_before_the_platform_ends_them() -> None:
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_stream_is_opened_anew_before_the_platform_ends_it() -> None:
     assert 60 < RENEW_S < 590
+    clock = Clock()
+    async with FakeFeishu() as feishu:
+        feishu.allow_cardkit()
+        app = App(app_id=feishu.app_id, app_secret=feishu.app_secret, domain=feishu.url)
+        kit = CardKit(Rest(app, QUICK))
+        streams = Streams(kit, clock=clock)
+        made = await kit.create(cards.streaming("…"))
+        streams.begun(made.id, cards.BARE)
+        for _ in range(3):
+            clock.now += RENEW_S - 100
+            await streams.grow(made.id, f"at {clock.now}", cards.BARE)
+        ops = [call.body["sequence"] for call in feishu.calls("card.settings")]
+        assert len(ops) == 1  # 400 s, 800 s (renewed), 1200 s
+        assert len(feishu.calls("card.content")) == 3
+        assert feishu.violations == []
+
+
+async def test_plain_words_only_ever_go_on() -> None:
+    """What a client has typed so far is typed on, not shown anew."""
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        place, card, _ = await opened(feishu, adapter)
+        words = "It is **so**: one, two, three.\n\nAnd four"
+        ends = [end for end in range(4, len(words), 7) if words[:end].count("**") != 1]
+        for end in ends[:6]:
+            await adapter.patch(place, card, words[:end], final=False, buttons=[STOP])
+        shown = [call.body["content"] for call in feishu.calls("card.content")]
+        assert all(after.startswith(before.rstrip()) for before, after in pairwise(shown))
 
 
 async def test_a_text_that_the_tenant_forbids_is_told_and_streaming_goes_on() -> None:

@@ -136,3 +136,25 @@ async def test_a_card_that_was_withdrawn_costs_no_answer(tmp_path: Path) -> None
             await feishu.wait_for(lambda: "DONE" in asked.emojis, timeout_s=15)
             assert [answer.text for answer in feishu.answers(asked.chat)] == [WORDS]
         assert feishu.violations == []
+
+
+async def test_a_long_answer_goes_on_in_further_cards_each_word_once(tmp_path: Path) -> None:
+    words = [f"w{n:05}" for n in range(9000)]
+    table = "| a | b |\n|---|---|\n| 1 | 2 |"
+    text = " ".join(words) + "\n\n" + "\n\n".join([table] * 5)
+    async with FakeFeishu() as feishu, FakeModelServer() as model:
+        feishu.allow_cardkit()
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            model.reply(text)
+            asked = await feishu.dm("hi")
+            await feishu.wait_for(lambda: "DONE" in asked.emojis, timeout_s=30)
+        cards = feishu.answers(asked.chat)
+        said = "\n".join(card.text for card in cards)
+        assert [said.count(word) for word in (words[0], words[4500], words[-1])] == [1, 1, 1]
+        assert said.split()[:9000] == words
+        assert said.count("| 1 | 2 |") == 5
+        assert len(cards) >= 4
+        for card in cards:
+            assert card.buttons == {}
+            assert not card.content["config"].get("streaming_mode")
+        assert feishu.violations == []
