@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -171,7 +171,7 @@ class Attempt:
         self.asked: Asked | None = None
         self.resume: object = None
         self.texts = plan.texts
-        self.attachments = inbound.attachments
+        self.attachments = self._files = inbound.attachments
         self.brought = Brought(files=plan.again.files if plan.again else ())
         self.thread_id = row.thread_id or ""
         self.ids = message_ids(inbound)
@@ -184,6 +184,15 @@ class Attempt:
         self.known = not is_new
         self.fold = Fold(self.message_id)
         self.reply: Reply | None = None
+
+    def renewed(self, letter: Letter) -> "Attempt":
+        """Return the attempt at the message as it was edited; files that the thread has are not brought again."""
+        plan = replace(self.plan, text=letter.text)
+        attempt = Attempt(self.row, plan, letter.inbound, is_new=not self.known)
+        has_files = bool(self.brought.files or self.brought.problems)
+        if has_files and self._files == letter.inbound.attachments:
+            attempt.brought, attempt.attachments = self.brought, ()
+        return attempt
 
     @property
     def agent(self) -> str:

@@ -108,16 +108,16 @@ class Turns:
             await self.fail(row, inbound, text=inbound.place.texts.interrupted_too_often)
             return
         async with live(self._delivery, row, inbound) as display:
+            attempt = Attempt(row, plan, inbound, is_new=is_new)
             while True:
-                attempt = Attempt(row, plan, inbound, is_new=is_new)
                 attempt.asked = await self._questions.before(row, plan.text)
                 reply = await self._answer(attempt, control, display)
                 also = await self._steering.settle(attempt, control)
                 revised = await control.revised(row.id, QUIET_S)
                 if revised is None:
                     break
-                inbound, plan = revised.inbound, replace(plan, text=revised.text)
-                is_new = not attempt.known
+                attempt = attempt.renewed(revised)
+                inbound, plan = revised.inbound, attempt.plan
         if control.why is Why.WITHDRAWN:
             await self._steering.forget(attempt.thread_id, attempt.ids)
         if control.stopped:

@@ -27,6 +27,7 @@ from bus.ports import Reason
 from store.conversations import ConversationKey
 from tests.bus.rig import OPEN, House, file, house, said, until
 from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
+from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
 
@@ -152,6 +153,21 @@ async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Pat
         await until(lambda: home.prompts()[-1] == "right" and len(home.prompts()) == 4)
         await finished(home)
         assert thread(home)[:3] == ["zero", "You said zero", "right"]
+
+
+async def test_files_are_brought_once_for_a_message_that_is_run_anew(tmp_path: Path) -> None:
+    platform = DownloadingPlatform()
+    platform.content["r"] = [b"1,2"]
+    async with house(tmp_path, platform=platform) as home:
+        home.server.scripts.append(Script(hang_after=0))
+        await home.say("sum", attachments=(file("a.csv"),))
+        await home.runs(1)
+        await edit(home, "e1", "average", "c1", attachments=(file("a.csv"),))
+        await home.reads("Hello you")
+        assert home.prompts() == ["sum", "average"]
+        assert [name for _, name, _, _ in home.gateway.uploads] == ["a.csv"]
+        [told] = home.server.runs[1].body["input"]["messages"]
+        assert told["additional_kwargs"]["files"]
 
 
 async def test_quick_edits_are_one(tmp_path: Path) -> None:
