@@ -90,7 +90,8 @@ class Deeds:
     async def _decide(self, pressed: Pressed, word: str, mark: str) -> Outcome:
         if not decode_question(pressed.row.asks).awaited or not await self._is_present(pressed):
             return await self._gone(pressed)
-        said = as_inbound(pressed, word, "decision")
+        # The run goes on for whoever asked, with their session; an admin only decides.
+        said = replace(as_inbound(pressed, word, "decision"), sender=pressed.asked.sender)
         # Others may have written meanwhile: that decides nothing.
         later = [row for row in await self._history.after(pressed.row) if _is_of(row, said)]
         return await self._said(pressed, said, later, mark=mark)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
+from bus.access import is_admin
 from bus.buttons import Token, Verb, read_token
 from bus.config import ChannelPolicy
 from bus.language import Languages
@@ -94,11 +95,12 @@ class Presses:
         """Return why somebody may not press; None if they may."""
         press, asker = pressed.press, pressed.asked.sender
         policy = self._policies.get(press.key.channel, ChannelPolicy())
-        if press.sender.user_id in {str(user).strip() for user in policy.admin_users}:
+        presser = as_inbound(pressed)
+        if is_admin(presser, policy):
             return None
         if press.sender.user_id != asker.user_id or not asker.user_id:
             return Outcome(Reason.NOT_ALLOWED, pressed.texts.press_not_yours)
-        reason = await self._admits(as_inbound(pressed))
+        reason = await self._admits(presser)
         if reason is not Reason.ACCEPTED:
             return Outcome(Reason.NOT_ALLOWED, pressed.texts.press_not_allowed)
         return None

@@ -140,6 +140,8 @@ async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
         assert answer == PressAnswer()
         await shows(h, 3)
         assert resumed(h) == [{"decisions": [APPROVE]}]
+        # It goes on for whoever asked.
+        assert h.server.runs[1].body["context"]["channel_user_id"] == "u"
 
 
 async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) -> None:
