@@ -84,7 +84,7 @@ def test_any_document(markdown: str) -> None:
     assert all(fits(piece) for piece in split(markdown, fits))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(documents, st.sampled_from(LIVE_TOKENS), st.integers(0, 2000), st.integers(0, 2000))
 def test_no_token_of_the_model_pings_anybody(
     markdown: str, token: str, where: int, end: int

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.feishu.adapter import FeishuAdapter
@@ -86,6 +86,7 @@ def test_kinds_people_and_mentions() -> None:
     ]  # fmt: skip
 
 
-@given(st.lists(JSON, max_size=4))
+@settings(max_examples=30, deadline=None)
+@given(st.lists(JSON, max_size=3))
 def test_any_items_are_read(items: list[object]) -> None:
     assert transcript(items).encode() is not None

@@ -393,6 +393,7 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
     assert found == Change(event_id="ev_1", key=key, message_id="om_1")
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     told=JSON,
     kind=st.sampled_from(
