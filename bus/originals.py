@@ -54,6 +54,7 @@ class Originals:
             message_id=first,
             text=inbound.text,
             earlier=tuple(others),
+            may_stay=True,
         )
 
     async def as_edited(self, conversation_id: int, exchange: Exchange) -> Exchange:

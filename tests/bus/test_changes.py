@@ -407,6 +407,25 @@ async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: 
         assert thread(home) == ["right", "Hello you"]
 
 
+async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path: Path) -> None:
+    async with (
+        FakeLangGraph("deerflow") as server,
+        house(tmp_path, platform=ButtonPlatform("fake"), server=server) as home,
+    ):
+        await talk(home, "one", "two")
+        await edit(home, "e2", "2", "c1")
+        await until(lambda: len(home.platform.texts) == 3)
+        await rerun(home, await row_id(home, "e2"))
+        await until(lambda: home.platform.texts[-1] == "Hello you")
+        assert thread(home)[-2:] == ["2", "Hello you"]
+        home.server.scripts.append(Script(hang_after=0))
+        await home.say("left")
+        await home.runs(4)
+        await edit(home, "e3", "right", "c2")
+        await until(lambda: home.prompts()[-1] == "right")
+        await finished(home)
+
+
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
         await talk(home, "one", "two", "three")
