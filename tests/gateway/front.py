@@ -41,6 +41,18 @@ ASKED = {
     "hang": Reply(text="one two three four", hang_after=3),
     "slowly": Reply(text=" ".join(f"word{n}" for n in range(12)), token_delay_s=0.05),
     "list": Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),)),
+    "delegate": Reply(
+        calls=(
+            Call(
+                "task",
+                {
+                    "description": "look",
+                    "prompt": "look around",
+                    "subagent_type": "general-purpose",
+                },
+            ),
+        )
+    ),
     "colour": Reply(
         calls=(
             Call(

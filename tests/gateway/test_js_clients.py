@@ -29,9 +29,9 @@ pytestmark = [
     ("sdk", "settings", "files", "tests"),
     [
         (NEWEST, {}, ("client", "page"), 19),
-        (NEWEST, {}, ("hook", "newhook"), 19),
-        (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("newhook",), 9),
-        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "hook"), 26),
+        (NEWEST, {}, ("hook", "newhook"), 21),
+        (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("newhook",), 10),
+        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "hook"), 27),
     ],
     ids=["client", "hooks", "sockets", "latest"],
 )

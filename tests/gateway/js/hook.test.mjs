@@ -17,9 +17,9 @@ function show(stream) {
   };
 }
 
-function open(options = {}) {
+function open(options = {}, use = show) {
   const given = { apiUrl: url, apiKey: token, assistantId: "lead_agent", fetchStateHistory: true, ...options };
-  return mount(useStream, given, show);
+  return mount(useStream, given, use);
 }
 
 async function quiet(opened, said) {
@@ -156,6 +156,19 @@ test("the agent's own question is a message", async () => {
   await opened.until((now) => !now.loading && now.said.some((text) => String(text).includes("Red or blue?")), "the question");
   opened.hook.submit(human("red"));
   await opened.until((now) => !now.loading && now.said.at(-1) === "You said: red", "the answer");
+  opened.leave();
+});
+
+test("a subagent is shown with its result", async () => {
+  const showing = (stream) => ({ ...show(stream), subagents: [...stream.subagents.values()] });
+  const opened = open({ filterSubagentMessages: true }, showing);
+  await opened.ready();
+  opened.hook.submit(human("delegate it"), { streamSubgraphs: true, context: { subagent_enabled: true } });
+  await opened.until((now) => !now.loading && now.subagents[0]?.status === "complete", "its end");
+  const [subagent] = opened.now.subagents;
+  assert.equal(subagent.toolCall.name, "task");
+  assert.match(subagent.result, /You said: look around$/);
+  assert.match(opened.now.said.at(-1), /^The tool said/);
   opened.leave();
 });
 

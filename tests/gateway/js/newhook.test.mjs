@@ -76,6 +76,17 @@ test("tools and what they answered are shown", async () => {
   opened.leave();
 });
 
+test("a subagent is shown with its task and how it ended", async () => {
+  const opened = open();
+  await opened.ready();
+  opened.hook.submit(human("delegate it"), { config: { configurable: { subagent_enabled: true } } });
+  await opened.until((now, hook) => !now.loading && [...hook.subagents.values()][0]?.status === "complete", "its end");
+  const [subagent] = opened.hook.subagents.values();
+  assert.deepEqual([subagent.name, subagent.taskInput], ["general-purpose", "look"]);
+  assert.equal(subagent.output.additional_kwargs.subagent_status, "completed");
+  opened.leave();
+});
+
 test("stop cancels the run", async () => {
   let run;
   const opened = open({ onCreated: (made) => (run = made.runId) });
