@@ -281,6 +281,17 @@ async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) ->
         assert platform.calls.count("edit") == 2
 
 
+async def test_an_edit_of_unknown_outcome_is_made_again(tmp_path: Path) -> None:
+    platform = ButtonPlatform("fake")
+    async with house(tmp_path, platform=platform) as h:
+        await asked(h)
+        platform.fail("edit", DeliveryError("no answer", retryable=True, ambiguous=True))
+        assert await press(h, "red") == PressAnswer()
+        await until(lambda: not labels(h, 0))
+        assert platform.calls.count("edit") == 2
+        assert platform.texts[0] == "❓ Which?\n\n✓ red"
+
+
 async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
     platform = ButtonPlatform("fake")
     async with house(tmp_path, platform=platform) as h:
