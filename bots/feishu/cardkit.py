@@ -13,6 +13,8 @@ from bots.feishu.quota import Quota
 from bots.feishu.rest import Request, Rest, json_body
 
 _CARDS: Final = "/open-apis/cardkit/v1/cards"
+_CREATE_S: Final = 5.0
+"""Bound of making a card: nothing is shown before, and without one it can be shown as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class CardKit:
         """Make a card, to be sent once within 14 days. Nobody sees it before that."""
         body = json_body({"type": "card_json", "data": dumped(card)})
         async with paced(self._quota):
-            answer = await self._rest.ask(Request("POST", _CARDS, body=body))
+            answer = await self._rest.ask(Request("POST", _CARDS, body=body, limit_s=_CREATE_S))
         card_id = answer.data.get("card_id")
         if not isinstance(card_id, str) or not card_id:
             raise FeishuError("Feishu's answer has no card_id")
