@@ -30,8 +30,9 @@ from bots.telegram.pace import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_
 from bots.telegram.polling import Polling
 from bots.telegram.queries import Queries
 from bots.telegram.state import State
-from bots.telegram.updates import Updates
+from bots.telegram.updates import Around, Updates
 from bots.telegram.webhook import WebhookUpdates, fault
+from bots.telegram.welcome import Welcome
 from bots.text.markdown import close_open
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
@@ -291,8 +292,11 @@ class TelegramAdapter(
         return Updates(
             intake,
             frozenset(command.name for command in self._commands),
-            reply=queries.reply,
-            stop_token=self._drafts.stop_token,
+            Around(
+                reply=queries.reply,
+                stop_token=self._drafts.stop_token,
+                greet=Welcome(self._config, self.send, tasks).greet,
+            ),
         )
 
     def _polling(self, bot: PollingBot) -> Polling:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from telegram import CallbackQuery, ChatMemberUpdated, Message, Update
+from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Update
 from telegram.constants import ChatType
 
 from bots.telegram.capabilities import CHANNEL
@@ -24,6 +24,10 @@ STOPPED = "stopped_message_generation"
 
 _CALLBACK_CHARACTERS = 128
 """Longer tokens are none of ours: a client may send what it likes."""
+
+
+_OUT = frozenset({ChatMember.LEFT, ChatMember.BANNED})
+_IN = frozenset({ChatMember.MEMBER, ChatMember.ADMINISTRATOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,15 @@ class Moved:
     new_chat: str
 
 
-Meaning: TypeAlias = Inbound | Change | Pressed | Halted | Moved | Ignored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The bot was added to a group, by somebody whose app speaks `language`."""
+
+    chat: str
+    language: str
+
+
+Meaning: TypeAlias = Inbound | Change | Pressed | Halted | Moved | Joined | Ignored
 
 
 def meaning_of(  # noqa: PLR0911 - one return per kind
@@ -119,9 +131,12 @@ def _changed(
     )
 
 
-def _membership(update: ChatMemberUpdated) -> Ignored:
+def _membership(update: ChatMemberUpdated) -> Joined | Ignored:
     """Say what became of the bot in a chat: added, made an admin, blocked, removed."""
     status, kind = update.new_chat_member.status, update.chat.type
+    came = update.old_chat_member.status in _OUT and status in _IN
+    if came and kind in {ChatType.GROUP, ChatType.SUPERGROUP}:
+        return Joined(chat=str(update.chat.id), language=language_of(update.from_user))
     return Ignored(reason=Reason.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat")
 
 

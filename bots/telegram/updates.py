@@ -1,15 +1,16 @@
 """One update at a time from Telegram to the bus, however it came in."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from telegram import Update
 
 from bots.telegram.api import MALFORMED
 from bots.telegram.capabilities import CHANNEL
-from bots.telegram.events import Halted, Meaning, Moved, Pressed, meaning_of
+from bots.telegram.events import Halted, Joined, Meaning, Moved, Pressed, meaning_of
 from bots.telegram.inbound import Ignored
 from bots.telegram.speech import Me
 from bus.errors import BusError
@@ -18,11 +19,23 @@ from bus.ports import Intake, Reason
 
 _LOG = logging.getLogger(__name__)
 
-Reply = Callable[[str, PressAnswer], None]
-"""Answers the query of a pressed button; returns at once."""
+_MOVES = 100
+"""Groups that became supergroups lately: Telegram may tell of them as of groups that the bot was added to."""
 
-StopToken = Callable[[str, int], str]
-"""Returns the token of the button that a chat's draft of this number stands for; "" if it has none."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What an update may need besides the bus.
+
+    Attributes:
+        reply: Answers the query of a pressed button; returns at once.
+        stop_token: Returns the token of the button that a chat's draft of this number stands for; "" if none.
+        greet: Says hello to a group, in a language; returns at once.
+    """
+
+    reply: Callable[[str, PressAnswer], None]
+    stop_token: Callable[[str, int], str]
+    greet: Callable[[str, str], None]
 
 
 class Updates:
@@ -31,17 +44,14 @@ class Updates:
     Args:
         intake: Where messages go.
         commands: Names of our commands.
-        reply: Tells people what came of the button they pressed.
-        stop_token: Knows the drafts.
+        around: What else is needed.
     """
 
-    def __init__(
-        self, intake: Intake, commands: Collection[str], *, reply: Reply, stop_token: StopToken
-    ) -> None:
+    def __init__(self, intake: Intake, commands: Collection[str], around: Around) -> None:
         self._intake = intake
         self._commands = commands
-        self._reply = reply
-        self._stop_token = stop_token
+        self._around = around
+        self._moved_to: deque[str] = deque(maxlen=_MOVES)
         self._unread: int | None = None
 
     async def take(self, raw: dict[str, Any], update_id: int, me: Me) -> str:
@@ -66,9 +76,14 @@ class Updates:
             case Halted():
                 await self._halt(meaning)
             case Moved():
+                self._moved_to.append(meaning.new_chat)
                 await self._intake.moved(
                     CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
                 )
+            case Joined():
+                self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "the bot was added to a group")
+                if meaning.chat not in self._moved_to:  # known there under another id
+                    self._around.greet(meaning.chat, meaning.language)
             case Ignored():
                 self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
             case _:
@@ -77,14 +92,14 @@ class Updates:
     async def _press(self, pressed: Pressed) -> None:
         if pressed.press is None:
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a button of somebody else's")
-            self._reply(pressed.query_id, PressAnswer())
+            self._around.reply(pressed.query_id, PressAnswer())
             return
-        self._reply(pressed.query_id, await self._intake.press(pressed.press))
+        self._around.reply(pressed.query_id, await self._intake.press(pressed.press))
 
     async def _halt(self, halted: Halted) -> None:
         """Act on a stopped draft as on its stop button; there is no query to answer."""
         press: Press = halted.press
-        token = self._stop_token(press.key.chat, halted.draft_id)
+        token = self._around.stop_token(press.key.chat, halted.draft_id)
         if token:
             await self._intake.press(replace(press, token=token))
         else:

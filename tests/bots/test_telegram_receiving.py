@@ -12,6 +12,7 @@ from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.state import CONTESTED, TAKEN
 from bus.errors import IntakeClosed, IntakeFull
 from bus.ports import Adapter, Buttons, CommandInfo, Edits, Finds, Link, Reason, Removes, Signs
+from bus.texts import texts
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
@@ -393,3 +394,28 @@ async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -
         ]
     }
     assert telegram.commands[0]["description"] == "Start anew"
+
+
+async def test_a_group_that_the_bot_is_added_to_is_told_how_to_use_it(
+    telegram: TelegramServer,
+) -> None:
+    async with talking(telegram) as (_, recorder):
+        telegram.set_membership(GROUP, "member", before="left", language="zh-hans")
+        await telegram.wait_for(lambda: telegram.answers(GROUP))
+        telegram.set_membership(GROUP, "administrator", before="member")
+        telegram.migrate(-4001, -1005)
+        telegram.set_membership(-1005, "member", before="left")
+        telegram.set_membership(
+            1001, "member", before="kicked"
+        )  # unblocked: they write if they like
+        telegram.fail("sendMessage", status=400, description="Bad Request: not enough rights")
+        telegram.set_membership(-100987654321, "member", before="kicked")
+        await telegram.wait_for(lambda: len(telegram.calls("sendMessage")) == 2)
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert [answer.text for answer in telegram.answers(GROUP)] == [texts("zh").hello_group]
+    assert len(recorder.dropped) == 5
+    config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
+    async with running(TelegramAdapter(config, COMMANDS, timing=FAST), Recorder()):
+        telegram.set_membership(GROUP, "member", before="left")
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert len(telegram.calls("sendMessage")) == 2

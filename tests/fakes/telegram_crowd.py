@@ -156,17 +156,21 @@ class Crowd(World):
             told["message_thread_id"] = draft.thread
         self.push({"stopped_message_generation": told})
 
-    def set_membership(self, chat: int, status: str) -> None:
-        """Tell the bot what it is in a chat now: member, administrator, left, kicked."""
+    def set_membership(
+        self, chat: int, status: str, *, before: str = "member", language: str = ""
+    ) -> None:
+        """Tell the bot what it is in a chat now, and was before: member, administrator, left, kicked."""
         member: Json = {"user": self.bot, "status": status}
-        former = {"user": self.bot, "status": "member"}
-        if status == "kicked":
-            member["until_date"] = 0
+        former: Json = {"user": self.bot, "status": before}
+        person = user_json(1001) | ({"language_code": language} if language else {})
+        for status_of in (member, former):
+            if status_of["status"] == "kicked":
+                status_of["until_date"] = 0
         self.push(
             {
                 "my_chat_member": {
                     "chat": self.chat(chat).json(),
-                    "from": user_json(1001),
+                    "from": person,
                     "date": int(time.time()),
                     "old_chat_member": former,
                     "new_chat_member": member,
