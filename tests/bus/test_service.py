@@ -152,6 +152,7 @@ async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_
         await home.reads("Nothing is running.")
         await home.say("/stop", **group, user="ann")
         await home.reads("Nothing is running.", "Stopped.")
+        await until(lambda: any(run.cancelled.is_set() for run in home.server.runs))
         stopped = [run.body["input"]["messages"][0]["content"] for run in home.server.runs
                    if run.cancelled.is_set()]  # fmt: skip
         assert stopped == ["hang"]
