@@ -81,13 +81,16 @@ class Updates:
                     CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
                 )
             case Joined():
-                self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "the bot was added to a group")
-                if meaning.chat not in self._moved_to:  # known there under another id
-                    self._around.greet(meaning.chat, meaning.language)
+                self._greet(meaning)
             case Ignored():
                 self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
             case _:
                 assert_never(meaning)
+
+    def _greet(self, joined: Joined) -> None:
+        self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "the bot was added to a group")
+        if joined.chat not in self._moved_to:  # There it is known, under another id.
+            self._around.greet(joined.chat, joined.language)
 
     async def _press(self, pressed: Pressed) -> None:
         if pressed.press is None:
