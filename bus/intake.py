@@ -29,6 +29,7 @@ from bus.messages import (
     encode_delivery,
     encode_inbound,
 )
+from bus.pending import Pending
 from bus.ports import Intake, Now, Reason
 from bus.presses import Outcome
 from bus.relocations import Relocations
@@ -98,6 +99,7 @@ class BusIntake(Intake):
         self._admitted = 0
         self._told: dict[int, float] = {}
         self._albums: Albums | None = None
+        self._pending: Pending | None = None
         self._answer_press: Callable[[Press], Awaitable[Outcome]] = self._inactive
         self._answer_change: Callable[[Change], Awaitable[Reason | Inbound]] = _untouched
 
@@ -108,6 +110,10 @@ class BusIntake(Intake):
     def gather(self, albums: Albums) -> None:
         """Have files that are sent together be one message; before this, each is one."""
         self._albums = albums
+
+    def expect(self, pending: Pending) -> None:
+        """Have plain answers to questions go where was asked; before this, they begin a conversation."""
+        self._pending = pending
 
     def answer_changes(self, answer: Callable[[Change], Awaitable[Reason | Inbound]]) -> None:
         """Have changed messages acted on; before this, none is."""
@@ -133,7 +139,7 @@ class BusIntake(Intake):
             joined = await self._joined(clean)
             if joined is not None:
                 return joined
-            clean = self._late(clean)
+            clean = self._expected(self._late(clean))
             if clean.replies_to and not await self._answers_known(clean):
                 key = clean.key
                 await self._delivery.recorded(key.channel, clean.place.chat, within_s=RECORDED_S)
@@ -225,6 +231,12 @@ class BusIntake(Intake):
 
     def _late(self, inbound: Inbound) -> Inbound:
         return self._albums.placed(inbound) if inbound.album and self._albums else inbound
+
+    def _expected(self, inbound: Inbound) -> Inbound:
+        """Return a message that answers a question without saying so where the question was asked."""
+        if self._pending is None or parse(inbound.text) is not None:
+            return inbound
+        return self._pending.placed(inbound)
 
     async def _decided(self, inbound: Inbound) -> Reason:
         policy = self._policies.get(inbound.key.channel)

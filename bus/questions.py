@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from anyio import to_thread
 
 from bus.answers import settled_key, settled_row
-from bus.asking import Question, decode_question
+from bus.asking import Question, decode_question, encode_question
 from bus.delivery import Delivery
-from bus.messages import Sender, TextDelivery, decode_delivery, decode_inbound
+from bus.messages import Inbound, Sender, TextDelivery, decode_delivery, decode_inbound
+from bus.pending import Pending
 from store.history import History
 from store.inbox import InboxRow
 
@@ -37,12 +38,20 @@ class Questions:
     def __init__(self, history: History, delivery: Delivery) -> None:
         self._history = history
         self.delivery = delivery
+        self.pending = Pending()
+
+    def asked(self, row: InboxRow, inbound: Inbound, question: Question) -> str | None:
+        """Return what the inbox keeps of what a turn ends with asking, and expect who wrote to answer it."""
+        if question:
+            self.pending.asked(inbound, row.key)
+        return encode_question(question)
 
     async def before(self, row: InboxRow, said: str) -> Asked | None:
         """Return what the thread of a row that begins waits for; None = nothing, or only for words.
 
         A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
         """
+        self.pending.went_on(row.key)
         before = await self._history.asking(row)
         question = decode_question(before.asks if before is not None else None)
         if before is None or not question:

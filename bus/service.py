@@ -251,6 +251,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
     )
     _answer_events(site, shelves, questions, mailboxes, intake)
     intake.gather(albums)
+    intake.expect(questions.pending)
     supervised = {
         name: Supervised(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()

@@ -10,7 +10,6 @@ import anyio
 from anyio import to_thread
 
 from bus.answers import Seen, card_key, notice_key, reply_buttons, reply_rows
-from bus.asking import encode_question
 from bus.attempt import Attempt, Letter, TurnControl, TurnPlan, Why
 from bus.delivery import Delivery
 from bus.display import Display
@@ -180,7 +179,7 @@ class Turns:
             buttons = reply_buttons(row, reply, inbound.place.texts) if has_buttons else ()
             deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
         others = [letter.row.id for letter in also]
-        asks = encode_question(reply.question) if reply is not None else None
+        asks = self._questions.asked(row, inbound, reply.question) if reply is not None else None
         await self._inbox.finish(row.id, deliveries, dead=dead, asks=asks, also=others)
         self._delivery.notify(row.key)
         went_well = reply is not None and not (reply.failed or reply.stopped)

@@ -1,0 +1,77 @@
+"""Plain answers to questions in groups go where was asked (DeerFlow #3285), and only those."""
+
+from pathlib import Path
+
+import pytest
+
+from bus.config import ChannelPolicy
+from bus.pending import EXPECTED_S, Pending
+from tests.bus.rig import House, house, said
+from tests.fakes.langgraph import Script
+from tests.fakes.platform import ButtonPlatform
+
+WHICH = Script(words=(), question="Which?", options=("red", "green"))
+GROUP = ChannelPolicy(group_policy="mention")
+
+
+async def asked(h: House) -> None:
+    h.server.scripts.append(WHICH)
+    await mention(h, "paint it")
+    await h.runs(1)
+    await h.reads("Which?")
+
+
+async def mention(h: House, text: str, **changes: object) -> None:
+    name = f"m{h.sent}"
+    fields = {"event": name, "topic": name, "private": False, "remember": True} | changes
+    await h.say(text, **fields)
+
+
+def threads(h: House) -> list[str]:
+    return [str(run.thread_id) for run in h.server.runs]
+
+
+async def test_the_next_words_of_who_was_asked_are_the_answer(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+        await asked(h)
+        await mention(h, "2")
+        await h.runs(2)
+        first, second = threads(h)
+        assert first == second
+        await mention(h, "something else")
+        await h.runs(3)
+        assert threads(h)[2] != first
+
+
+@pytest.mark.parametrize("changes", [{"user": "bob"}, {"chat": "d"}, {"replies_to": ("m77",)}])
+async def test_others_and_other_places_begin_a_conversation(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+        await asked(h)
+        await mention(h, "2", **changes)
+        await h.runs(2)
+        first, second = threads(h)
+        assert first != second
+
+
+def test_an_answer_is_expected_for_half_an_hour() -> None:
+    now = [0.0]
+    pending = Pending(clock=lambda: now[0])
+    asker = said("paint it", "a", topic="a", private=False, remember=True)
+    pending.asked(asker, asker.key)
+    plain = said("2", "b", topic="b", private=False, remember=True)
+    assert pending.placed(plain).key == asker.key
+    now[0] = EXPECTED_S + 1
+    assert pending.placed(plain) == plain
+
+
+def test_what_is_not_meant_for_the_bot_is_left_alone() -> None:
+    pending = Pending(clock=lambda: 0.0)
+    asker = said("paint it", "a", topic="a", private=False, remember=True)
+    pending.asked(asker, asker.key)
+    plain = said("2", "b", topic="b", private=False, remember=True, addressed=False)
+    assert pending.placed(plain) == plain
+    pending.went_on(asker.key)
+    plain = said("2", "b", topic="b", private=False, remember=True)
+    assert pending.placed(plain) == plain
