@@ -63,7 +63,8 @@ class Cards(Display):
         parts = with_progress(
             self._adapter, await _parts(self._adapter, self._text()), self._below()
         )
-        for index, part in enumerate(parts):
+        # A card that says nothing looks broken: between two calls of tools there may be no word yet.
+        for index, part in enumerate(said or WORKING_TEXT for said in parts):
             if index >= self.seen.cards:
                 await self._open_card()
             frame = (part, index == max(len(parts), self.seen.cards) - 1)

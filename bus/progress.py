@@ -29,7 +29,7 @@ class Progress:
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
         self._subagents: dict[str, str] = {}
-        self._todos: Sequence[Mapping[str, Any]] = ()
+        self._todos: Sequence[Mapping[str, Any]] = []
 
     def see(self, said: Sequence[Message], todos: object) -> bool:
         """Take in a state: what the turn said so far, and its plan. Return whether there is news."""

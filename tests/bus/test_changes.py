@@ -148,6 +148,7 @@ async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Pat
         assert home.server.runs[1].cancelled.is_set()
         assert home.prompts() == ["zero", "left", "right"]
         assert thread(home) == ["zero", "You said zero", "right", "Right"]
+        assert "" not in [text for _, text, _ in home.platform.frames]  # type: ignore[attr-defined]
         # What is undone and retried is the message as it reads now.
         await home.say("/retry")
         await until(lambda: home.prompts()[-1] == "right" and len(home.prompts()) == 4)
