@@ -31,6 +31,9 @@ RESUMED_S = 3.0
 MOST_S = 5.0
 """How long an album is waited for altogether, seconds."""
 
+ASIDE_S = 10.0
+"""For how long a part that came before the mention is kept for the part that has it, seconds."""
+
 REMEMBERED_S = 120.0
 """For how long a message that comes late is known to belong to an album that was handed on."""
 
@@ -81,6 +84,7 @@ class Albums:
         self._quiet_s = quiet_s
         self._held: dict[_Name, _Held] = {}
         self._former: dict[_Name, tuple[float, InboxRow, Inbound]] = {}
+        self._aside: dict[_Name, tuple[float, list[Inbound]]] = {}
 
     @property
     def held(self) -> frozenset[int]:
@@ -95,6 +99,16 @@ class Albums:
         held = _Held(row=row, inbound=inbound, until=begun + quiet_s, at_most=begun + MOST_S)
         self._held[_name(inbound)] = held
         self._tasks.start_soon(self._wait, held)
+        _, parts = self._aside.pop(_name(inbound), (begun, []))
+        for part in parts:
+            self._tasks.start_soon(self._add_later, part)
+
+    def set_aside(self, inbound: Inbound) -> None:
+        """Remember a part that did not mean the bot: a later one of the same album may. In memory only."""
+        now = anyio.current_time()
+        self._aside = {name: kept for name, kept in self._aside.items() if now - kept[0] < ASIDE_S}
+        _, parts = self._aside.get(_name(inbound), (now, []))
+        self._aside[_name(inbound)] = (now, [*parts, inbound])
 
     def release(self, conversation_id: int) -> None:
         """Hand on what is held in a conversation: something else was said there, so the albums are complete."""
@@ -145,6 +159,12 @@ class Albums:
             if inbound.remember and inbound.message_id:
                 await self._origins.remember(held.row.key, inbound.message_id)
         return Reason.ACCEPTED
+
+    async def _add_later(self, part: Inbound) -> None:
+        try:
+            await self.add(part)
+        except StoreError:
+            log.warning("a file that came before the mention could not be added to its message")
 
     async def _wait(self, held: _Held) -> None:
         while (wait := held.until - anyio.current_time()) > 0:  # noqa: ASYNC110 - it may grow

@@ -148,6 +148,8 @@ class BusIntake(Intake):
                 await self._ask_to_pair(self._placed(clean))
             elif reason is Reason.ACCEPTED:
                 reason = await self._accepted(self._placed(clean))
+            elif reason is Reason.NOT_ADDRESSED and clean.album and self._albums is not None:
+                self._albums.set_aside(clean)
         finally:
             self._admitted -= 1
         self._shelves.decisions.note(clean, reason, at=self._now())

@@ -8,10 +8,16 @@ from typing import Any, TypeVar
 import anyio
 from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
 from telegram.constants import ChatAction
-from telegram.error import BadRequest, TelegramError
+from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from bots.telegram.api import MALFORMED
-from bots.telegram.errors import delivery_error, is_gone, is_unmodified, refuses_entities
+from bots.telegram.errors import (
+    delivery_error,
+    is_gone,
+    is_unknown,
+    is_unmodified,
+    refuses_entities,
+)
 from bots.telegram.format import Entity, FormattedText
 from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
@@ -119,6 +125,8 @@ async def edit_classic(bot: Bot, target: Target, message_id: int, letter: Letter
         if not letter.text.entities or not refuses_entities(error):
             raise
         await _edit(bot, target, message_id, _bare(letter))
+    except InvalidToken as error:
+        raise _unable(error) from None
 
 
 async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float) -> None:
@@ -130,6 +138,8 @@ async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float)
         except BadRequest as error:
             if not is_gone(error):
                 raise
+        except InvalidToken as error:
+            raise _unable(error) from None
 
     await call(request, target_of(place), within_s=within_s)
 
@@ -181,6 +191,13 @@ def number_of(message: MessageId) -> int:
         return int(message)
     except ValueError:
         raise DeliveryError("This is no Telegram message") from None
+
+
+def _unable(error: InvalidToken) -> Exception:
+    """Return what it means that a message cannot be changed: a server without the method never will change it."""
+    if not is_unknown(error):
+        return error
+    return DeliveryError("This Bot API server cannot change what was sent", target_gone=True)
 
 
 def _bare(letter: Letter) -> Letter:

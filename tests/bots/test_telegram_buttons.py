@@ -189,3 +189,23 @@ async def test_tokens_of_any_length_that_telegram_takes(
     with pytest.raises(DeliveryError) as caught:
         await adapter.send_with_buttons(ALICE, "no", [Button(label="x", token="t" * 65)], key="k")
     assert not caught.value.retryable
+
+
+async def test_a_server_that_cannot_change_messages_holds_nothing_up(
+    telegram: TelegramServer, adapter: TelegramAdapter
+) -> None:
+    message = await adapter.send_with_buttons(ALICE, "Working", [STOP], key="k")
+    for method in ("deleteMessage", "editMessageText"):
+        telegram.fail(method, status=404, description="Not Found: method not found")
+    with pytest.raises(DeliveryError) as removing:
+        await adapter.remove(ALICE, message)
+    with pytest.raises(DeliveryError) as editing:
+        await adapter.edit(ALICE, message, "Done")
+    assert not removing.value.retryable
+    assert not editing.value.retryable
+    assert editing.value.target_gone  # so that the text is sent as a new message
+    telegram.revoke()
+    with pytest.raises(DeliveryError) as refused:
+        await adapter.edit(ALICE, message, "Done")
+    assert refused.value.retryable
+    telegram.revoke(revoked=False)

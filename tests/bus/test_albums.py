@@ -100,6 +100,19 @@ async def test_a_part_without_the_mention_belongs_to_the_one_that_has_it(tmp_pat
         assert len(home.server.threads) == 1
 
 
+async def test_files_that_come_before_the_mention_belong_to_it(tmp_path: Path) -> None:
+    group: dict[str, Any] = {"private": False, "chat": "g", "remember": True}
+    async with house(tmp_path, platform=platform(), policy=TEAM) as home:
+        early = {"topic": "e1", "event": "e1", "addressed": False, **group}
+        assert await send(home, "1.pdf", **early) is Reason.NOT_ADDRESSED
+        stranger = {"topic": "e0", "event": "e0", "addressed": False, "user": "x", **group}
+        assert await send(home, "0.pdf", **stranger) is Reason.NOT_ADDRESSED
+        await send(home, "2.pdf", "look", topic="e2", event="e2", **group)
+        await home.reads("Hello you")
+        assert sorted(names(home.gateway)) == ["1.pdf", "2.pdf"]
+        assert home.prompts() == ["look"]
+
+
 async def test_a_restart_in_between_loses_nothing_and_answers_once(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         async with house(tmp_path, platform=platform(), server=server) as home:
