@@ -1,5 +1,6 @@
 """Slack with everything on: answers that grow, buttons that stop and ask, messages that change, a crash in between."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
             model.reply(f"Here:\n\n{TABLE}\n\nThat was <!channel> all.")
             table = await _grown(slack, slack.dm("a table"))
             assert [block["type"] for block in table.blocks] == ["markdown", "table", "markdown"]
+            model.token_delay_s = 0.001
+            await _goes_on_in_further_messages(slack, model)
         assert slack.violations == []
 
 
@@ -53,6 +56,20 @@ async def _grown(slack: FakeSlack, asked: Message) -> Message:
     assert slack.replies(asked) == [found]
     assert not found.streams
     return found
+
+
+async def _goes_on_in_further_messages(slack: FakeSlack, model: FakeModelServer) -> None:
+    """A long answer: no word twice, none lost."""
+    paragraphs = [" ".join(f"w{n}x{m}" for m in range(150)) for n in range(20)]
+    text = f"\n\n{TABLE}\n\n".join("\n\n".join(paragraphs[n : n + 10]) for n in (0, 10))
+    model.reply(text)
+    asked = slack.mention("tell me all")
+    await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"}, timeout_s=40)
+    said = slack.replies(asked)
+    assert len(said) > 1
+    assert not any(message.streams for message in said)
+    shown = re.findall(r"w\d+x\d+", " ".join(message.words for message in said))
+    assert shown == re.findall(r"w\d+x\d+", text)
 
 
 async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_path: Path) -> None:
@@ -114,7 +131,9 @@ async def test_a_turn_that_takes_long_has_a_stop_button_that_stops_it(tmp_path: 
         assert slack.violations == []
 
 
-async def test_long_code_comes_as_a_file_and_messages_of_others_go_on(tmp_path: Path) -> None:
+async def test_long_code_comes_as_a_file_and_an_archived_channel_is_left_alone(
+    tmp_path: Path,
+) -> None:
     code = "\n".join(f"print({n})" for n in range(1_500))
     async with FakeSlack() as slack, FakeModelServer() as model:
         async with serving(tmp_path, config(slack, model), "slack") as service:
@@ -125,6 +144,7 @@ async def test_long_code_comes_as_a_file_and_messages_of_others_go_on(tmp_path: 
             assert (look.words, done.words) == ("Look:", "Done.")
             assert slack.workspace.files[file.files[0]["id"]].content == code.encode()
             await _until_owed(service, lambda rows: {r["state"] for r in rows} == {"delivered"})
+            await _is_told_and_left_alone(slack, model, service)
         assert slack.violations == []
 
 
@@ -138,22 +158,15 @@ async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], 
                 await anyio.sleep(0.05)
 
 
-async def test_a_channel_that_was_archived_is_told_in_the_outbox_and_left_alone(
-    tmp_path: Path,
-) -> None:
-    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.05) as model:
-        async with serving(tmp_path, config(slack, model), "slack") as service:
-            model.reply(WORDS)
-            asked = slack.mention("hello")
-            await slack.wait_for(lambda: model.requests, timeout_s=20)
-            slack.workspace.channels["C1"].archived = True
-            await slack.wait_for(lambda: slack.asked("chat.postMessage"), timeout_s=20)
-            await _until_owed(
-                service, lambda rows: any("archived" in str(r["error"]) for r in rows)
-            )
-            async with service.client() as client:
-                states = (await client.get("/api/channels")).json()["channels"]
-            assert states["slack"]["running"] is True
-            assert slack.replies(asked) == []
-            assert len(slack.asked("chat.postMessage")) == 1
-        assert slack.violations == []
+async def _is_told_and_left_alone(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:
+    """A channel that is archived while the agent works: the outbox says so, the connection is well."""
+    model.reply(Reply(text=WORDS, token_delay_s=0.05))
+    asked, before = slack.mention("hello", channel="C2"), len(model.requests)
+    await slack.wait_for(lambda: len(model.requests) > before, timeout_s=20)
+    slack.workspace.channels["C2"].archived = True
+    await _until_owed(to, lambda rows: any("archived" in str(r["error"]) for r in rows))
+    async with to.client() as client:
+        states = (await client.get("/api/channels")).json()["channels"]
+    assert states["slack"]["running"] is True
+    assert slack.replies(asked) == []
+    assert [c.arguments["channel"] for c in slack.asked("chat.postMessage")].count("C2") == 1
