@@ -96,7 +96,7 @@ class Delivery:
         self._attempts: set[anyio.CancelScope] = set()
         self._in_flight: dict[anyio.Event, tuple[str, str]] = {}
         self._tasks: TaskGroup | None = None
-        self._moves: list[Move] = []
+        self._moves: dict[tuple[str, str, str], Move] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Send what is owed, first what an earlier process left, until cancelled."""
@@ -112,16 +112,20 @@ class Delivery:
                 for attempt in self._attempts:
                     attempt.deadline = min(attempt.deadline, anyio.current_time() + STOP_GRACE_S)
 
+    def know(self, move: Move) -> None:
+        """Learn of a move that was carried out before anything was sent."""
+        self._moves[move.channel, move.workspace, move.old_chat] = move
+
     async def relocate(self, move: Move) -> None:
         """Send from now on in the lanes of a chat's new id what is owed under the old one. Raises StoreError."""
-        self._moves.append(move)
+        self.know(move)
         for row in await self.outbox.open_rows():
             if row.conversation.chat == move.new_chat and row.state == "pending":
                 self.notify(row.conversation)
 
     def present(self, key: ConversationKey) -> ConversationKey:
         """Return the key under which a conversation is kept now."""
-        for move in self._moves:
+        while move := self._moves.get((key.channel, key.workspace, key.chat)):
             key = move.present(key)
         return key
 
@@ -144,7 +148,8 @@ class Delivery:
 
     async def recorded(self, channel: str, chat: str, *, within_s: float) -> None:
         """Wait until what is being sent to a chat now is recorded: a reply to it may be here before that."""
-        chats = {chat, *(move.old_chat for move in self._moves if move.new_chat == chat)}
+        moves = self._moves.values()
+        chats = {chat, *(move.old_chat for move in moves if move.new_chat == chat)}
         under_way = [
             done
             for done, (where, which) in self._in_flight.items()

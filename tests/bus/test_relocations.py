@@ -47,6 +47,17 @@ async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
         assert await home.bus.outbox.open_rows() == []
 
 
+async def test_no_chat_moves_in_a_circle(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        circle = [("g1", "g2"), ("g2", "g3"), ("g3", "g1"), ("g3", "g2"), ("g4", "g4")]
+        for old, new in circle:
+            await home.bus.intake.moved("fake", "w", old, new)
+        await say(home, "one", "g3", "1")
+        await say(home, "two", "g4", "1")
+        await home.runs(2)
+        assert scopes(home.server) == {"room:fake:w:g1", "room:fake:w:g4"}
+
+
 async def test_moves_of_other_channels_and_workspaces_concern_nobody(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.bus.intake.moved("other", "w", "g1", "g2")
