@@ -53,7 +53,7 @@ async def test_no_chat_moves_in_a_circle(tmp_path: Path) -> None:
         for old, new in circle:
             await home.bus.intake.moved("fake", "w", old, new)
         await say(home, "one", "g3", "1")
-        await say(home, "two", "g4", "1")
+        await say(home, "two", "g4", "2")
         await home.runs(2)
         assert scopes(home.server) == {"room:fake:w:g1", "room:fake:w:g4"}
 
