@@ -31,10 +31,17 @@ _KEPT: Final = 1_000
 _ELSEWHERE: Final = frozenset({"channel_not_found", "is_archived", "not_in_channel"})
 """Refusals of a stream that a message would meet as well."""
 
+_NOWHERE: Final = frozenset({
+    "method_deprecated", "missing_scope", "not_subscribed_to_message_stream_stopped", "unknown_method",
+})  # fmt: skip
+"""Refusals that every further stream would meet until the app is changed and Parley started again."""
+
+_EVERYWHERE: Final = ""
+
 _ENDED: Final = frozenset({"message_not_in_streaming_state", "stopped_by_user"})
 
-_NOWHERE: Final = frozenset({"unknown_method", "method_deprecated", "missing_scope"})
-"""Refusals that every further stream would meet until the app is changed and Parley started again."""
+_ONCE: Final = frozenset({"invalid_thread_ts", "restricted_action_thread_locked", "user_not_found"})
+"""Refusals of a stream that say nothing about the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +97,10 @@ class Streams:
         self._pace = pace
         self._halted = halted
         self._growing: OrderedDict[tuple[str, str], _Growing] = OrderedDict()
+        self._without: OrderedDict[str, None] = OrderedDict()
         self._starts = Budget(pace.starts, pace.starts)
         self._appends = Budget(pace.appends, pace.appends / 4)
         self._changes = Budget(pace.changes, pace.changes / 3)
-        self._refusals: set[str] = set()
 
     async def open(
         self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -174,7 +181,7 @@ class Streams:
         team, _, user = place.user.rpartition("/")
         if not is_private(place.chat) and not (place.thread and user):
             return MessageId("")
-        if self._refusals & _NOWHERE or self._starts.take():
+        if {_EVERYWHERE, place.chat} & self._without.keys() or self._starts.take():
             return MessageId("")
         given: dict[str, Any] = {"channel": place.chat, "thread_ts": place.thread or None}
         if user:
@@ -184,19 +191,22 @@ class Streams:
         try:
             answer = await self._api.call(lambda web: web.chat_startStream(**given))
         except SlackError as error:
-            return self._refused(error)
+            self._refused(error, place.chat)
+            return MessageId("")
         return MessageId(answer.get("ts") or "")
 
-    def _refused(self, error: SlackError) -> MessageId:
+    def _refused(self, error: SlackError, chat: str) -> None:
+        """Note where there are no streams, until Parley starts again; raise what a message would meet as well."""
         if error.code == "ratelimited":
             self._starts.drain()
-            return MessageId("")
-        if error.retryable or error.token_refused or error.code in _ELSEWHERE:
+        elif error.retryable or error.token_refused or error.code in _ELSEWHERE:
             raise error
-        if error.code not in self._refusals:
-            self._refusals.add(error.code)
+        elif error.code not in _ONCE:
+            where = _EVERYWHERE if error.code in _NOWHERE else chat
+            self._without[where] = None
+            while len(self._without) > _KEPT:
+                self._without.popitem(last=False)
             _log.info("slack: no stream, messages are changed instead: %s", error.user_message)
-        return MessageId("")
 
     async def _append(
         self, place: Place, message: MessageId, growing: _Growing, markdown: str

@@ -289,7 +289,7 @@ async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> N
 
 @pytest.mark.parametrize(
     ("error", "asked"),
-    [("unknown_method", 1), ("missing_scope", 1), ("channel_type_not_supported", 3)],
+    [("unknown_method", 1), ("missing_scope", 1), ("channel_type_not_supported", 1)],
 )
 async def test_a_slack_without_streams_is_asked_and_told_of_once(
     error: str, asked: int, caplog: pytest.LogCaptureFixture
@@ -302,6 +302,16 @@ async def test_a_slack_without_streams_is_asked_and_told_of_once(
             assert not (await Answer(adapter, slack, slack.mention("hi")).open()).streams
         assert len(slack.asked("chat.startStream")) == asked
     assert len([one for one in caplog.records if "no stream" in one.message]) == 1
+
+
+async def test_a_chat_that_has_no_streams_says_nothing_of_others() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        slack.fail("chat.startStream", error="channel_type_not_supported")
+        assert not (await Answer(adapter, slack, slack.dm("hi")).open()).streams
+        assert (await Answer(adapter, slack, slack.mention("hi")).open()).streams
+        slack.fail("chat.startStream", error="user_not_found")
+        threads = [await Answer(adapter, slack, slack.mention("hi")).open() for _ in range(2)]
+        assert [message.streams for message in threads] == [False, True]
 
 
 @pytest.mark.parametrize("error", ["is_archived", "not_in_channel", "channel_not_found"])
