@@ -9,6 +9,7 @@ from bots.slack.api import Api, CallbackGone
 from bots.slack.errors import BLOCK_CODES, SlackError
 from bots.slack.files import Files
 from bots.slack.format import EMPTY, SlackText, fits, plainly, render
+from bots.slack.payload import seconds
 from bots.text.codefile import CodeFile, code_file
 from bots.text.split import split
 from bus.messages import Button, MessageId, Place
@@ -76,10 +77,21 @@ class Outbound:
     ) -> None:
         """Replace a message's text and buttons; one that still streams is ended before."""
         code = code_too_long(markdown)
-        if code is not None:
-            await self._files.send_text(place, code.name, code.text, key=f"{place.chat}:{message}")
-            markdown = place.texts.code_in_file.format(name=code.name)
-        await self.show(place, message, markdown, buttons)
+        if code is None:
+            await self.show(place, message, markdown, buttons)
+            return
+        try:
+            await self._share_once(place, message, code)
+        except SlackError as error:
+            if error.code not in _NO_FILES:
+                raise
+            first, *rest = split(markdown, fits)
+            await self.show(place, message, first, buttons)
+            for number, piece in enumerate(rest, 1):
+                await self.send(place, piece, key=f"{place.chat}:{message}+{number}")
+        else:
+            told = place.texts.code_in_file.format(name=code.name)
+            await self.show(place, message, told, buttons)
 
     async def show(
         self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
@@ -154,6 +166,14 @@ class Outbound:
         if doubt and not ref:
             raise SlackError("Slack does not tell which file was sent for this.")
         return None
+
+    async def _share_once(self, place: Place, message: MessageId, code: CodeFile) -> None:
+        """Share the code that a message stood for, unless an earlier attempt did."""
+        key = f"{place.chat}:{message}"
+        since = seconds(message) or 0.0
+        if self._files.sent_as(key) and await self.find(place, key=key, since=since):
+            return
+        await self._files.send_text(place, code.name, code.text, key=key)
 
     async def _answer(self, callback: str, markdown: str, buttons: Sequence[Button]) -> MessageId:
         """Answer a command, visible to its author alone. Such a message has no id."""

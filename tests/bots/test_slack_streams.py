@@ -492,6 +492,35 @@ async def test_code_that_no_message_holds_becomes_a_file_in_the_end() -> None:
     assert slack.violations == []
 
 
+LONG_CODE = "```python\n" + "\n".join(f"print({n})" for n in range(2_000)) + "\n```"
+
+
+@pytest.mark.parametrize("method", ["files.completeUploadExternal", "chat.update"])
+async def test_a_file_of_code_is_shared_once_over_attempts(method: str) -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        await answer.open()
+        slack.fail(method, drop="after")
+        with pytest.raises(DeliveryError):
+            await answer.finish(LONG_CODE)
+        await answer.finish(LONG_CODE)
+        assert "code.py" in answer.message.words
+        assert len([m for m in slack.messages("C1") if m.files]) == 1
+    assert slack.violations == []
+
+
+async def test_where_files_are_not_allowed_grown_code_is_several_messages() -> None:
+    async with fast_slack() as slack, streaming(slack) as adapter:
+        answer = Answer(adapter, slack, slack.mention("hi"))
+        await answer.open()
+        slack.fail("files.getUploadURLExternal", error="file_type_not_allowed")
+        await answer.finish(LONG_CODE)
+        texts = slack.texts("C1")
+        assert len(texts) > 1
+        assert sum(text.count("print(") for text in texts) == 2_000
+    assert slack.violations == []
+
+
 async def test_changing_and_removing_end_a_stream_first() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         first, second = (Answer(adapter, slack, slack.mention("hi")) for _ in range(2))
