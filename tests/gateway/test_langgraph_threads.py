@@ -121,7 +121,13 @@ async def test_a_history_is_looked_through_by_metadata(tmp_path: Path) -> None:
         found = await api.sdk.threads.get_history(thread, metadata={"source": "loop", "step": 1})
         assert [state["metadata"]["step"] for state in found] == [1]
         assert len(await api.sdk.threads.get_history(thread, metadata={"kind": "x"})) == 3
-        for none in ({"kind": [1, {"x": None}]}, {"kind.of": 1}, {"a-b": {}}, {"-": "x"}):
+        odd: list[dict[str, Any]] = [
+            {"kind": [1, {"x": None}]},
+            {"kind.of": 1},
+            {"a-b": {}},
+            {"-": "x"},
+        ]
+        for none in odd:
             assert await api.sdk.threads.get_history(thread, metadata=none) == [], none
         for wrong in ({"": 1}, {"a..b": 1}, {"x'y": 1}, {"a b": 1}, {"$": 1}, {"n": 2**63}):
             answer = await api.http.post(f"/threads/{thread}/history", json={"metadata": wrong})
