@@ -98,7 +98,7 @@ def name_of(name: str) -> str:
 
 def language_of(user: User | None) -> str:
     """Return the language of a person's app, if it is told."""
-    return (user.language_code or "")[:_LANGUAGE_CHARACTERS] if user is not None else ""
+    return str(user.language_code or "")[:_LANGUAGE_CHARACTERS] if user is not None else ""
 
 
 def _private(message: Message) -> bool:

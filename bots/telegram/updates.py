@@ -1,7 +1,7 @@
 """One update at a time from Telegram to the bus, however it came in."""
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
@@ -21,6 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 _MOVES = 100
 """Groups that became supergroups lately: Telegram may tell of them as of groups that the bot was added to."""
+
+_PATIENCE = 4
+"""How often an update is handed over that breaks the program; then those behind it have their turn."""
+
+_BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What an update may raise that no waiting cures, unlike a full disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +58,16 @@ class Updates:
         self._commands = commands
         self._around = around
         self._moved_to: deque[str] = deque(maxlen=_MOVES)
-        self._unread: int | None = None
+        self._refusals: Counter[int] = Counter()
 
     async def take(self, raw: dict[str, Any], update_id: int, me: Me) -> str:
         """Hand one update over; return why it was not kept, or ""."""
         meaning = self._read(raw, update_id, me)
         try:
             await self._hand_over(meaning)
-        except BusError as error:
-            return self._refused(update_id, error)
         except Exception as error:  # noqa: BLE001  Whatever it was, nothing was kept: it must come again.
             return self._refused(update_id, error)
+        self._refusals.pop(update_id, None)
         return ""
 
     async def _hand_over(self, meaning: Meaning) -> None:
@@ -116,15 +121,21 @@ class Updates:
             return Ignored(reason=Reason.UNSUPPORTED, detail="unreadable update")
 
     def _refused(self, update_id: int, error: Exception) -> str:
-        """Log, once an update, that it was not kept."""
+        """Log, once an update, that it was not kept; return why, or "" if it is given up."""
         name = type(error).__name__
-        if self._unread != update_id:
-            self._unread = update_id
+        trace = None if isinstance(error, BusError) else error
+        self._refusals[update_id] += 1
+        if isinstance(error, _BROKEN) and self._refusals[update_id] >= _PATIENCE:
+            del self._refusals[update_id]
+            _LOG.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
+            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an update that cannot be handled")
+            return ""
+        if self._refusals[update_id] == 1:
             _LOG.warning(
                 "telegram: update %d was not accepted (%s); it will come again",
                 update_id,
                 name,
-                exc_info=None if isinstance(error, BusError) else error,
+                exc_info=trace,
             )
         return name
 

@@ -133,6 +133,31 @@ async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramSer
     assert [detail for _, _, detail in recorder.dropped] == ["unreadable update"] * 3
 
 
+async def test_an_update_that_breaks_the_program_does_not_hold_up_the_others(
+    telegram: TelegramServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    telegram.dm("poison")
+    telegram.dm("and so on")
+    adapter, recorder = adapter_for(telegram), Recorder()
+    recorder.refusals = [AttributeError("replace") for _ in range(4)]
+    async with running(adapter, recorder):
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert recorder.texts == ["and so on"]
+    assert [detail for _, _, detail in recorder.dropped] == ["an update that cannot be handled"]
+    assert len([record for record in caplog.records if "given up" in record.message]) == 1
+
+
+async def test_a_person_whose_language_is_no_text_is_heard(telegram: TelegramServer) -> None:
+    ann = {"id": 7, "is_bot": False, "first_name": "Ann", "language_code": ["en"]}
+    chat = {"id": 7, "type": "private", "first_name": "Ann"}
+    telegram.push(
+        {"message": {"message_id": 9, "date": 1, "chat": chat, "from": ann, "text": "hi"}}
+    )
+    async with talking(telegram) as (_, recorder):
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert [type(inbound.language) for inbound in recorder.got] == [str]
+
+
 @pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])
 async def test_what_is_not_kept_comes_again_in_order(
     telegram: TelegramServer, refusal: Exception, caplog: pytest.LogCaptureFixture
