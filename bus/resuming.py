@@ -1,7 +1,7 @@
 """Messages that answer what a thread waits for: found out, and turned into what the run goes on with."""
 
 from bus.asking import approves, resumption
-from bus.attempt import Attempt, TurnControl
+from bus.attempt import Attempt
 from bus.questions import Questions
 from bus.replies import Reply
 from bus.runs import INTERRUPTS, Runs
@@ -44,7 +44,11 @@ class Resuming:
         await self._questions.settle(asked.row, mark if asked.question.approval else "")
         return None
 
-    async def close(self, attempt: Attempt, control: TurnControl) -> None:
-        """Note, when a turn is over, that what it answered waits no more."""
-        if attempt.asked is not None and attempt.resume is not None and not control.stopped:
+    async def close(self, attempt: Attempt) -> None:
+        """Note, when an attempt is over, that what it answered waits no more.
+
+        One that was ended from outside counts too, once the server may have been asked: a thread shows its question
+        until the step is done, and would take whatever is said next for the answer that it has already.
+        """
+        if attempt.asked is not None and attempt.resume is not None and attempt.check:
             await self._questions.close(attempt.asked.row)

@@ -115,6 +115,7 @@ class Turns:
                 revised = await control.revised(row.id, QUIET_S)
                 if revised is None:
                     break
+                await self._resuming.close(attempt)
                 attempt = attempt.renewed(revised)
                 inbound, plan = revised.inbound, attempt.plan
         if control.why is Why.WITHDRAWN:
@@ -123,7 +124,7 @@ class Turns:
             reply = _ended(attempt, control, display.seen)
         control.settled = frozenset(letter.row.id for letter in also)
         await self._settle(row, inbound, reply, display.seen, also=also)
-        await self._resuming.close(attempt, control)
+        await self._resuming.close(attempt)
 
     async def fail(self, row: InboxRow, inbound: Inbound, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""

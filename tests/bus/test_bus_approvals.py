@@ -11,6 +11,7 @@ from bus.messages import PressAnswer
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 from tests.bus.rig import House, house, until
+from tests.bus.test_changes import edit
 from tests.bus.test_presses import labels, press, press_of, shows
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
@@ -199,6 +200,28 @@ async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None
         await shows(h, 3)
         assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "yes"
         await until(lambda: not labels(h, 0))
+
+
+@pytest.mark.parametrize("how", ["stop", "edit"])
+async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how: str) -> None:
+    """LangGraph shows the question until the step is done, and answers it by what it was told first."""
+    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await asked(h)
+        [(thread, waits)] = h.server.waits.items()
+        h.server.scripts.append(Script(hang_after=1))
+        await h.say("yes")
+        await h.runs(2)
+        await until(lambda: h.server.runs[1].events)
+        h.server.waits[thread] = waits
+        if how == "stop":
+            await h.say("/stop")
+            await until(lambda: ENGLISH.stop_done in h.platform.texts)
+            await h.say("no")
+        else:
+            await edit(h, "e2", "no", "c1")
+        await until(lambda: h.platform.texts[-1] == "Hello you")
+        assert [run.body.get("command") for run in h.server.runs[2:]] == [None]
+        assert h.server.runs[2].body["input"]["messages"][0]["content"] == "no"
 
 
 @pytest.mark.parametrize("hang", [True, False])
