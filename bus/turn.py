@@ -245,10 +245,12 @@ class Turns:
             try:
                 attempt.reply = await self._once(attempt, display)
             except RunError as error:
-                log.warning("turn %s: %s", attempt.message_id, error)
                 if isinstance(error, ThreadGone) and tries <= MAX_ATTEMPTS:
+                    # Nothing to worry about after `/new`, which only names the thread.
+                    log.info("thread %s is not at the server: it is made", attempt.thread_id)
                     attempt.known = False
                     continue
+                log.warning("turn %s: %s", attempt.message_id, error)
                 patience = BUSY_PATIENCE_S if isinstance(error, ThreadBusy) else PATIENCE_S
                 if error.retryable and anyio.current_time() - started < patience:
                     await anyio.sleep(self._backoff.wait_s(tries))
