@@ -141,7 +141,7 @@ def _membership(update: ChatMemberUpdated) -> Joined | Ignored:
 
 
 def _pressed(update_id: int, query: CallbackQuery, me: Me) -> Pressed:
-    message, token = query.message, query.data or ""
+    message, token = query.message, str(query.data or "")
     if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
         return Pressed(query_id=query.id, press=None)
     # Of an old message Telegram tells no more than where it stands.

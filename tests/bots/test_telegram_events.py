@@ -76,6 +76,7 @@ def test_a_pressed_button_of_a_message_that_telegram_does_not_show_any_more() ->
         {"message": None, "inline_message_id": "i"},
         {"data": None, "game_short_name": "chess"},
         {"data": "x" * 200},
+        {"data": ["x"] * 200},
     ],
     ids=["inline", "game", "too long"],
 )
