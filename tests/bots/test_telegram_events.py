@@ -78,7 +78,7 @@ def test_a_pressed_button_of_a_message_that_telegram_does_not_show_any_more() ->
         {"data": "x" * 200},
         {"data": ["x"] * 200},
     ],
-    ids=["inline", "game", "too long"],
+    ids=["inline", "game", "too long", "no text"],
 )
 def test_buttons_of_others_are_answered_all_the_same(fields: dict[str, Any]) -> None:
     assert meaning(callback_query=query(**fields)) == Pressed(query_id="q1", press=None)
