@@ -16,6 +16,8 @@ UNAVAILABLE: Final[Mapping[str, str]] = {
 
 _NO_FILE: Final = "no file: "
 
+_URL_CHARACTERS: Final = 2000
+
 
 def attachments(files: object) -> tuple[Attachment, ...]:
     """Describe the files of a message, in order."""
@@ -33,7 +35,7 @@ def unavailable(ref: str) -> str:
 
 
 def _attachment(file: Mapping[str, Any]) -> Attachment | None:
-    """Describe a file; `ref` is its id, because addresses expire and shared channels send nothing else."""
+    """Describe a file; `ref` is its id, because addresses expire, and the address if one was sent."""
     ref, size, mode = string(file.get("id")), file.get("size"), string(file.get("mode"))
     if not ref:
         return None
@@ -43,8 +45,23 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
         mime=mime,
         size_bytes=size if isinstance(size, int) and size >= 0 else None,
         kind=_kind(mime),
-        ref=f"{_NO_FILE}{mode}" if mode in UNAVAILABLE else ref,
+        ref=f"{_NO_FILE}{mode}" if mode in UNAVAILABLE else f"{ref} {_url(file)}".rstrip(),
     )
+
+
+def where(ref: str) -> tuple[str, str]:
+    """Return an attachment's file id and the address that was sent with it, or "".
+
+    >>> where("F1 https://files.slack.com/a"), where("F1")
+    (('F1', 'https://files.slack.com/a'), ('F1', ''))
+    """
+    file_id, _, url = ref.partition(" ")
+    return file_id, url
+
+
+def _url(file: Mapping[str, Any]) -> str:
+    url = string(file.get("url_private_download")) or string(file.get("url_private"))
+    return "" if file.get("is_external") or len(url) > _URL_CHARACTERS else url
 
 
 def _kind(mime: str) -> Literal["file", "image", "audio", "video"]:

@@ -9,7 +9,7 @@ import aiohttp
 import anyio
 
 from bots.slack.api import Api
-from bots.slack.attachments import unavailable
+from bots.slack.attachments import unavailable, where
 from bots.slack.errors import SlackError, delivery_error, http_error
 from bots.slack.proxy import proxy_for
 from bots.streams import bounded, too_large
@@ -65,12 +65,23 @@ class Downloads:
             yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
 
     async def _described(self, ref: str) -> Mapping[str, Any]:
-        """Ask for a file's present address: those in events expire, and shared channels send none."""
-        answer = await self._api.call(lambda web: web.files_info(file=ref))
+        """Ask for a file's present address: those in events expire, and shared channels send none.
+
+        Where Slack refuses to tell, the address that came with the message is tried.
+        """
+        file_id, sent = where(ref)
+        try:
+            answer = await self._api.call(lambda web: web.files_info(file=file_id))
+        except SlackError as error:
+            if error.retryable or not sent:
+                raise
+            return {"url_private_download": sent}
         file = answer.get("file")
-        if not isinstance(file, dict):
+        if isinstance(file, dict):
+            return file
+        if not sent:
             raise http_error(200, {})
-        return file
+        return {"url_private_download": sent}
 
     async def _opened(
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str

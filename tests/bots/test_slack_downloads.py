@@ -36,6 +36,26 @@ async def test_a_file_of_a_message_is_fetched() -> None:
     assert slack.violations == []
 
 
+@pytest.mark.parametrize("error", ["unknown_method", "file_not_found"])
+async def test_where_slack_tells_nothing_of_a_file_its_address_in_the_message_is_used(
+    error: str,
+) -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.fail("files.info", error=error)
+        slack.dm("see this", files=[slack.file("a.bin", b"content")], subtype="file_share")
+        await slack.wait_for(lambda: intake.taken)
+        [attachment] = intake.taken[0].attachments
+        assert await fetched(adapter, attachment.ref) == b"content"
+
+
+async def test_an_address_in_a_message_that_leads_elsewhere_is_not_used() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        slack.fail("files.info", error="unknown_method")
+        with pytest.raises(DeliveryError, match="does not lie at Slack"):
+            await fetched(adapter, "F1 https://evil.example/x")
+
+
 async def test_a_shared_web_page_is_a_file_and_no_sign_in_page() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         file = slack.file("p.html", b"<html>hi</html>", "text/html")
