@@ -8,6 +8,9 @@ LOOKED_AT_CHARS = 2000
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
+_LETTERS_PER_HAN = 2
+"""How much a Chinese character weighs: who writes Chinese names commands and programs in Latin letters."""
+
 _SAYS_NOTHING = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
 """Addresses and commands: they look the same in every language."""
 
@@ -15,13 +18,13 @@ _SAYS_NOTHING = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
 def written_in(text: str) -> str:
     """Return the language that a text's script shows: "zh", "en", or "" where it shows neither.
 
-    >>> [written_in(text) for text in ("你好", "Hello 世界", "用 ls 列出文件", "https://example.com看看")]
+    >>> [written_in(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
     ['zh', 'en', 'zh', 'zh']
     >>> [written_in(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
     ['', '', '', '', '']
     """
     said = _SAYS_NOTHING.sub("", text[:LOOKED_AT_CHARS])
     han, latin = len(_HAN.findall(said)), len(_LATIN.findall(said))
-    if han > latin:
+    if han * _LETTERS_PER_HAN > latin:
         return "" if _KANA.search(said) else "zh"
     return "en" if latin else ""
