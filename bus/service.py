@@ -11,10 +11,7 @@ import httpx
 from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
-from bus.albums import Albums
 from bus.buttons import Verb
-from bus.changes import Changes, Door, Rows
-from bus.choices import Choices
 from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
@@ -24,24 +21,27 @@ from bus.commands.speaking import Speaking
 from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
-from bus.conversation import Mailboxes
-from bus.deeds import Deeds
-from bus.delivery import Delivery
-from bus.intake import BusIntake, Shelves
-from bus.language import Languages
-from bus.originals import Originals
+from bus.history.originals import Originals
+from bus.incoming.albums import Albums
+from bus.incoming.changes import Changes, Door, Rows
+from bus.incoming.deeds import Deeds
+from bus.incoming.intake import BusIntake, Shelves
+from bus.incoming.presses import Presses
+from bus.incoming.relocations import Relocations
+from bus.incoming.router import Router
+from bus.outgoing.delivery import Delivery
+from bus.people.choices import Choices
+from bus.people.language import Languages
+from bus.people.sessions import Sessions
 from bus.ports import Adapter, Health, Now, Reason
-from bus.presses import Presses
-from bus.questions import Questions
-from bus.relocations import Relocations
 from bus.retry import Backoff
-from bus.router import Router
-from bus.runs import Runs
-from bus.sessions import Sessions
-from bus.steering import Steering
+from bus.runs.uploads import Uploads
+from bus.runs.wire import Runs
 from bus.supervision import Supervised
-from bus.turn import Records, Turns
-from bus.uploads import Uploads
+from bus.turns.conversation import Mailboxes
+from bus.turns.questions import Questions
+from bus.turns.steering import Steering
+from bus.turns.turn import Records, Turns
 from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database

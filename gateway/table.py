@@ -34,3 +34,14 @@ def iso(seconds: float | None) -> str | None:
     ('1970-01-01T00:00:00+00:00', None)
     """
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def moment(stamp: str | None) -> str | None:
+    """Return a time in ISO 8601 as people read it in a table: to the second, in UTC.
+
+    >>> moment("2026-07-01T12:00:00.250000+02:00"), moment(None)
+    ('2026-07-01 10:00:00Z', None)
+    """
+    if stamp is None:
+        return None
+    return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -34,7 +34,7 @@ def harmless(markdown: str, *, whole: bool = False) -> str:
 
 
 def said(markdown: str) -> str:
-    r"""Return a growing text without the lines that stand below it for a while (bus/progress.py).
+    r"""Return a growing text without the lines that stand below it for a while (bus/runs/progress.py).
 
     They are a quotation whose every line ends in a break, which is how they are told apart; a quotation of the
     model's own that looks the same is streamed as soon as anything follows it.

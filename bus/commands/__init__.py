@@ -4,7 +4,6 @@ import logging
 import re
 from dataclasses import dataclass
 
-from bus.answers import document_row, text_rows
 from bus.commands.call import Call, Document, Handler
 from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
@@ -13,8 +12,9 @@ from bus.commands.lookup import Lookups
 from bus.commands.speaking import Speaking
 from bus.commands.threads import ThreadCommands
 from bus.commands.why import Why
-from bus.delivery import Delivery
 from bus.messages import Inbound
+from bus.outgoing.answers import document_row, text_rows
+from bus.outgoing.delivery import Delivery
 from bus.ports import CommandInfo
 from bus.texts import LANGUAGES, Texts
 from bus.texts.english import ENGLISH

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.choices import Choices, chat_of
 from bus.commands.call import Call
 from bus.commands.lookup import Lookups
+from bus.people.choices import Choices, chat_of
 from bus.texts import Texts
 from store.conversations import ConversationKey, Conversations
 

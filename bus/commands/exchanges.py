@@ -6,15 +6,15 @@ from dataclasses import replace
 import anyio
 
 from bus.commands.call import Call
-from bus.conversation import Mailboxes
 from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
-from bus.mailbox import Mailbox
+from bus.history.originals import Originals
+from bus.history.rewind import Rewind
+from bus.history.said import first_words, last_exchange
 from bus.messages import Exchange, encode_inbound
-from bus.originals import Originals
-from bus.rewind import Rewind
-from bus.runs import Runs
-from bus.said import first_words, last_exchange
+from bus.runs.wire import Runs
 from bus.texts import Texts
+from bus.turns.conversation import Mailboxes
+from bus.turns.mailbox import Mailbox
 from store.conversations import Conversations
 from store.inbox import Inbox
 

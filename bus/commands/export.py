@@ -7,8 +7,8 @@ from anyio import to_thread
 
 from bus.commands.call import Call, Document
 from bus.errors import RunError, ThreadGone
-from bus.runs import Runs
-from bus.transcript import transcript
+from bus.history.transcript import transcript
+from bus.runs.wire import Runs
 from store.conversations import Conversations
 
 log = logging.getLogger(__name__)

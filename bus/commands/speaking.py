@@ -1,9 +1,9 @@
 """/language: what the bot itself speaks, to a person in private or in a group."""
 
-from bus.choices import Choices
 from bus.commands.call import Call
 from bus.config import AUTO
-from bus.language import Languages, choice_key
+from bus.people.choices import Choices
+from bus.people.language import Languages, choice_key
 from bus.texts import LANGUAGES, known, texts
 
 SHOWN_CHARS = 64

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from bus.access import is_admin
 from bus.commands.call import Call
 from bus.config import ChannelPolicy
-from bus.decisions import Decisions, Refusal
+from bus.people.access import is_admin
+from bus.people.decisions import Decisions, Refusal
 from bus.ports import Reason
 from bus.texts import Texts
 

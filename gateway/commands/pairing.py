@@ -12,7 +12,7 @@ import httpx
 from gateway.config import Config, load
 from gateway.failures import CommandFailed
 from gateway.reach import ask, service
-from gateway.table import iso, table
+from gateway.table import iso, moment, table
 from store.database import Database
 from store.errors import NotFound
 from store.pairings import Pairings
@@ -41,8 +41,14 @@ async def _remote(client: httpx.AsyncClient, arguments: argparse.Namespace) -> s
     match arguments.action:
         case "list":
             rows = (await ask(client, "GET", "channels/pairings"))["rows"]
-            keys = ("code", "channel", "user_id", "user_name", "created_at", "approved_at")
-            return _listed([[row[key] for key in keys] for row in rows])
+            keys = ("code", "channel", "user_id", "user_name")
+            times = ("created_at", "approved_at")
+            return _listed(
+                [
+                    [*(row[key] for key in keys), *(moment(row[key]) for key in times)]
+                    for row in rows
+                ]
+            )
         case "approve":
             path = f"channels/pairings/{quote(arguments.code, safe='')}/approve"
             row = await ask(client, "POST", path)
@@ -64,8 +70,8 @@ async def _local(pairings: Pairings, arguments: argparse.Namespace) -> str:
                         row.channel,
                         row.user_id,
                         row.user_name,
-                        iso(row.created_at),
-                        iso(row.approved_at),
+                        moment(iso(row.created_at)),
+                        moment(iso(row.approved_at)),
                     ]
                     for row in await pairings.listing()
                 ]

@@ -8,7 +8,7 @@ import anyio
 
 from gateway.config import Config, load
 from gateway.reach import ask, service
-from gateway.table import iso, table
+from gateway.table import iso, moment, table
 from store.conversations import Conversations
 from store.database import Database
 
@@ -27,8 +27,10 @@ async def _rows(config: Config, limit: int) -> list[list[object]]:
     async with service(config) as client:
         if client is not None:
             answer = await ask(client, "GET", "channels/conversations", limit=limit)
-            keys = ("channel", "chat", "topic", "thread_id", "last_seq", "updated_at")
-            return [[row[key] for key in keys] for row in answer["rows"]]
+            keys = ("channel", "chat", "topic", "thread_id", "last_seq")
+            return [
+                [*(row[key] for key in keys), moment(row["updated_at"])] for row in answer["rows"]
+            ]
     async with Database.open(config.database, config.home) as database:
         return [
             [
@@ -37,7 +39,7 @@ async def _rows(config: Config, limit: int) -> list[list[object]]:
                 row.key.topic,
                 row.thread_id,
                 row.last_seq,
-                iso(row.updated_at),
+                moment(iso(row.updated_at)),
             ]
             for row in await Conversations(database).listing(limit=limit)
         ]

@@ -21,7 +21,7 @@ from agent.memory.service import MemoryService
 from agent.middleware.memory import MemoryMiddleware
 from agent.state import ThreadState
 from bus.messages import Inbound, Place, Sender
-from bus.scopes import memory_scope_of
+from bus.people.scopes import memory_scope_of
 from store.conversations import ConversationKey
 from tests.agent.noting import NotingModel
 from tests.fakes.scripted import ScriptedChatModel

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import Inbound, Place, Sender
-from bus.replies import Fold
-from bus.runs import MessageChunk, Snapshot
+from bus.runs.replies import Fold
+from bus.runs.wire import MessageChunk, Snapshot
 from bus.service import Site, running
 from bus.texts.english import ENGLISH
 from gateway.transport import StreamingASGITransport

@@ -10,8 +10,8 @@ from bots.telegram.drafts import number_of
 from bots.telegram.pace import PATCHES, Pace
 from bus.errors import DeliveryError
 from bus.messages import Button, Place
+from bus.outgoing.presence import Presence
 from bus.ports import Patches, Previews, Reason
-from bus.presence import Presence
 from tests.bots.telegram_rig import FAST, adapter_for, talking
 from tests.fakes.telegram import TelegramServer
 

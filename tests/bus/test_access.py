@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bots.config import FeishuConfig, SlackConfig, TelegramConfig
-from bus.access import decide
 from bus.config import ChannelPolicy
 from bus.messages import Inbound, Sender
+from bus.people.access import decide
 from bus.ports import Reason
 from tests.bus.rig import file, said
 

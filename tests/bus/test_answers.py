@@ -1,6 +1,5 @@
 """Which rows a reply becomes."""
 
-from bus.answers import LEFT_OVER, Seen, reply_rows, text_rows
 from bus.messages import (
     Delivery,
     FileDelivery,
@@ -10,7 +9,8 @@ from bus.messages import (
     TextDelivery,
     decode_delivery,
 )
-from bus.replies import Reply
+from bus.outgoing.answers import LEFT_OVER, Seen, reply_rows, text_rows
+from bus.runs.replies import Reply
 from store.conversations import ConversationKey
 from store.inbox import InboxRow
 from store.outbox import NewDelivery

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.asking import (
+from bus.runs.asking import (
     Awaited,
     Question,
     asked_text,
@@ -16,7 +16,7 @@ from bus.asking import (
     options_in,
     resumption,
 )
-from bus.masking import HIDDEN, masked
+from bus.runs.masking import HIDDEN, masked
 from bus.texts.english import ENGLISH
 
 ANYTHING = st.recursive(

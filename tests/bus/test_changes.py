@@ -11,9 +11,9 @@ import pytest
 from typing_extensions import override
 
 from bus.buttons import Token, Verb
-from bus.changes import MAX_EDITS
 from bus.config import ChannelPolicy, SessionConfig
 from bus.errors import IntakeClosed
+from bus.incoming.changes import MAX_EDITS
 from bus.messages import (
     Change,
     Place,

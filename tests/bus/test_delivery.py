@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from typing_extensions import override
 
-from bus.delivery import REPEATED, Delivery, Patience
 from bus.errors import DeliveryError
 from bus.messages import FileDelivery, MessageId, Place, TextDelivery, encode_delivery
+from bus.outgoing.delivery import REPEATED, Delivery, Patience
 from bus.retry import Backoff
 from bus.texts.english import ENGLISH
 from store.config import StoreConfig

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from bus.cleaning import cleaned
 from bus.commands import COMMANDS, Parsed, parse
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
+from bus.incoming.cleaning import cleaned
 from bus.messages import Inbound, MessageId, Place, decode_inbound, encode_inbound
 from bus.ports import Reason
 from store.database import Transaction
@@ -107,7 +107,9 @@ async def test_silence_is_counted_and_logged_without_the_text(
             ("fake", Reason.UNSUPPORTED): 1,
         }
         assert home.platform.texts == []
-    lines = [record.getMessage() for record in caplog.records if record.name == "bus.intake"]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "bus.incoming.intake"
+    ]
     assert len(lines) == 2
     assert "not_allowed" in lines[0]
     assert "'e1'" in lines[0]

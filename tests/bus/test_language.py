@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bus.cleaning import text_of
 from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.language import MAX_KNOWN, choice_key
+from bus.incoming.cleaning import text_of
+from bus.people.language import MAX_KNOWN, choice_key
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 from tests.bus.rig import OPEN, House, house, said, until

@@ -6,7 +6,7 @@ import pytest
 
 from bots.config import TerminalConfig
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
-from bus.limits import COMMANDS, Rates, limit_of
+from bus.people.limits import COMMANDS, Rates, limit_of
 from bus.ports import Reason
 from tests.bus.rig import house, said, until
 

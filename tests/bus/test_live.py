@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import httpx
 
-from bus.delivery import Delivery
-from bus.display import Display
-from bus.live import live
 from bus.messages import Inbound, Place, Sender, encode_inbound
+from bus.outgoing.delivery import Delivery
+from bus.showing.display import Display
+from bus.showing.live import live
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database

@@ -2,7 +2,7 @@
 
 import anyio
 
-from bus.pacing import Pacer
+from bus.outgoing.pacing import Pacer
 
 CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bus.config import ChannelPolicy
-from bus.pending import EXPECTED_S, Pending
+from bus.people.pending import EXPECTED_S, Pending
 from tests.bus.rig import House, house, said
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform

@@ -9,9 +9,9 @@ import pytest
 from bus.buttons import Token, Verb
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.errors import DeliveryError, IntakeClosed
+from bus.incoming.presses import Pressed, as_inbound
 from bus.messages import Button, Place, Press, PressAnswer, Sender, decode_inbound, encode_inbound
 from bus.ports import Reason
-from bus.presses import Pressed, as_inbound
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 from store.conversations import ConversationKey

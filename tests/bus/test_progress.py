@@ -1,6 +1,6 @@
 """What people read of an agent's work besides its words."""
 
-from bus.progress import SHOWN, Progress
+from bus.runs.progress import SHOWN, Progress
 from bus.texts import texts
 
 WORDS = texts("en")

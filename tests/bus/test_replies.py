@@ -2,8 +2,8 @@
 
 import pytest
 
-from bus.replies import Fold, answer_text, presented_files, turn_messages
-from bus.runs import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
+from bus.runs.replies import Fold, answer_text, presented_files, turn_messages
+from bus.runs.wire import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
 from bus.texts.english import ENGLISH
 
 

@@ -10,16 +10,16 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
-from bus.attempt import TurnControl, TurnPlan
 from bus.config import DEFAULT_SESSION
-from bus.delivery import Delivery
 from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
-from bus.questions import Questions
-from bus.runs import RunRequest, Runs
-from bus.steering import Steering
+from bus.outgoing.delivery import Delivery
+from bus.runs.uploads import Uploads
+from bus.runs.wire import RunRequest, Runs
 from bus.texts.english import ENGLISH
-from bus.turn import MAX_ATTEMPTS, Records, Turns
-from bus.uploads import Uploads
+from bus.turns.attempt import TurnControl, TurnPlan
+from bus.turns.questions import Questions
+from bus.turns.steering import Steering
+from bus.turns.turn import MAX_ATTEMPTS, Records, Turns
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bus.history.said import last_exchange
 from bus.messages import Exchange, encode_inbound
-from bus.said import last_exchange
 from store.config import StoreConfig
 from store.conversations import Conversations
 from store.database import Database

@@ -10,7 +10,7 @@ import pytest
 
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from bus.uploads import MAX_FILE_BYTES, MAX_FILES, name_for
+from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, name_for
 from tests.bus.rig import House, house, until
 from tests.fakes.platform import FakePlatform
 

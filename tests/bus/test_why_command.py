@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bots.config import TerminalConfig
 from bus.config import ChannelPolicy
-from bus.decisions import KEPT, MAX_CHATS, Decisions
+from bus.people.decisions import KEPT, MAX_CHATS, Decisions
 from bus.ports import Reason
 from tests.bus.rig import house, said, until
 

@@ -320,7 +320,9 @@ def test_every_known_key_is_in_the_example() -> None:
     lines += missing(GatewayConfig, tree["gateway"], "gateway")
     lines += missing(BusConfig, tree["channels"], "channels")
     lines += missing(BotsConfig, tree["channels"], "channels")
-    lines += missing(SessionConfig, {**tree["channels"]["session"], "chats": {}, "users": {}}, "session")
+    lines += missing(
+        SessionConfig, {**tree["channels"]["session"], "chats": {}, "users": {}}, "session"
+    )
     assert lines == []
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from langgraph_sdk.client import LangGraphClient
 
-from bus.rewind import Rewind
-from bus.runs import Runs
+from bus.history.rewind import Rewind
+from bus.runs.wire import Runs
 from tests.gateway.composed import Composed, composed
 
 THREAD = "8f14e45f-ceea-4674-a3f1-0a1b2c3d4e5f"

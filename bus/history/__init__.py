@@ -1,0 +1,1 @@
+"""What was said before, and how it is taken back."""

@@ -1,0 +1,75 @@
+"""What became of a message in its thread: under which ids it may stand there, and how it reads since it was edited."""
+
+import re
+from dataclasses import replace
+
+from bus.history.versions import message_ids
+from bus.messages import Exchange, Inbound, decode_inbound
+from store.history import History
+from store.inbox import InboxRow
+from store.revisions import Revisions
+
+LOOKED_AT = 200
+"""Messages after one that are searched for its reruns."""
+
+_OF_ROW = re.compile(r"(?:rerun|press):(\d{1,18}):")
+_EDIT = re.compile(r"#\d+$")
+
+
+def rerun_event(row: InboxRow, edits: int) -> str:
+    """Return the event id of the message that has a row's message answered again as it was edited."""
+    return f"rerun:{row.id}:{edits}"
+
+
+class Originals:
+    """Looks messages up by what came of them."""
+
+    def __init__(self, history: History, revisions: Revisions) -> None:
+        self._history = history
+        self._revisions = revisions
+
+    async def row(self, row_id: int) -> InboxRow | None:
+        """Return a row as it is now. Raises StoreError."""
+        return await self._history.row(row_id)
+
+    async def later(self, row: InboxRow) -> list[InboxRow]:
+        """Return the chat rows that came after a row in its conversation. Raises StoreError."""
+        found = await self._revisions.after(row, limit=LOOKED_AT)
+        return [one for one in found if one.kind == "chat"]
+
+    async def exchange(self, row: InboxRow, inbound: Inbound) -> Exchange:
+        """Return what has to be taken out of the thread before a message is answered anew. Raises StoreError."""
+        ids = dict.fromkeys(message_ids(inbound))
+        for one in await self._revisions.after(row, limit=LOOKED_AT):
+            again = replace(decode_inbound(one.body), key=one.key)
+            before = again.exchange
+            if before is not None and not ids.keys().isdisjoint(
+                {before.message_id, *before.earlier}
+            ):
+                # It was answered anew before: it stands in the thread under the ids of that attempt.
+                ids.update(dict.fromkeys(message_ids(again)))
+        first, *others = ids
+        return Exchange(
+            thread_id=row.thread_id or "",
+            message_id=first,
+            text=inbound.text,
+            earlier=tuple(others),
+            may_stay=True,
+        )
+
+    async def as_edited(self, conversation_id: int, exchange: Exchange) -> Exchange:
+        """Return an exchange of a conversation with what the person wrote as it reads now. Raises StoreError."""
+        event_id = _EDIT.sub("", exchange.message_id.partition(":")[2])
+        origin = _OF_ROW.match(event_id)
+        if origin is not None:
+            row = await self._history.row(int(origin[1]))
+        else:
+            row = await self._revisions.of_event(conversation_id, event_id)
+        if row is None or row.conversation_id != conversation_id or row.kind != "chat":
+            return exchange
+        inbound = replace(decode_inbound(row.body), key=row.key)
+        is_newest = exchange.message_id in (
+            message_ids(inbound)[-1],
+            f"{row.key.channel}:{rerun_event(row, inbound.edits)}",
+        )
+        return exchange if is_newest or not inbound.edits else replace(exchange, text=inbound.text)

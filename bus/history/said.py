@@ -1,0 +1,80 @@
+"""What people said, as a thread's messages hold it. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bus.messages import Exchange
+from bus.runs.wire import Message, is_steering, text_of
+
+FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
+"""Names of human messages that no person wrote, here and in DeerFlow."""
+
+PREVIEW_CHARS = 60
+
+_BLOCKS = re.compile(
+    r"<(uploaded_files|current_uploads|attachments|system-reminder|current_date|memory)>.*?</\1>\s*", re.DOTALL
+)  # fmt: skip
+"""What a framework puts before a person's words."""
+
+
+def is_persons(message: Message) -> bool:
+    """Return whether a person wrote a message.
+
+    >>> is_persons({"type": "human"}), is_persons({"type": "human", "name": "summary"})
+    (True, False)
+    """
+    extra = message.get("additional_kwargs") or {}
+    return (
+        message.get("type") in ("human", "user")
+        and message.get("name") not in FRAMEWORK_NAMES
+        and not extra.get("hide_from_ui")
+    )
+
+
+def own_words(message: Message) -> str:
+    r"""Return what a person wrote, without what was put before it.
+
+    >>> own_words({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
+    'What is <b>this</b>?'
+    """
+    return _BLOCKS.sub("", text_of(message)).strip()
+
+
+def last_exchange(thread_id: str, messages: Sequence[Message]) -> Exchange | None:
+    """Return what a person said last, with all that was said meanwhile; None if nobody said anything."""
+    added: list[Message] = []
+    for message in reversed(messages):
+        if not is_persons(message) or not message.get("id"):
+            continue
+        if is_steering(message):
+            added.insert(0, message)
+            continue
+        said = [message, *added]
+        return Exchange(
+            thread_id=thread_id,
+            message_id=str(message["id"]),
+            text="\n\n".join(own_words(one) for one in said),
+            files=tuple(file for one in said for file in _files(one)),
+        )
+    return None
+
+
+def _files(message: Message) -> list[Mapping[str, Any]]:
+    extra = message.get("additional_kwargs") or {}
+    return [file for file in extra.get("files") or [] if isinstance(file, dict)]
+
+
+def first_words(text: str) -> str:
+    r"""Return the beginning of a text on one line.
+
+    >>> first_words("what  is\nthis")
+    'what is this'
+    >>> first_words("word " * 20)
+    'word word word word word word word word word word word word…'
+    """
+    flat = " ".join(text.split())
+    if len(flat) <= PREVIEW_CHARS:
+        return flat
+    cut = flat[:PREVIEW_CHARS]
+    return f"{cut.rpartition(' ')[0] if ' ' in cut else cut}…".replace(" …", "…")

@@ -1,0 +1,46 @@
+"""The ids that a message has in its thread, one for each time it was edited, and which of them are there. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bus.messages import Inbound
+from bus.runs.wire import is_steering, messages_in
+
+
+def message_ids(inbound: Inbound) -> tuple[str, ...]:
+    """Return the ids in the thread of a message's versions, oldest first; the last is that of its present text."""
+    first = f"{inbound.key.channel}:{inbound.event_id}"
+    return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edits + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a thread holds of a message; "" = nothing.
+
+    Attributes:
+        own: The id of the version that a run of its own began with, the newest.
+        heard: The id of the version that was said to a run that went on, the newest.
+    """
+
+    own: str = ""
+    heard: str = ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the turn of another message took it in, and so answers it."""
+        return bool(self.heard) and not self.own
+
+
+def trace(values: Mapping[str, Any], ids: Sequence[str]) -> Trace:
+    """Return what a thread's state holds of a message with these ids.
+
+    >>> held = [{"id": "m"}, {"id": "m#1", "additional_kwargs": {"steering": True}}]
+    >>> trace({"messages": held}, ("m", "m#1", "m#2"))
+    Trace(own='m', heard='m#1')
+    """
+    held = {str(message.get("id")): message for message in messages_in(values)}
+    there = [one for one in ids if one in held]
+    own = [one for one in there if not is_steering(held[one])]
+    heard = [one for one in there if is_steering(held[one])]
+    return Trace(own[-1] if own else "", heard[-1] if heard else "")

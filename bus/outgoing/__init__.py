@@ -1,0 +1,1 @@
+"""What is owed to the platforms: rows, sends, pacing, signs."""

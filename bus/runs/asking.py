@@ -1,0 +1,252 @@
+"""What a turn ends with asking: options of a question, approvals, whatever else a graph waits for. Pure."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from bus.runs.masking import HIDDEN, is_secret, masked
+from bus.texts import Texts
+
+MAX_OPTIONS = 10
+"""Options that get a button; the others can be typed. Slack's `actions` block takes 25, a chat fewer."""
+
+ARGUMENT_CHARS = 500
+"""How much of one argument of a tool people are shown."""
+
+CALL_CHARS = 1500
+"""How much of one tool call, and of a question in an unknown shape."""
+
+Shape = Literal["review", "call", "other"]
+"""LangChain's human-in-the-loop request for several tool calls, its request for one, or anything else."""
+
+APPROVALS = frozenset(
+    {
+        *("approve", "approved", "yes", "y", "yep", "ok", "okay", "allow", "accept", "go ahead"),
+        *("同意", "批准", "允许", "可以", "好", "好的", "是", "是的", "确认", "👍", "✅"),
+    }
+)
+DENIALS = frozenset(
+    {
+        *("deny", "denied", "no", "n", "nope", "reject", "cancel"),
+        *("拒绝", "不同意", "不", "不行", "不可以", "不要", "否", "取消", "👎", "❌"),
+    }
+)
+APPROVE, DENY = "approve", "deny"
+"""What the buttons say in the presser's name."""
+
+_ENDINGS = re.compile(r"[\s.!。！,，]+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """One interrupt that a thread waits for.
+
+    Attributes:
+        id: The server's id; "" where it gives none.
+        count: How many decisions it takes.
+    """
+
+    id: str
+    shape: Shape
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a turn ended with asking; kept with its inbox row.
+
+    Attributes:
+        options: The answers that a clarification question offers, whole.
+        awaited: What the thread is interrupted by: it goes on when that is answered.
+    """
+
+    options: tuple[str, ...] = ()
+    awaited: tuple[Awaited, ...] = ()
+
+    @property
+    def approval(self) -> bool:
+        """Whether it can be answered by yes or no."""
+        return any(one.shape != "other" for one in self.awaited)
+
+    def __bool__(self) -> bool:
+        return bool(self.options or self.awaited)
+
+
+NOTHING = Question()
+
+_QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
+
+
+def encode_question(question: Question) -> str | None:
+    """Return the JSON that the inbox keeps; None for nothing."""
+    return _QUESTION.dump_json(question).decode() if question else None
+
+
+def decode_question(asks: str | None) -> Question:
+    """Return the question of an inbox row; one that another version wrote may be none."""
+    try:
+        return _QUESTION.validate_json(asks) if asks else NOTHING
+    except ValueError:
+        return NOTHING
+
+
+def options_in(arguments: object) -> tuple[str, ...]:
+    """Return the options of an ask_clarification call, in whatever form a model sent them.
+
+    >>> options_in({"options": ["a", " ", {"label": "b"}, 3]}), options_in({"options": '["x", "y"]'})
+    (('a', 'b', '3'), ('x', 'y'))
+    >>> options_in({"options": "just this"}), options_in(None)
+    (('just this',), ())
+    """
+    given = arguments.get("options") if isinstance(arguments, Mapping) else None
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            given = [given]
+    found = (" ".join(option.split()) for option in _leaves(given, depth=4))
+    return tuple(dict.fromkeys(option for option in found if option))[:MAX_OPTIONS]
+
+
+def _leaves(given: object, depth: int) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        yield str(given)
+    elif depth > 0 and isinstance(given, Mapping):
+        for value in given.values():
+            yield from _leaves(value, depth - 1)
+    elif depth > 0 and isinstance(given, list):
+        for value in given:
+            yield from _leaves(value, depth - 1)
+
+
+def awaited_in(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Awaited, ...]:
+    """Return what interrupts ask for.
+
+    >>> awaited_in([{"id": "i", "value": {"action_requests": [{"name": "a"}, {"name": "b"}]}}])
+    (Awaited(id='i', shape='review', count=2),)
+    >>> [one.shape for one in awaited_in([{"value": {"type": "tool_approval", "name": "a"}}, {"value": "?"}])]
+    ['call', 'other']
+    """
+    return tuple(
+        Awaited(
+            id=str(one.get("id") or ""),
+            shape=_shape(one.get("value")),
+            count=len(_actions(one.get("value"))) or 1,
+        )
+        for one in interrupts
+    )
+
+
+def asked_text(interrupts: Sequence[Mapping[str, Any]], texts: Texts) -> str:
+    """Return what people read of interrupts: what is to be approved, or what the graph says."""
+    actions = [action for one in interrupts for action in _actions(one.get("value"))]
+    others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
+    parts = [_free_text(value) for value in others]
+    if actions:
+        parts += [texts.approval_ask, *map(_action_text, actions), texts.approval_hint]
+    return "\n\n".join(parts) or texts.approval_free
+
+
+def resumption(awaited: Sequence[Awaited], said: str) -> object:
+    """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
+
+    >>> resumption([Awaited(id="i", shape="review", count=2)], "Yes!")
+    {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}
+    >>> resumption([Awaited(id="i", shape="call"), Awaited(id="j", shape="other")], "not now")
+    {'i': {'type': 'reject', 'message': 'not now'}, 'j': 'not now'}
+    >>> resumption([Awaited(id="", shape="other")], "blue")
+    'blue'
+    """
+    answers = [_answer(one, said) for one in awaited]
+    if len(awaited) == 1 and not awaited[0].id:
+        return answers[0]
+    return {one.id: answer for one, answer in zip(awaited, answers, strict=True)}
+
+
+def approves(said: str) -> bool:
+    """Tell whether words approve.
+
+    >>> [approves(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
+    [True, True, True, False, False]
+    """
+    return _plain(said) in APPROVALS
+
+
+def _plain(said: str) -> str:
+    return _ENDINGS.sub("", said.strip().casefold())
+
+
+def _answer(one: Awaited, said: str) -> object:
+    if one.shape == "other":
+        return said
+    decision = {"type": "approve"} if approves(said) else _rejection(said)
+    return {"decisions": [decision] * one.count} if one.shape == "review" else decision
+
+
+def _rejection(said: str) -> dict[str, str]:
+    words = "" if _plain(said) in DENIALS else said.strip()
+    return {"type": "reject", "message": words} if words else {"type": "reject"}
+
+
+def _shape(value: object) -> Shape:
+    if isinstance(value, Mapping):
+        requests = value.get("action_requests")
+        if isinstance(requests, list) and requests:
+            return "review"
+        if value.get("type") == "tool_approval" and value.get("name"):
+            return "call"
+    return "other"
+
+
+def _actions(value: object) -> list[Mapping[str, Any]]:
+    if not isinstance(value, Mapping) or (shape := _shape(value)) == "other":
+        return []
+    actions = value["action_requests"] if shape == "review" else [value]
+    return [action if isinstance(action, Mapping) else {} for action in actions]
+
+
+def _action_text(action: Mapping[str, Any]) -> str:
+    name = str(action.get("name") or action.get("action") or "?")[:100]
+    arguments = action.get("args")
+    shown = _shown(arguments if isinstance(arguments, Mapping) else {"": arguments})
+    return f"**{name.replace('*', '')}**\n{_fenced(shown)}" if shown else f"**{name}**"
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    """Return a tool's arguments, one below the other, shortened, without secrets."""
+    lines = []
+    for name, value in arguments.items():
+        if value is None or value == "":
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = HIDDEN if is_secret(str(name)) else _cut(masked(text), ARGUMENT_CHARS)
+        lines.append(f"{name}: {text}" if name else text)
+    return _cut("\n".join(lines), CALL_CHARS)
+
+
+def _free_text(value: object) -> str:
+    """Return what a graph asks in a shape of its own: its words if it has any."""
+    if isinstance(value, Mapping):
+        for key in ("question", "message", "text", "description", "prompt"):
+            if isinstance(value.get(key), str) and value[key].strip():
+                return _cut(masked(value[key].strip()), CALL_CHARS)
+    if isinstance(value, str):
+        return _cut(masked(value.strip()), CALL_CHARS)
+    dumped = json.dumps(value, ensure_ascii=False, indent=1, default=str)
+    return _fenced(_cut(masked(dumped), CALL_CHARS))
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,103 @@
+"""What an agent is doing besides speaking: its tools, its plan, those it has sent out. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bus.runs.wire import Message
+from bus.texts.catalogue import Texts
+
+SHOWN = 4
+"""Tools and subagents that are named at once; of a plan, twice as many steps."""
+
+DETAIL_CHARS = 60
+
+TELLING = ("description", "query", "url", "command", "path", "pattern", "prompt", "question")
+"""Arguments that say best what a call is about, first first."""
+
+QUIET = frozenset({"task", "write_todos", "ask_clarification", "present_files"})
+"""Tools that people see by other means."""
+
+SIGNS = {"completed": "✅", "in_progress": "▶️"}
+OPEN_SIGN, TOOL_SIGN, SUBAGENT_SIGN = "▫️", "🔧", "🤖"
+
+OVER = frozenset({"task_completed", "task_failed", "task_cancelled", "task_timed_out"})
+
+
+class Progress:
+    """What one run is doing now."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, str] = {}
+        self._subagents: dict[str, str] = {}
+        self._todos: Sequence[Mapping[str, Any]] = []
+
+    def see(self, said: Sequence[Message], todos: object) -> bool:
+        """Take in a state: what the turn said so far, and its plan. Return whether there is news."""
+        calls = _open_calls(said)
+        plan = (
+            [todo for todo in todos if isinstance(todo, Mapping)] if isinstance(todos, list) else []
+        )
+        changed = calls != self._calls or plan != self._todos
+        self._calls, self._todos = calls, plan
+        return changed
+
+    def hear(self, data: object) -> bool:
+        """Take in what a tool tells while it runs. Return whether there is news."""
+        if not isinstance(data, Mapping):
+            return False
+        kind, task = str(data.get("type")), str(data.get("task_id"))
+        if kind == "task_started":
+            self._subagents[task] = _flat(str(data.get("description") or ""))
+            return True
+        return kind in OVER and self._subagents.pop(task, None) is not None
+
+    def lines(self, words: Texts) -> str:
+        """Return it as Markdown, at most some fifteen short lines; "" if there is nothing to tell."""
+        steps = [
+            f"{SIGNS.get(str(todo.get('status')), OPEN_SIGN)} {_flat(str(todo.get('content') or ''))}"
+            for todo in self._todos
+        ]
+        tools = [f"{TOOL_SIGN} {call}" for call in self._calls.values()]
+        others = [
+            f"{SUBAGENT_SIGN} {what or words.progress_subagent}"
+            for what in self._subagents.values()
+        ]
+        told = [*_some(steps, 2 * SHOWN), *_some(tools, SHOWN), *_some(others, SHOWN)]
+        return "\n".join(f"> {line}  " for line in told)
+
+
+def _open_calls(said: Sequence[Message]) -> dict[str, str]:
+    """Return the calls that have no result yet, by id."""
+    last = next((m for m in reversed(said) if str(m.get("type")).lower().startswith("ai")), None)
+    if last is None:
+        return {}
+    answered = {m.get("tool_call_id") for m in said if m.get("type") == "tool"}
+    return {
+        str(call.get("id")): _call(call)
+        for call in last.get("tool_calls") or []
+        if call.get("id") not in answered and call.get("name") not in QUIET
+    }
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    args = call.get("args")
+    given = args if isinstance(args, Mapping) else {}
+    detail = next((_flat(str(given[name])) for name in TELLING if given.get(name)), "")
+    name = str(call.get("name")).replace("`", "")
+    return f"`{name}` {detail}".strip()
+
+
+def _flat(text: str) -> str:
+    r"""Return the beginning of a text on one line, without what Markdown would take for its own.
+
+    >>> _flat("*look* at\nthis")
+    'look at this'
+    """
+    flat = " ".join("".join(char for char in text[:400] if char not in "*_`~[]<>|#\\").split())
+    return flat if len(flat) <= DETAIL_CHARS else f"{flat[:DETAIL_CHARS].rstrip()}…"
+
+
+def _some(lines: Sequence[str], most: int) -> Sequence[str]:
+    if len(lines) <= most:
+        return lines
+    return [f"… +{len(lines) - most}", *lines[-most:]]

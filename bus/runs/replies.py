@@ -1,0 +1,265 @@
+"""Folds a run's parts into what the person reads. Pure and linear in the length of the reply."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bus.runs.asking import NOTHING, Question, asked_text, awaited_in, options_in
+from bus.runs.progress import Progress
+from bus.runs.wire import (
+    INTERRUPTS,
+    Message,
+    MessageChunk,
+    RunEnded,
+    RunFailed,
+    RunPart,
+    Snapshot,
+    Told,
+    is_apology,
+    is_steering,
+    text_of,
+)
+from bus.texts import Texts
+
+BLOCK_PIECES = 256
+"""Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A finished answer.
+
+    Attributes:
+        markdown: The text; never empty.
+        artifacts: Virtual paths of the files that the agent presented in this turn, in order.
+        failed: Whether the run failed; `markdown` then says so and what to do.
+        stopped: Whether somebody ended it; `markdown` then says so.
+        retry: Whether it failed for a reason that may be gone when it is tried again.
+        question: What it ends with asking.
+    """
+
+    markdown: str
+    artifacts: tuple[str, ...] = ()
+    failed: bool = False
+    stopped: bool = False
+    retry: bool = False
+    question: Question = NOTHING
+
+
+class Fold:
+    """The parts of one run, added up.
+
+    Args:
+        message_id: The id of the human message that the run answers: only what follows it in the state counts.
+    """
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+        self._speaking = ""
+        self._blocks: list[str] = []
+        self._pieces: list[str] = []
+        self._values: Mapping[str, Any] | None = None
+        self._interrupts: dict[str, Mapping[str, Any]] = {}
+        self.progress = Progress()
+        self.failure: RunFailed | None = None
+        self.ended = ""
+
+    def add(self, part: RunPart) -> bool:
+        """Take one part in; return whether what is to be shown has changed."""
+        match part:
+            case MessageChunk(kind="ai"):
+                return self._speak(part)
+            case Snapshot():
+                self.settle(part.values)
+                return self._look()
+            case Told():
+                return self.progress.hear(part.data)
+            case RunFailed():
+                self.failure = part
+            case RunEnded():
+                self.ended = part.status or "success"
+            case _:
+                pass
+        return False
+
+    @property
+    def text(self) -> str:
+        """What is to be shown now: the message being spoken. Costs its length; not for every token."""
+        return self.said()
+
+    def said(self) -> str:
+        """Return `text`, for those who read it later."""
+        return "".join([*self._blocks, *self._pieces])
+
+    @property
+    def values(self) -> Mapping[str, Any] | None:
+        """The last state that was seen."""
+        return self._values
+
+    def settle(self, values: Mapping[str, Any]) -> None:
+        """Take the thread's state for the last word (the stream ended without one)."""
+        self._values = values
+        # Tools that wait beside each other are told of one by one; a state without any means that it goes on.
+        found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
+        known = self._interrupts if found else {}
+        self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
+
+    @property
+    def waits(self) -> bool:
+        """Whether the thread is interrupted and waits for an answer."""
+        return bool(self._interrupts)
+
+    def reply(self, texts: Texts) -> Reply:
+        """Return the answer of a run that succeeded, or what it waits for."""
+        said = turn_messages(self._values, self._message_id)
+        if self._interrupts:
+            asked = list(self._interrupts.values())
+            before = [text_of(m).strip() for m in said[-1:] if m.get("type") == "ai"]
+            words = [*before, asked_text(asked, texts)]
+            return Reply(
+                markdown="\n\n".join(part for part in words if _is_readable(part)),
+                question=Question(awaited=awaited_in(asked)),
+            )
+        spoken = self.text if _is_readable(self.text) else texts.no_answer
+        return Reply(
+            markdown=answer_text(said) or spoken,
+            artifacts=presented_files(said),
+            question=Question(options=offered(said)),
+        )
+
+    def _speak(self, chunk: MessageChunk) -> bool:
+        if not chunk.text:
+            return False
+        if chunk.message_id != self._speaking or chunk.whole:
+            self._start(chunk.message_id)
+        self._pieces.append(chunk.text)
+        if len(self._pieces) >= BLOCK_PIECES:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
+        return True
+
+    def _start(self, message_id: str) -> None:
+        self._speaking, self._blocks, self._pieces = message_id, [], []
+
+    def _look(self) -> bool:
+        """See what the turn is at now.
+
+        A clarification question is shown as soon as it stands in the state: it is never spoken in chunks.
+        """
+        said = turn_messages(self._values, self._message_id)
+        news = self.progress.see(said, (self._values or {}).get("todos"))
+        if not said or not _is_question(said[-1]):
+            return news
+        self._start(str(said[-1].get("id")))
+        self._pieces.append(text_of(said[-1]))
+        return True
+
+
+def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
+    """Return the messages that follow the human message `message_id`; without it, the last visible human one.
+
+    What people said meanwhile is among them and does not end the turn.
+
+    >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
+    ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
+    >>> [m["id"] for m in turn_messages(state, "h1")], [m["id"] for m in turn_messages(state, "?")]
+    (['a1'], ['a2'])
+    """
+    messages: list[Message] = [
+        m for m in (values or {}).get("messages") or [] if isinstance(m, dict)
+    ]
+    start = _last(messages, lambda m: m.get("id") == message_id)
+    if start is None:
+        start = _last(messages, _begins)
+    if start is None:
+        return []
+    following = messages[start + 1 :]
+    end = next((i for i, m in enumerate(following) if _begins(m)), None)
+    return following[:end]
+
+
+def answer_text(said: Sequence[Message]) -> str:
+    """Return the last words of a turn: a clarification question, or the last AI message that has text."""
+    for message in reversed(said):
+        is_ai = str(message.get("type")).lower().startswith("ai") and not _hidden(message)
+        if (is_ai or _is_question(message)) and _is_readable(text := text_of(message)):
+            return text.strip()
+    return ""
+
+
+def offered(said: Sequence[Message]) -> tuple[str, ...]:
+    """Return the options of the question that a turn ends with.
+
+    >>> call = {"id": "c", "name": "ask_clarification", "args": {"options": ["a", "b"]}}
+    >>> asked = {"type": "tool", "name": "ask_clarification", "tool_call_id": "c", "content": "Which?"}
+    >>> offered([{"type": "ai", "tool_calls": [call]}, asked]), offered([asked])
+    (('a', 'b'), ())
+    """
+    if not said or not _is_question(said[-1]):
+        return ()
+    calls = [call for message in said for call in message.get("tool_calls") or []]
+    asked = said[-1].get("tool_call_id")
+    return next((options_in(call.get("args")) for call in calls if call.get("id") == asked), ())
+
+
+def apology(said: Sequence[Message]) -> str:
+    """Return the words with which the agent itself ended a turn that failed; "" when it did not.
+
+    What the model had said before stands in the same message.
+
+    >>> apology([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
+    'Sorry.'
+    """
+    return text_of(said[-1]).strip() if said and is_apology(said[-1]) else ""
+
+
+def why_apologised(said: Sequence[Message]) -> str:
+    """Return the reason that the agent gives for its apology, in its short word; "" for none."""
+    extra = (said[-1].get("additional_kwargs") or {}) if said else {}
+    return str(extra.get("error_reason") or "")
+
+
+def _is_readable(text: str) -> bool:
+    r"""Tell whether a text holds anything to read: more than blanks, controls and zero-width characters.
+
+    >>> _is_readable(" a "), _is_readable(" \n\x00\u200b\ud800")
+    (True, False)
+    """
+    return any(char.isprintable() and not char.isspace() for char in text)
+
+
+def presented_files(said: Sequence[Message]) -> tuple[str, ...]:
+    """Return the paths of this turn's successful `present_files` calls, in order, each once."""
+    failed = {
+        m.get("tool_call_id")
+        for m in said
+        if m.get("type") == "tool" and m.get("status") == "error"
+    }
+    answered = {m.get("tool_call_id") for m in said if m.get("type") == "tool"}
+    paths: dict[str, None] = {}
+    for message in said:
+        for call in message.get("tool_calls") or []:
+            if call.get("name") != "present_files" or call.get("id") in failed:
+                continue
+            if call.get("id") in answered:
+                wanted = (call.get("args") or {}).get("filepaths") or []
+                paths.update(dict.fromkeys(str(path) for path in wanted))
+    return tuple(paths)
+
+
+def _last(messages: Sequence[Message], wanted: Any) -> int | None:  # noqa: ANN401 - a predicate
+    return next((i for i in range(len(messages) - 1, -1, -1) if wanted(messages[i])), None)
+
+
+def _begins(message: Message) -> bool:
+    """Return whether a message begins a turn."""
+    return message.get("type") == "human" and not _hidden(message) and not is_steering(message)
+
+
+def _hidden(message: Message) -> bool:
+    extra = message.get("additional_kwargs") or {}
+    return extra.get("hide_from_ui") is True or message.get("name") in ("summary", "todo_reminder")
+
+
+def _is_question(message: Message) -> bool:
+    return message.get("type") == "tool" and message.get("name") == "ask_clarification"

@@ -1,0 +1,1 @@
+"""What a running turn shows: growing cards, previews, working messages."""

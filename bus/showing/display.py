@@ -1,0 +1,65 @@
+"""What a running turn shows, whatever the platform makes of it: the latest words, read when there is time."""
+
+from collections.abc import Callable
+
+import anyio
+
+from bus.messages import Inbound
+from bus.outgoing.answers import Seen
+from bus.outgoing.delivery import Delivery
+from bus.ports import Adapter
+from bus.texts.catalogue import Texts
+from store.inbox import InboxRow
+
+
+class Display:
+    """What people see of a turn before its answer; by itself nothing.
+
+    Attributes:
+        seen: What people see that the answer has to take over, or away.
+    """
+
+    def __init__(self, delivery: Delivery, row: InboxRow, inbound: Inbound) -> None:
+        self._delivery = delivery
+        self._row = row
+        self._inbound = inbound
+        self._text: Callable[[], str] = str
+        self._progress: Callable[[Texts], str] = _nothing
+        self._changed = anyio.Event()
+        self.seen = Seen()
+
+    def show(self, text: Callable[[], str], progress: Callable[[Texts], str] | None = None) -> None:
+        """Say that there is more to show; returns at once, what was not shown yet is skipped.
+
+        Both are called when their time has come: putting a text together for every token would make a long
+        answer cost the square of its length.
+
+        Args:
+            text: Gives what has been said so far.
+            progress: Gives lines that stand below it for a while.
+        """
+        self._text = text
+        self._progress = progress or _nothing
+        self._changed.set()
+
+    async def open(self) -> None:
+        """Show that work begins; after a restart, find what an earlier process showed. Raises StoreError."""
+
+    async def keep_up(self) -> None:
+        """Show what changes, until cancelled."""
+
+    @property
+    def _adapter(self) -> Adapter:
+        return self._delivery.adapters[self._row.key.channel]
+
+    @property
+    def _words(self) -> Texts:
+        return self._inbound.place.texts
+
+    def _below(self) -> str:
+        """Return what may stand below the words for a while."""
+        return self._progress(self._words) if self._adapter.capabilities.progress else ""
+
+
+def _nothing(_: Texts) -> str:
+    return ""

@@ -1,0 +1,1 @@
+"""Conversations and their turns: one mailbox each, one message after the other."""
