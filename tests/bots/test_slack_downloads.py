@@ -43,7 +43,9 @@ async def test_where_slack_tells_nothing_of_a_file_its_address_in_the_message_is
     intake = Recorder()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.fail("files.info", error=error)
-        slack.dm("see this", files=[slack.file("a.bin", b"content")], subtype="file_share")
+        file = slack.file("a.bin", b"content")
+        file["url_private_download"] = f"{slack.server.url}/files-pri/{file['id']}"
+        slack.dm("see this", files=[file], subtype="file_share")
         await slack.wait_for(lambda: intake.taken)
         [attachment] = intake.taken[0].attachments
         assert await fetched(adapter, attachment.ref) == b"content"
