@@ -117,7 +117,7 @@ async def test_a_chat_is_told_of_a_missing_agent_and_works_once_it_is_there(tmp_
             address = "/api/channels/terminal/s1/messages"
             await service.client.post(address, json={"text": "hello", "id": "1"})
             (missing,) = await until_rest(service, "s1", session.events())
-            assert "There is no agent named 'poet'." in missing.text
+            assert "There is no agent named “poet”." in missing.text
             assert "/agent" in missing.text
             await service.client.post("/api/agents", json={"name": "poet"})
             await service.client.post(address, json={"text": "hello", "id": "2"})

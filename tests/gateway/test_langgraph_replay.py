@@ -28,6 +28,9 @@ BESIDE = {90, 91, 100, 102, 103, 107, 108, 111, 115, 119, 151, 154}
 MEANWHILE = {101, 104, 108, 112, 116, 120, 152, 155, 156}
 """What was asked while the one before went on."""
 
+ON_THE_WAY = {103, 107, 111, 115, 119}
+"""Runs that had told their first state when the next one came."""
+
 AT_ONCE = {149, 150}
 """Long naps, which are cut short here."""
 
@@ -215,9 +218,12 @@ class Replay:
         if one.made and place:
             self._ids[one.made] = place
         text, wanted = "", one.text.count("event: ")
-        begun.set()
+        if one.number not in ON_THE_WAY:
+            begun.set()
         async for piece in answer.aiter_text():
             text += piece
+            if "event: values" in text:
+                begun.set()
             # A thread's stream is read to the end of its run: it may say more here than there.
             told = COMPLETED in text if COMPLETED in one.text else text.count("event: ") >= wanted
             if one.is_cut and told:

@@ -2,17 +2,27 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, Self
 
 import anyio
 from typing_extensions import override
 
+from bus.texts import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import Message as SlackMessage
 from tests.fakes.telegram import TelegramServer
 
 FORUM = -1_001_234_567_890
+
+
+WORKING = frozenset(words.working for words in LANGUAGES.values())
+
+
+def answers(shown: Iterable[str]) -> list[str]:
+    """Return what a person was told, without the signs that a long turn is still worked on."""
+    return [text for text in shown if text not in WORKING]
 
 
 class Seat(ABC):
@@ -90,11 +100,13 @@ class SlackThread(Seat):
 
     @override
     def heard(self) -> list[str]:
-        return [m.words for m in self._slack.replies(self._root)] if self._root else []
+        if not self._root:
+            return []
+        return answers(m.words for m in self._slack.replies(self._root))
 
     @override
     def stray(self) -> list[str]:
-        return self._slack.texts(self._room)[len(self.heard()) :]
+        return answers(self._slack.texts(self._room))[len(self.heard()) :]
 
     @override
     def lose_next_answer(self) -> None:
@@ -127,7 +139,7 @@ class SlackPrivate(Seat):
 
     @override
     def heard(self) -> list[str]:
-        return self._slack.texts(f"D{self._user}", viewer=self._user)
+        return answers(self._slack.texts(f"D{self._user}", viewer=self._user))
 
     @override
     def stray(self) -> list[str]:
@@ -163,7 +175,7 @@ class TelegramPrivate(Seat):
 
     @override
     def heard(self) -> list[str]:
-        return [m.text for m in self._telegram.answers(self._user)]
+        return answers(m.text for m in self._telegram.answers(self._user))
 
     @override
     def stray(self) -> list[str]:
@@ -203,11 +215,11 @@ class TelegramTopic(Seat):
 
     @override
     def heard(self) -> list[str]:
-        return [m.text for m in self._telegram.answers(FORUM, thread=self._topic)]
+        return answers(m.text for m in self._telegram.answers(FORUM, thread=self._topic))
 
     @override
     def stray(self) -> list[str]:
-        return [m.text for m in self._telegram.answers(FORUM)][len(self.heard()) :]
+        return answers(m.text for m in self._telegram.answers(FORUM))[len(self.heard()) :]
 
     @override
     def lose_next_answer(self) -> None:

@@ -210,7 +210,12 @@ async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
         async with FakeModelServer(answer=troubled) as model:
             channels = {**town.channels, "max_queue": 3}
             patience = {"first_wait_s": 0.1}  # the provider's package waits too, longer
-            config = {**with_model(model.base_url), "llm_retry": patience, "channels": channels}
+            config = {
+                **with_model(model.base_url),
+                "llm_retry": patience,
+                "circuit_breaker": {"failure_threshold": 0},  # all fail at once here
+                "channels": channels,
+            }
             async with serving(tmp_path, config, *PLATFORMS) as service:
                 async with anyio.create_task_group() as tasks:
                     for busy, other in zip(town.person(21), town.person(22), strict=True):
