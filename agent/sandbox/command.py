@@ -64,16 +64,18 @@ async def run(start: Start, *, timeout_s: float, watch: Watch | None = None) -> 
 
 async def _started(start: Start) -> Process:
     try:
-        return await anyio.open_process(
-            list(start.argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=start.folder,
-            env=dict(start.environment),
-            start_new_session=True,
-            pass_fds=start.descriptors,
-        )
+        # Shielded: a call that is cancelled just now must get hold of the process, to kill it and wait for it.
+        with anyio.CancelScope(shield=True):
+            return await anyio.open_process(
+                list(start.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=start.folder,
+                env=dict(start.environment),
+                start_new_session=True,
+                pass_fds=start.descriptors,
+            )
     except (OSError, ValueError) as error:
         raise SandboxError("the shell cannot be started") from error
 
