@@ -22,10 +22,10 @@ from bus.service import running_bus
 from gateway.app import IN_PROCESS_URL, build_app
 from gateway.audit import Audit
 from gateway.config import Config
-from gateway.embedded import site_of
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.langgraph.outside import files_of, webhooks_of
 from gateway.services import Services
+from gateway.site import site_of
 from gateway.traffic import Traffic
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog

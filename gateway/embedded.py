@@ -11,22 +11,10 @@ from typing_extensions import Unpack
 
 from agent.client import AsyncParleyClient, ParleyClient, open_client
 from agent.client.options import ClientOptions
-from agent.systems import Site
 from gateway.config import Config, load
+from gateway.site import site_of
 
 log = logging.getLogger(__name__)
-
-
-def site_of(config: Config) -> Site:
-    """Return where the agent lives that a configuration describes."""
-    return Site(
-        config=config.agent,
-        home=config.home,
-        extensions=config.extensions,
-        base=config.source.parent if config.source else None,
-        environment=config.environment,
-        tracing=config.tracing,
-    )
 
 
 def client_from(

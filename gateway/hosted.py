@@ -25,9 +25,9 @@ from gateway import errors
 from gateway.app import Boundary
 from gateway.auth import Guard, admin_token
 from gateway.config import Config, load
-from gateway.embedded import site_of
 from gateway.routes import agents as custom_agents
 from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
+from gateway.site import site_of
 
 REST = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
 """Routes that need the agent and nothing of Parley's own service."""
