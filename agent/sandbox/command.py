@@ -66,7 +66,7 @@ async def _started(start: Start) -> Process:
     try:
         # Shielded: a call that is cancelled just now must get hold of the process, to kill it and wait for it.
         with anyio.CancelScope(shield=True):
-            return await anyio.open_process(
+            process = await anyio.open_process(
                 list(start.argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -78,6 +78,7 @@ async def _started(start: Start) -> Process:
             )
     except (OSError, ValueError) as error:
         raise SandboxError("the shell cannot be started") from error
+    return process
 
 
 async def _followed(
