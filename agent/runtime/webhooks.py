@@ -11,11 +11,11 @@ import anyio.to_thread
 import httpx
 
 from agent.errors import HostUnknown, UrlRefused
+from agent.network.guard import Guard, guarded_client
 from agent.runtime.errors import InvalidRequest
 from agent.runtime.live import LiveRun
 from agent.runtime.serialise import dumps
 from agent.runtime.shown import run_fields, when
-from agent.tools.web.guard import Guard, guarded_client
 
 SIGNATURE = "X-Parley-Signature"
 """`t=<Unix seconds>,v1=<hex>`: HMAC-SHA256 of `<t>.<body>`."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from agent.folders import Folders
+from agent.network.guard import Guard
 from agent.runtime.webhooks import Webhooks
-from agent.tools.web.guard import Guard
 from gateway.config import Config
 
 KEY_FILE = "webhook_key"

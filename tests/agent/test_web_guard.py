@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.errors import HostUnknown, UrlRefused, WebError
+from agent.network.guard import Guard, guarded_client, hosted
 from agent.tools.web.client import WebClient
-from agent.tools.web.guard import Guard, guarded_client, hosted
 from agent.tools.web.keys import WebKeys
 from tests.fakes.web import bomb, site
 

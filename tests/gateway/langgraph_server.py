@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
+from agent.network.guard import Guard
 from agent.runtime.assistants import GraphSource
 from agent.runtime.runs import RunManager
 from agent.runtime.settings import RuntimeSettings
 from agent.runtime.webhooks import Webhooks
-from agent.tools.web.guard import Guard
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import Checkpoints, open_checkpointer

@@ -17,7 +17,7 @@ import anyio.to_thread
 import httpx
 
 from agent.errors import WebError
-from agent.tools.web.guard import Guard, guarded_client, parsed_url
+from agent.network.guard import Guard, guarded_client, parsed_url
 from agent.tools.web.keys import WebKeys
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import httpx
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
+from agent.network.guard import hosted
 from agent.tools.web.client import WebClient
-from agent.tools.web.guard import hosted
 from agent.tools.web.keys import keys_of
 from agent.tools.web.page import readable
 from agent.tools.web.tools import fetch_tool

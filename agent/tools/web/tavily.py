@@ -5,9 +5,9 @@ from functools import partial
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
+from agent.network.guard import hosted
 from agent.tools.web.client import WebClient
 from agent.tools.web.fields import mappings_of, text_of
-from agent.tools.web.guard import hosted
 from agent.tools.web.keys import keys_of
 from agent.tools.web.page import headed
 from agent.tools.web.tools import Found, fetch_tool, search_tool

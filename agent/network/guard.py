@@ -17,7 +17,7 @@ import httpx
 from typing_extensions import override
 
 from agent.errors import HostUnknown, UrlRefused
-from agent.tools.web.addresses import Address, is_local_name, is_public, literal
+from agent.network.addresses import Address, is_local_name, is_public, literal
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Looks up the addresses of a name, best first. Raises OSError when there are none."""
