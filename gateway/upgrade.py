@@ -83,7 +83,7 @@ def _add_missing(own: CommentedMap, model: CommentedMap) -> None:
         mine: Any = own.get(key)
         if key not in own:
             own[key] = value
-            if key in model.ca.items:
+            if key in model.ca.items and not own.fa.flow_style():  # `{a: 1}` has no room for them
                 own.ca.items[key] = model.ca.items[key]
         elif isinstance(mine, CommentedMap) and isinstance(value, CommentedMap):
             _add_missing(mine, value)

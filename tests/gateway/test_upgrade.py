@@ -41,6 +41,15 @@ def test_what_was_said_stays_with_its_comments_and_missing_keys_come(tmp_path: P
     assert upgraded(text, example, version=CONFIG_VERSION) is None
 
 
+def test_a_section_on_one_line_stays_on_one_line(tmp_path: Path) -> None:
+    example = (ROOT / "config.example.yaml").read_text()
+    text = upgraded("channels:\n  slack: {enabled: true}\n", example, version=CONFIG_VERSION)
+    assert text is not None
+    slack = next(line for line in text.splitlines() if line.startswith("  slack:"))
+    assert yaml.safe_load(slack)["slack"] == yaml.safe_load(text)["channels"]["slack"]
+    assert "#" not in slack
+
+
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "config_version: 99", "config_version: new"])
 def test_what_is_no_configuration_is_refused(text: str) -> None:
     with pytest.raises(NotUpgradable):
