@@ -1,6 +1,7 @@
 """`module:attribute` to object, with a hint at the package to install when the module is missing."""
 
 import importlib
+from importlib.util import find_spec
 from typing import TypeVar
 
 from agent.errors import Unresolvable
@@ -69,6 +70,17 @@ def resolve_instance(use: str, kind: type[T]) -> T:
     if not isinstance(found, kind):
         raise Unresolvable(f"{use} is not a {kind.__name__}")
     return found
+
+
+def absence(use: str) -> str | None:
+    """Return what to do about a package that is not installed, or None; nothing is imported.
+
+    >>> absence("json:loads"), absence("no_such_package.models:Model")
+    (None, 'Could not import module no_such_package.models: there is no such module')
+    """
+    module_name = use.partition(":")[0]
+    top = module_name.partition(".")[0]
+    return None if not top or find_spec(top) is not None else _missing(module_name, top)
 
 
 def _missing(module_name: str, missing: str | None) -> str:

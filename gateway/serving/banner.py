@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.config import DEMO_MODEL_CLASS
+from agent.reflect import absence
 from bots.config import BotsConfig
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
@@ -52,6 +53,13 @@ def hints(config: Config) -> Iterator[str]:
     if hint := _host_hint(config):
         yield hint
     yield from config.warnings
+
+
+def absences(config: Config) -> Iterator[str]:
+    """Yield the models whose package is not installed."""
+    for model in config.agent.chat_models:
+        if fault := absence(model.use):
+            yield f"the model {model.name} cannot answer: {fault}"
 
 
 def _host_hint(config: Config) -> str | None:

@@ -100,7 +100,8 @@ def _report(services: Services, port: int, token: AdminToken | None, *, has_chat
         text += banner.listing(
             iter([("token", f"{token.value} (made now, shown once; kept in {config.token_file})")])
         )
-    return text + "".join(f"  - {hint}\n" for hint in banner.hints(config))
+    hints = (*banner.absences(config), *banner.hints(config))
+    return text + "".join(f"  - {hint}\n" for hint in hints)
 
 
 def _say(text: str) -> None:

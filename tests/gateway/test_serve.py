@@ -27,6 +27,14 @@ from tests.journeys.house import free_port, serving, with_model
 STOP_WITHIN_S = 12.0
 
 
+async def test_a_model_without_its_package_is_told_of_at_the_start(tmp_path: Path) -> None:
+    entry = {"name": "far", "use": "no_such_package:Model", "model": "m"}
+    async with serving(tmp_path, {"models": [entry]}, "terminal") as service:
+        told = "  - the model far cannot answer: Could not import module no_such_package"
+        assert told in service.log.read_text()
+        assert await service.stop() == 0
+
+
 async def test_start_talk_and_stop(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal") as service:
         banner = service.log.read_text()
