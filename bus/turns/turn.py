@@ -330,7 +330,8 @@ class Turns:
                 fold.failure = RunFailed(status, "")
         if fold.failure is not None or fold.ended in ("error", "timeout"):
             failure = fold.failure or RunFailed(fold.ended, "")
-            log.error("run %s failed: %s: %.300s", attempt.run_id, failure.error, failure.message)
+            reason = f"{failure.error}: {failure.message}".removesuffix(": ")
+            log.error("run %s failed: %.300s", attempt.run_id, reason)
             said = turn_messages(fold.values, attempt.message_id)
             own = apology(said)
             broken_off = (
