@@ -61,9 +61,20 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-class NoCutStreams(logging.Filter):
-    """Drops uvicorn's complaint about streams that were cut at a stop: it is what we asked for."""
+class NoFalseAlarms(logging.Filter):
+    """Drops what uvicorn calls errors and we do on purpose.
+
+    Streams that are cut at a stop, and WebSockets that are refused with an answer in words: uvicorn sends
+    the answer, and then takes it for none.
+    """
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        return "timeout graceful shutdown exceeded" not in record.getMessage()
+        said = record.getMessage()
+        return not any(alarm in said for alarm in _FALSE_ALARMS)
+
+
+_FALSE_ALARMS = (
+    "timeout graceful shutdown exceeded",
+    "ASGI callable returned without completing handshake",
+)

@@ -18,7 +18,7 @@ from gateway.reload import Reload
 from gateway.routes.channels import channel_states
 from gateway.services import Services
 from gateway.serving import banner, heap
-from gateway.serving.server import NoCutStreams, Server
+from gateway.serving.server import NoFalseAlarms, Server
 from gateway.serving.stopping import Stop
 from gateway.terminal.attached import local_link
 from gateway.terminal.talk import talk
@@ -52,7 +52,7 @@ async def serve(start: Start, door: socket.socket, changed: Callable[[Config], N
     `changed` is called with every later state of the configuration that was taken up.
     """
     config, token, has_chat = start.config, start.token, start.has_chat
-    logging.getLogger("uvicorn.error").addFilter(NoCutStreams())
+    logging.getLogger("uvicorn.error").addFilter(NoFalseAlarms())
     with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
         async with running(config) as app:
             network = served(app, config.gateway, token=token.value if token else None)

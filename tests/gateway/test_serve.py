@@ -14,6 +14,8 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from bus.messages import Place, TextDelivery, encode_delivery
 from store.config import StoreConfig
@@ -33,6 +35,14 @@ async def test_a_model_without_its_package_is_told_of_at_the_start(tmp_path: Pat
         told = "  - the model far cannot answer: Could not import module no_such_package"
         assert told in service.log.read_text()
         assert await service.stop() == 0
+
+
+async def test_a_refused_websocket_is_no_error_of_the_service(tmp_path: Path) -> None:
+    async with serving(tmp_path, {}, "terminal") as service:
+        with pytest.raises(InvalidStatus, match="401"):
+            await connect(f"ws{service.url.removeprefix('http')}/api/threads/x/stream/events")
+        assert await service.stop() == 0
+    assert "ERROR" not in service.log.read_text()
 
 
 async def test_start_talk_and_stop(tmp_path: Path) -> None:
