@@ -32,7 +32,10 @@ def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
     for name, told in re.findall(r'^```python title="(\S+)"\n(.*?)^```', page, re.M | re.S):
         _add(tmp_path / name, told)
     command = [sys.executable, "-c", ASKED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {"PYTHONPATH": str(tmp_path)}  # in front of the code that is being tested
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stdout.splitlines() == ["Deutsch English de de", "Und nun?"], done.stderr
 
 

@@ -591,8 +591,13 @@ async def test_signs_of_life(at: Opening) -> None:
                     api.graphs.gate.set()
             assert b"event: end" in b"".join(heard)
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-        second = {"assistant_id": "instant", "input": {"n": 1}}
-        quick = await api.http.post(f"/threads/{thread}/runs/wait", json=second)
+
+
+async def test_a_quick_answer_has_no_signs_of_life_before_it(at: Opening) -> None:
+    async with at(heartbeat_s=60) as api:
+        thread = await new_thread(api)
+        body = {"assistant_id": "instant", "input": {"n": 1}}
+        quick = await api.http.post(f"/threads/{thread}/runs/wait", json=body)
         assert quick.json()["n"] == 2
         assert not quick.content.startswith(b"\n")
 
