@@ -62,6 +62,7 @@ class Place:
         callback: A one-off answer address (Slack's response_url); "" for none.
         user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
         language: What the bot speaks there (a key of `bus.texts.LANGUAGES`), set by the bus; no part of where it is.
+        command_sign: What a command begins with there, set by the bus likewise.
     """
 
     chat: str
@@ -70,11 +71,12 @@ class Place:
     callback: str = ""
     user: str = ""
     language: str = field(default="", compare=False)
+    command_sign: str = field(default="/", compare=False)
 
     @property
     def texts(self) -> Texts:
         """What the bot says there."""
-        return texts(self.language)
+        return texts(self.language, self.command_sign)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

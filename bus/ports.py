@@ -114,6 +114,7 @@ class Capabilities:
         sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
         max_file_bytes: Largest file that can be sent.
         max_queue: Chat messages that may wait in one conversation.
+        command_sign: What people write before a command's name, where the platform keeps "/" for itself.
         progress: Whether a growing answer may have lines below it that go again: tools, plan, subagents.
         preview_interval_s: Least time between two previews (then the adapter is a `Previews`).
         notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
@@ -128,6 +129,7 @@ class Capabilities:
     sign_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20
+    command_sign: str = "/"
     progress: bool = True
     preview_interval_s: float = 1.0
     notice_after_s: float = 0.0

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from anyio.abc import TaskStatus
 from typing_extensions import override
@@ -101,7 +102,10 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
     @property
     @override
     def capabilities(self) -> Capabilities:
-        return STREAMING if self._config.streaming else SLACK
+        numbers = STREAMING if self._config.streaming else SLACK
+        name = self._api.known_identity.name
+        # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
+        return replace(numbers, command_sign=f"@{name} /") if name else numbers
 
     @property
     @override

@@ -12,7 +12,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bots.slack.errors import SlackError, delivery_error, http_error
-from bots.slack.payload import Identity
+from bots.slack.payload import Identity, string
 from bots.slack.proxy import proxy_for
 
 CONNECT_TIMEOUT_S = 10.0
@@ -89,6 +89,7 @@ class Api:
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
             scopes=scopes(answer.headers),
+            name=string(answer.get("user")),
         )
         return self._identity
 

@@ -14,6 +14,7 @@ class Identity:
     """Who the bot is in its workspace, as auth.test tells.
 
     Attributes:
+        name: By which people mention it, without "@"; "" if Slack did not tell.
         scopes: What the app may do; None if Slack did not tell.
     """
 
@@ -21,6 +22,7 @@ class Identity:
     user_id: str
     bot_id: str
     scopes: frozenset[str] | None = None
+    name: str = ""
 
     @property
     def is_agent(self) -> bool:

@@ -27,7 +27,7 @@ class Speaking:
             shown = wanted[:SHOWN_CHARS]
             return call.texts.language_unknown.format(wanted=shown, options=options)
         await self._choices.set(choice_key(call.inbound), language=code)
-        spoken = texts(self._languages.of(call.inbound))
+        spoken = texts(self._languages.of(call.inbound), call.inbound.place.command_sign)
         return spoken.language_done_auto if code == AUTO else spoken.language_done
 
     def _name(self, call: Call) -> str:

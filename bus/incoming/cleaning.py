@@ -40,6 +40,7 @@ def cleaned(inbound: Inbound) -> Inbound:
             callback=_plain(place.callback),
             user=_plain(place.user),
             language=place.language,
+            command_sign=place.command_sign,
         ),
         sender=Sender(
             user_id=_plain(inbound.sender.user_id),

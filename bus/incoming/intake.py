@@ -258,7 +258,10 @@ class BusIntake(Intake):
         pressed_in = inbound.place.language if inbound.answers else ""
         language = pressed_in or self._shelves.languages.of(inbound)
         room = self._shelves.relocations.room(inbound.key)
-        return replace(inbound, place=replace(inbound.place, language=language), room=room)
+        adapter = self._delivery.adapters.get(inbound.key.channel)
+        sign = adapter.capabilities.command_sign if adapter is not None else "/"
+        place = replace(inbound.place, language=language, command_sign=sign)
+        return replace(inbound, place=place, room=room)
 
     async def _paired(self, inbound: Inbound) -> bool:
         key = inbound.key

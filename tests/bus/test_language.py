@@ -9,10 +9,12 @@ from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.incoming.cleaning import text_of
 from bus.people.language import MAX_KNOWN, choice_key
+from bus.ports import Capabilities
 from bus.texts.chinese import CHINESE
 from bus.texts.english import ENGLISH
 from tests.bus.rig import OPEN, House, house, said, until
 from tests.fakes.langgraph import Script
+from tests.fakes.platform import FakePlatform
 
 GROUP = {"chat": "g", "private": False}
 
@@ -176,3 +178,16 @@ def test_a_cut_message_says_so_in_the_language_it_is_written_in() -> None:
     assert text_of("ab" * 100_001).endswith(
         "[This message was cut: it had 200,002 characters, only the first 200,000 are here.]"
     )
+
+
+async def test_commands_are_named_as_they_are_written_there(tmp_path: Path) -> None:
+    platform = FakePlatform(
+        capabilities=Capabilities(patches=False, send_interval_s=0.0, command_sign="@{parley} /")
+    )
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("/language klingon")
+        await home.reads(
+            ENGLISH.language_unknown.format(wanted="klingon", options="en | zh | auto").replace(
+                "/language", "@parley /language"
+            )
+        )
