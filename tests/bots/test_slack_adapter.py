@@ -54,6 +54,7 @@ async def test_a_mention_is_taken_over_then_acknowledged() -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.mention("what <b>?")
         await slack.wait_for(lambda: settled(slack))
+        assert adapter.capabilities.command_sign == "@parley /"
         assert intake.texts() == ["what <b>?"] * 2
         first, second = intake.taken
         assert first.event_id != second.event_id
