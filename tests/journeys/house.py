@@ -123,6 +123,16 @@ class Service:
                         return
                     await anyio.sleep(0.05)
 
+    async def until_recorded(self) -> None:
+        """Wait until all that people see is known to have arrived: a kill in between makes it uncertain."""
+        with anyio.fail_after(START_WITHIN_S):
+            async with self.client() as client:
+                while True:
+                    rows = (await client.get("/api/channels/outbox")).json()["rows"]
+                    if not any(row["state"] in ("pending", "sending") for row in rows):
+                        return
+                    await anyio.sleep(0.05)
+
 
 @asynccontextmanager
 async def serving(

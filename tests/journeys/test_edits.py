@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 
+from bus.texts import texts
 from bus.texts.english import ENGLISH
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_world import Message as FeishuMessage
@@ -90,6 +91,7 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
             await _edit_what_runs(desk, on_slack, on_telegram)
             await _withdraw_what_runs(desk, server, on_feishu)
             await _edit_what_was_answered(desk, on_slack, on_telegram)
+            await service.until_recorded()
             # What is edited while nobody is there counts when Parley is back.
             await service.kill()
             town.telegram.edit(1001, on_telegram, "go home")
@@ -126,7 +128,8 @@ async def _withdraw_what_runs(
 async def _edit_what_was_answered(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
     desk.slack.preview(on_slack)
     desk.slack.edit(on_slack, "go straight on")
-    await until(lambda: ENGLISH.rerun_offer in str(desk.in_slack()))
+    offered = texts("en", "@parley /").rerun_offer
+    await until(lambda: offered in str(desk.in_slack()))
     [offer] = [m for m in desk.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
     desk.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")
     await until(lambda: desk.in_slack()[-1] == "You said: go straight on")

@@ -300,6 +300,7 @@ async def test_what_a_platform_says_twice_is_answered_once(tmp_path: Path) -> No
             for seat in seats:
                 await seat.hears("You said: hi")
             await _repeat_all(town)
+            await service.until_recorded()
             await service.kill()
             await service.start()
             await service.until_connected(*PLATFORMS)
