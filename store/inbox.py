@@ -43,6 +43,7 @@ class InboxRow:
 
     Attributes:
         asks: What its turn ended with asking (encoded by the bus); None = nothing.
+        follows_question: Of a row whose turn began: whether one before it ended with asking something.
         thread_id: The thread that it was tied to, by a turn that began or by `Inbox.pin`.
         present_thread: The conversation's thread when the row was read, or accepted.
     """
@@ -61,11 +62,19 @@ class InboxRow:
     received_at: float
     present_thread: str | None = None
     asks: str | None = None
+    follows_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
     """The event, or its message, was accepted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn began. `follows_question`: an earlier one of its conversation ended with asking something."""
+
+    follows_question: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,11 @@ UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread
 WHERE id = :id AND state IN ('new', 'running')
 RETURNING id
 """
+_FOLLOWS_QUESTION = """
+SELECT 1 FROM inbox AS begun JOIN inbox AS earlier
+ON earlier.conversation_id = begun.conversation_id AND earlier.seq < begun.seq AND earlier.asks IS NOT NULL
+WHERE begun.id = :id LIMIT 1
+"""
 _NOTE_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
 _REWRITE = (
     "UPDATE inbox SET body = :body WHERE id = :id AND state IN ('new', 'running') RETURNING id"
@@ -179,13 +193,18 @@ class Inbox:
         params = {**key_params(key), "event_id": event_id, "message_id": message_id}
         return bool(await self._database.read(_IS_SEEN, params))
 
-    async def begin(self, inbox_id: int, *, thread_id: str) -> bool:
-        """Note that a turn starts (state running, attempts + 1). False if the row is already done or dead.
+    async def begin(self, inbox_id: int, *, thread_id: str) -> Begun | None:
+        """Note that a turn starts (state running, attempts + 1). None if the row is already done or dead.
 
         The run noted before is kept as long as the thread is the same; one that the row was only said to is not.
         """
-        params: Params = {"id": inbox_id, "thread_id": thread_id}
-        return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
+
+        def work(tx: Transaction) -> Begun | None:
+            if not tx.run(_BEGIN, {"id": inbox_id, "thread_id": thread_id}):
+                return None
+            return Begun(bool(tx.run(_FOLLOWS_QUESTION, {"id": inbox_id})))
+
+        return await self._database.transaction(work)
 
     async def note_run(self, inbox_id: int, run_id: str) -> None:
         """Note the run that answers the row."""

@@ -129,10 +129,7 @@ class BusIntake(Intake):
 
     @override
     async def receive(self, inbound: Inbound) -> Reason:
-        if self._closed:
-            raise IntakeClosed
-        if self._admitted >= self._config.max_intake:
-            raise IntakeFull
+        self._check_room()
         self._admitted += 1
         try:
             clean = cleaned(inbound)
@@ -166,10 +163,7 @@ class BusIntake(Intake):
 
     @override
     async def press(self, press: Press) -> PressAnswer:
-        if self._closed:
-            raise IntakeClosed
-        if self._admitted >= self._config.max_intake:
-            raise IntakeFull
+        self._check_room()
         outcome = await self._answer_press(press)
         self._shelves.decisions.count(press.key.channel, outcome.reason)
         log.info(
@@ -189,10 +183,7 @@ class BusIntake(Intake):
 
     @override
     async def change(self, change: Change) -> Reason:
-        if self._closed:
-            raise IntakeClosed
-        if self._admitted >= self._config.max_intake:
-            raise IntakeFull
+        self._check_room()
         outcome = await self._answer_change(change)
         if isinstance(outcome, Inbound):
             return await self.receive(outcome)
@@ -217,6 +208,13 @@ class BusIntake(Intake):
     def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
         self._shelves.decisions.count(channel, reason)
         log.info("event of %s ignored: %s %r", channel, reason, detail[:200])
+
+    def _check_room(self) -> None:
+        """Raise IntakeClosed, or IntakeFull where too much is being accepted at once."""
+        if self._closed:
+            raise IntakeClosed
+        if self._admitted >= self._config.max_intake:
+            raise IntakeFull
 
     async def _inactive(self, press: Press) -> Outcome:
         said = texts(self._shelves.languages.of(press)).press_inactive

@@ -38,10 +38,8 @@ class Cards(Display):
     async def open(self) -> None:
         """Owe the first card; after a restart the cards that exist already are taken over."""
         self._shown, self._ids = {}, {}
-        found = await self._delivery.outbox.find(card_key(self._row, 0))
-        while found is not None:
+        while not self._is_first and await self._is_there(self.seen.cards):
             self._count()
-            found = await self._delivery.outbox.find(card_key(self._row, self.seen.cards))
         if self.seen.cards == 0:
             await self._open_card()
 
@@ -88,6 +86,9 @@ class Cards(Display):
         self._count()
         new = NewDelivery(key=key, conversation=self._row.key, body=encode_delivery(body))
         await self._delivery.owe(self._row.key, [new])
+
+    async def _is_there(self, index: int) -> bool:
+        return await self._delivery.outbox.find(card_key(self._row, index)) is not None
 
     def _count(self) -> None:
         self.seen = replace(self.seen, cards=self.seen.cards + 1)

@@ -49,6 +49,11 @@ class Display:
         """Show what changes, until cancelled."""
 
     @property
+    def _is_first(self) -> bool:
+        """Whether no earlier process can have shown anything of this turn."""
+        return self._row.attempts <= 1
+
+    @property
     def _adapter(self) -> Adapter:
         return self._delivery.adapters[self._row.key.channel]
 

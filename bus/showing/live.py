@@ -20,13 +20,15 @@ from store.inbox import InboxRow
 async def live(delivery: Delivery, row: InboxRow, inbound: Inbound) -> AsyncIterator[Display]:
     """Show that a turn runs; after the block no sign and no patch of it is sent any more."""
     adapter = delivery.adapters[row.key.channel]
-    display = _display(adapter, inbound)(delivery, row, inbound)
+    kind = _display(adapter, inbound)
+    display = kind(delivery, row, inbound)
     async with (
         delivery.presence.working(adapter, inbound.place),
         anyio.create_task_group() as tasks,
     ):
         await display.open()
-        tasks.start_soon(display.keep_up)
+        if kind is not Display:  # which shows nothing
+            tasks.start_soon(display.keep_up)
         try:
             yield display
         finally:

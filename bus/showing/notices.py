@@ -16,7 +16,7 @@ class Notices(Display):
     @override
     async def open(self) -> None:
         """Find the notice of an earlier process."""
-        if await self._delivery.outbox.find(self._key) is not None:
+        if not self._is_first and await self._delivery.outbox.find(self._key) is not None:
             self.seen = Seen(notice=self._key)
 
     @override

@@ -52,6 +52,8 @@ class Questions:
         A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
         """
         self.pending.went_on(row.key)
+        if not row.follows_question:
+            return None
         before = await self._history.asking(row)
         question = decode_question(before.asks if before is not None else None)
         if before is None or not question:

@@ -143,11 +143,18 @@ class Turns:
         thread_id, is_new = row.thread_id or plan.thread_id, False
         if thread_id is None:
             thread_id, is_new = await self._thread(row)
-        if not await self._inbox.begin(row.id, thread_id=thread_id):
+        noted = await self._inbox.begin(row.id, thread_id=thread_id)
+        if noted is None:
             return None
         # As in the journal: before it begins, a row has the run that it was said to, not one of its own.
         run_id = row.run_id if row.attempts else None
-        begun = replace(row, thread_id=thread_id, attempts=row.attempts + 1, run_id=run_id)
+        begun = replace(
+            row,
+            thread_id=thread_id,
+            attempts=row.attempts + 1,
+            run_id=run_id,
+            follows_question=noted.follows_question,
+        )
         return begun, is_new
 
     async def _thread(self, row: InboxRow) -> tuple[str, bool]:

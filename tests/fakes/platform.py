@@ -107,6 +107,15 @@ class FakePlatform:
         self._tell()
         return MessageId(message.id)
 
+    def _edit(self, message: MessageId, markdown: str, buttons: Sequence[Button]) -> None:
+        failure = self._called("edit")
+        shown = next((m for m in self.shown if m.id == message), None)
+        if shown is None:
+            raise DeliveryError("the message is gone", target_gone=True)
+        shown.text, shown.buttons = markdown, tuple(buttons)
+        self._tell()
+        self._raise(failure)
+
     def _called(self, method: str) -> Failure | None:
         self.calls.append(method)
         queue = self._failures.get(method)
@@ -170,13 +179,7 @@ class CardPlatform(FakePlatform):
     async def edit(
         self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
     ) -> None:
-        failure = self._called("edit")
-        shown = next((m for m in self.shown if m.id == message), None)
-        if shown is None:
-            raise DeliveryError("the card is gone", target_gone=True)
-        shown.text, shown.buttons = markdown, tuple(buttons)
-        self._tell()
-        self._raise(failure)
+        self._edit(message, markdown, buttons)
 
     @override
     async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
@@ -239,13 +242,7 @@ class ButtonPlatform(FakePlatform):
     async def edit(
         self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
     ) -> None:
-        failure = self._called("edit")
-        shown = next((m for m in self.shown if m.id == message), None)
-        if shown is None:
-            raise DeliveryError("the message is gone", target_gone=True)
-        shown.text, shown.buttons = markdown, tuple(buttons)
-        self._tell()
-        self._raise(failure)
+        self._edit(message, markdown, buttons)
 
     async def remove(self, place: Place, message: MessageId) -> None:
         failure = self._called("remove")
