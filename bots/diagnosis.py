@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from bus.ports import CommandInfo, Now
+from bus.platform import Clock, CommandInfo
 
 CLOCK_S: Final = 5.0
 """How long a platform may take to tell the time."""
@@ -72,7 +72,7 @@ def problem(subject: str, text: str, fix: str = "") -> Finding:
     return Finding(subject=subject, text=text, grade=Grade.PROBLEM, fix=fix)
 
 
-async def clock(url: str, *, now: Now = time.time) -> list[Finding]:
+async def clock(url: str, *, now: Clock = time.time) -> list[Finding]:
     """Compare this machine's clock with a server's; nothing where that cannot be done.
 
     Args:

@@ -1,7 +1,7 @@
 """The terminal: the smallest complete adapter, and the file to copy for a new platform.
 
 A session is a chat with one person. Terminals attach to it, in this process or over the gateway's REST API;
-what is said reaches the bus as an `Inbound`, what the bus sends reaches every attached terminal as an `Event`.
+what is said reaches the bus as an `InboundMessage`, what the bus sends reaches every attached terminal as an `Event`.
 """
 
 import time
@@ -17,8 +17,16 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from bots.terminal import Event, FileShown, Session, Shown, Sign, check_session, keep
 from bus.errors import DeliveryError
-from bus.messages import Button, ConversationKey, Inbound, MessageId, Place, Sender
-from bus.ports import Capabilities, Health, Intake, Link, Now, OutgoingFile, Reason
+from bus.messages import Button, ConversationKey, InboundMessage, MessageId, ReplyTarget, Sender
+from bus.platform import (
+    Capabilities,
+    ChannelHealth,
+    Clock,
+    ConnectionState,
+    Intake,
+    OutgoingFile,
+    Reason,
+)
 
 NAME = "terminal"
 WORKSPACE = "local"
@@ -51,7 +59,7 @@ class Loopback:
         grace_s: float = 600.0,
         retry_s: float = 1.0,
         patience_s: float = 5.0,
-        now: Now = time.time,
+        now: Clock = time.time,
     ) -> None:
         self._files = files
         self._grace_s = grace_s
@@ -60,7 +68,7 @@ class Loopback:
         self._now = now
         self._intake: Intake | None = None
         self._ready = anyio.Event()
-        self._health = Health(link=Link.CONNECTING, since=now())
+        self._health = ChannelHealth(state=ConnectionState.CONNECTING, since=now())
         self._started_at = now()
         self._left_at: dict[str, float] = {}
         self._attached: dict[str, list[MemoryObjectSendStream[Event]]] = {}
@@ -78,16 +86,16 @@ class Loopback:
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         """Be connected until cancelled."""
         self._intake = intake
-        self._health = Health(link=Link.CONNECTED, since=self._now())
+        self._health = ChannelHealth(state=ConnectionState.CONNECTED, since=self._now())
         self._ready.set()
         task_status.started()
         try:
             await anyio.sleep_forever()
         finally:
             self._intake, self._ready = None, anyio.Event()
-            self._health = Health(link=Link.STOPPED, since=self._now())
+            self._health = ChannelHealth(state=ConnectionState.STOPPED, since=self._now())
 
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         """Return whether lines can be said."""
         return self._health
 
@@ -114,11 +122,11 @@ class Loopback:
         if self._intake is None:
             raise DeliveryError("The terminal channel is not running.", retryable=True)
         event_id = event_id or uuid.uuid4().hex
-        inbound = Inbound(
+        inbound = InboundMessage(
             event_id=event_id,
             message_id=event_id,
             key=ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session),
-            place=Place(chat=session),
+            place=ReplyTarget(chat=session),
             sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
             text=text,
             private=True,
@@ -126,8 +134,8 @@ class Loopback:
             sent_at=self._now(),
         )
         reason = await self._intake.receive(inbound)
-        self._health = Health(
-            link=Link.CONNECTED, since=self._health.since, last_event_at=self._now()
+        self._health = ChannelHealth(
+            state=ConnectionState.CONNECTED, since=self._health.since, last_event_at=self._now()
         )
         return reason
 
@@ -135,14 +143,14 @@ class Loopback:
         """Return the reply whole: a terminal has no limit."""
         return [markdown]
 
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Show a finished message."""
         self._show(place, Shown(id=key, text=markdown, final=True))
         return MessageId(key)
 
     async def open_card(
         self,
-        place: Place,
+        place: ReplyTarget,
         markdown: str,
         *,
         key: str,
@@ -154,7 +162,7 @@ class Loopback:
 
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -164,22 +172,22 @@ class Loopback:
         """Show a message's text so far."""
         self._show(place, Shown(id=message, text=markdown, final=final))
 
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Keep a copy of the file and say where it is."""
         self._require(place)
         kept = await anyio.to_thread.run_sync(keep, file, self._files, place.chat)
         self._show(place, FileShown(id=key, name=file.name, path=kept))
         return MessageId(key)
 
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         """Show that work goes on."""
         self._show(place, Sign(state="working"))
 
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Show that work ended."""
         self._show(place, Sign(state="ok" if ok else "failed"))
 
-    def _require(self, place: Place) -> list[MemoryObjectSendStream[Event]]:
+    def _require(self, place: ReplyTarget) -> list[MemoryObjectSendStream[Event]]:
         terminals = self._attached.get(place.chat, [])
         if not terminals:
             left = self._left_at.get(place.chat, self._started_at)
@@ -190,7 +198,7 @@ class Loopback:
             )
         return terminals
 
-    def _show(self, place: Place, event: Event) -> None:
+    def _show(self, place: ReplyTarget, event: Event) -> None:
         behind = 0
         terminals = self._require(place)
         for terminal in terminals:

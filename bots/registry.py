@@ -9,7 +9,7 @@ from bots.config import BotsConfig
 from bots.loopback import Loopback
 from bots.webhooks import Webhook, Webhooks
 from bus.config import ChannelPolicy
-from bus.ports import Adapter, CommandInfo
+from bus.platform import Adapter, CommandInfo
 
 PLATFORMS: Mapping[str, str] = {
     "slack": "bots.slack.adapter",

@@ -10,7 +10,7 @@ from typing import Literal
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from bus.errors import DeliveryError
-from bus.ports import OutgoingFile, Reason
+from bus.platform import OutgoingFile, Reason
 
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol, runtime_checkable
 import anyio
 
 from bus.errors import BusError
-from bus.ports import Now
+from bus.platform import Clock
 
 _log: Final = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Seen:
         now: The wall clock.
     """
 
-    def __init__(self, now: Now) -> None:
+    def __init__(self, now: Clock) -> None:
         self._now = now
         self._until: OrderedDict[str, float] = OrderedDict()
 

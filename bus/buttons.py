@@ -9,7 +9,7 @@ MAX_DIGITS = 18
 """Digits that a row id may have: SQLite's are below 2**63."""
 
 
-class Verb(StrEnum):
+class ButtonAction(StrEnum):
     """What pressing a button asks for."""
 
     STOP = "stop"
@@ -27,10 +27,10 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ButtonToken:
     """A button's token, taken apart."""
 
-    verb: Verb
+    verb: ButtonAction
     row_id: int
     index: int = 0
 
@@ -38,24 +38,24 @@ class Token:
     def text(self) -> str:
         """The token as platforms carry it; at most 40 bytes.
 
-        >>> Token(Verb.OPTION, 12, 1).text
+        >>> ButtonToken(ButtonAction.OPTION, 12, 1).text
         'option:12:1'
         """
         return f"{self.verb}:{self.row_id}:{self.index}"
 
 
-def read_token(text: str) -> Token | None:
+def parse_token(text: str) -> ButtonToken | None:
     """Return what a token says; None if it is none of ours.
 
-    >>> read_token("stop:7:0")
-    Token(verb=<Verb.STOP: 'stop'>, row_id=7, index=0)
-    >>> read_token("stop:seven:0")
+    >>> parse_token("stop:7:0")
+    ButtonToken(verb=<ButtonAction.STOP: 'stop'>, row_id=7, index=0)
+    >>> parse_token("stop:seven:0")
     """
     verb, _, rest = text.partition(":")
     row_id, _, index = rest.partition(":")
-    if verb not in set(Verb) or not (_is_number(row_id) and _is_number(index)):
+    if verb not in set(ButtonAction) or not (_is_number(row_id) and _is_number(index)):
         return None
-    return Token(Verb(verb), int(row_id), int(index))
+    return ButtonToken(ButtonAction(verb), int(row_id), int(index))
 
 
 def _is_number(text: str) -> bool:
@@ -64,4 +64,4 @@ def _is_number(text: str) -> bool:
 
 def stop_button(row_id: int, label: str) -> Button:
     """Return the button that ends a running turn."""
-    return Button(label=label, token=Token(Verb.STOP, row_id).text, style="danger")
+    return Button(label=label, token=ButtonToken(ButtonAction.STOP, row_id).text, style="danger")

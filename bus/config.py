@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from bus.texts import LANGUAGES, known
+from bus.locales import LANGUAGES, known
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "disabled"]
@@ -21,7 +21,7 @@ def _language(name: str) -> str:
 
 
 Language = Annotated[str, AfterValidator(_language)]
-"""`AUTO`, or a language that `bus.texts` has."""
+"""`AUTO`, or a language that `bus.locales` has."""
 
 
 class RateLimit(BaseModel):

@@ -1,37 +1,38 @@
 """What travels on the bus: frozen, typed, encoded in one place."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NewType
 
 from pydantic import TypeAdapter
 
-from bus.texts import texts
-from bus.texts.catalogue import Texts
+from bus.locales import texts
+from bus.locales.catalogue import Texts
 from store.conversations import ConversationKey
 
 __all__ = [
-    "AmendmentDelivery",
     "Attachment",
     "Button",
+    "ButtonPress",
     "Change",
     "ConversationKey",
-    "Delivery",
-    "Exchange",
-    "FileDelivery",
-    "Inbound",
+    "InboundMessage",
     "MessageId",
-    "Place",
-    "Press",
-    "PressAnswer",
-    "RemovalDelivery",
+    "OutboundEdit",
+    "OutboundFile",
+    "OutboundMessage",
+    "OutboundRemoval",
+    "OutboundText",
+    "PressResponse",
+    "ReplyTarget",
+    "RewindPoint",
     "Sender",
-    "TextDelivery",
-    "called",
-    "decode_delivery",
+    "chat_of",
     "decode_inbound",
-    "encode_delivery",
+    "decode_outbound",
     "encode_inbound",
+    "encode_outbound",
+    "platform_message_id",
 ]
 
 MessageId = NewType("MessageId", str)
@@ -42,17 +43,26 @@ besides to find the message again may follow.
 """
 
 
-def called(message: MessageId) -> str:
+def platform_message_id(message: MessageId) -> str:
     """Return what replies and presses call a message.
 
-    >>> called(MessageId("om_1 7355")), called(MessageId("om_1"))
+    >>> platform_message_id(MessageId("om_1 7355")), platform_message_id(MessageId("om_1"))
     ('om_1', 'om_1')
     """
     return message.partition(" ")[0]
 
 
+def chat_of(key: ConversationKey) -> ConversationKey:
+    """Return the key of a whole chat, for settings and records that all its topics share.
+
+    >>> chat_of(ConversationKey(channel="slack", workspace="T", chat="C", topic="1.2")).topic
+    ''
+    """
+    return replace(key, topic="")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ReplyTarget:
     """Where an answer goes, in the platform's own ids; only its adapter reads them.
 
     Attributes:
@@ -61,7 +71,7 @@ class Place:
         reply_to: The message that is answered (replied to, reacted on); "" for none.
         callback: A one-off answer address (Slack's response_url); "" for none.
         user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
-        language: What the bot speaks there (a key of `bus.texts.LANGUAGES`), set by the bus; no part of where it is.
+        language: What the bot speaks there (a key of `bus.locales.LANGUAGES`), set by the bus; no part of where it is.
         command_sign: What a command begins with there, set by the bus likewise.
     """
 
@@ -100,7 +110,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class RewindPoint:
     """What a person said last in a thread; with all that came after it, it can be taken back.
 
     Attributes:
@@ -119,7 +129,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inbound:
+class InboundMessage:
     """One platform message, as the adapters' pure `inbound` modules make it.
 
     Attributes:
@@ -145,7 +155,7 @@ class Inbound:
     event_id: str
     message_id: str
     key: ConversationKey
-    place: Place
+    place: ReplyTarget
     sender: Sender
     text: str
     private: bool
@@ -154,7 +164,7 @@ class Inbound:
     remember: bool = False
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
-    exchange: Exchange | None = None
+    exchange: RewindPoint | None = None
     language: str = ""
     album: str = ""
     room: str = ""
@@ -179,7 +189,7 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Press:
+class ButtonPress:
     """A button that somebody pressed, as the adapters' pure `inbound` modules make it.
 
     Attributes:
@@ -189,12 +199,12 @@ class Press:
         message_id: The message with the button.
         token: The button's own.
         private: Whether only the presser and the bot are in the chat.
-        language: As on `Inbound`.
+        language: As on `InboundMessage`.
     """
 
     event_id: str
     key: ConversationKey
-    place: Place
+    place: ReplyTarget
     message_id: str
     token: str
     sender: Sender
@@ -203,7 +213,7 @@ class Press:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PressAnswer:
+class PressResponse:
     """What the presser is told at once: Telegram's and Feishu's toast, Slack's ephemeral message.
 
     Attributes:
@@ -222,18 +232,18 @@ class Change:
     Attributes:
         event_id: The platform's id of the event, stable over redeliveries.
         key: The chat in which the message stands; its topic may be missing.
-        message_id: The message, by the id that its `Inbound` had.
+        message_id: The message, by the id that its `InboundMessage` had.
         edited: The message as it now is; None = it was deleted (recalled).
     """
 
     event_id: str
     key: ConversationKey
     message_id: str
-    edited: Inbound | None = None
+    edited: InboundMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelivery:
+class OutboundText:
     """One platform message of Markdown, already within the platform's limit.
 
     Attributes:
@@ -248,7 +258,7 @@ class TextDelivery:
 
     kind: Literal["text"] = "text"
     channel: str
-    place: Place
+    place: ReplyTarget
     markdown: str
     edits: str = ""
     provisional: bool = False
@@ -257,18 +267,18 @@ class TextDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDelivery:
+class OutboundFile:
     """A file: one the agent presented, fetched from the gateway when it is sent, or a text of our own.
 
     Attributes:
         path: Virtual, below /mnt/user-data/outputs; "" for a text of our own.
         content: That text.
-        closes: As on `TextDelivery`.
+        closes: As on `OutboundText`.
     """
 
     kind: Literal["file"] = "file"
     channel: str
-    place: Place
+    place: ReplyTarget
     thread_id: str
     path: str
     name: str
@@ -277,60 +287,60 @@ class FileDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovalDelivery:
+class OutboundRemoval:
     """A message of ours that is to disappear: the working sign of a turn that is over.
 
     Attributes:
         of: The outbox key of that message.
-        closes: As on `TextDelivery`.
+        closes: As on `OutboundText`.
     """
 
     kind: Literal["removal"] = "removal"
     channel: str
-    place: Place
+    place: ReplyTarget
     of: str
     closes: Literal["", "ok", "failed"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AmendmentDelivery:
+class OutboundEdit:
     """A message of ours as it is to be shown from now on, without buttons. One that is gone stays so.
 
     Attributes:
         of: The outbox key of that message.
         markdown: Its text.
-        closes: As on `TextDelivery`.
+        closes: As on `OutboundText`.
     """
 
     kind: Literal["amendment"] = "amendment"
     channel: str
-    place: Place
+    place: ReplyTarget
     of: str
     markdown: str
     closes: Literal["", "ok", "failed"] = ""
 
 
-Delivery = TextDelivery | FileDelivery | RemovalDelivery | AmendmentDelivery
+OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit
 
-_INBOUND: TypeAdapter[Inbound] = TypeAdapter(Inbound)
-_DELIVERY: TypeAdapter[Delivery] = TypeAdapter(Delivery)
+_INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
+_DELIVERY: TypeAdapter[OutboundMessage] = TypeAdapter(OutboundMessage)
 
 
-def encode_inbound(inbound: Inbound) -> str:
+def encode_inbound(inbound: InboundMessage) -> str:
     """Return the JSON that the inbox keeps."""
     return _INBOUND.dump_json(inbound).decode()
 
 
-def decode_inbound(body: str) -> Inbound:
+def decode_inbound(body: str) -> InboundMessage:
     """Return the message of an inbox row."""
     return _INBOUND.validate_json(body)
 
 
-def encode_delivery(delivery: Delivery) -> str:
+def encode_outbound(delivery: OutboundMessage) -> str:
     """Return the JSON that the outbox keeps."""
     return _DELIVERY.dump_json(delivery).decode()
 
 
-def decode_delivery(body: str) -> Delivery:
+def decode_outbound(body: str) -> OutboundMessage:
     """Return the delivery of an outbox row."""
     return _DELIVERY.validate_json(body)

@@ -11,7 +11,7 @@ import httpx
 from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
-from bus.buttons import Verb
+from bus.buttons import ButtonAction
 from bus.commands import Commands, Desks
 from bus.commands.choosing import Choosing
 from bus.commands.exchanges import Exchanges
@@ -21,27 +21,27 @@ from bus.commands.speaking import Speaking
 from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
+from bus.conversation.conversation import Mailboxes
+from bus.conversation.questions import Questions
+from bus.conversation.steering import Steering
+from bus.conversation.turn import Records, Turns
 from bus.history.originals import Originals
-from bus.incoming.albums import Albums
-from bus.incoming.changes import Changes, Door, Rows
-from bus.incoming.deeds import Deeds
-from bus.incoming.intake import BusIntake, Shelves
-from bus.incoming.presses import Presses
-from bus.incoming.relocations import Relocations
-from bus.incoming.router import Router
-from bus.outgoing.delivery import Delivery
-from bus.people.choices import Choices
-from bus.people.language import Languages
-from bus.people.sessions import Sessions
-from bus.ports import Adapter, Health, Now, Reason
+from bus.inbound.albums import Albums
+from bus.inbound.changes import Changes, Door, Rows
+from bus.inbound.deeds import Deeds
+from bus.inbound.intake import BusIntake, Shelves
+from bus.inbound.presses import Presses
+from bus.inbound.relocations import Relocations
+from bus.inbound.router import Router
+from bus.outbound.delivery import DeliveryWorker
+from bus.platform import Adapter, ChannelHealth, Clock, Reason
 from bus.retry import Backoff
 from bus.runs.uploads import Uploads
 from bus.runs.wire import Runs
+from bus.settings.choices import Choices
+from bus.settings.language import Languages
+from bus.settings.sessions import Sessions
 from bus.supervision import Supervised
-from bus.turns.conversation import Mailboxes
-from bus.turns.questions import Questions
-from bus.turns.steering import Steering
-from bus.turns.turn import Records, Turns
 from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database
@@ -49,7 +49,7 @@ from store.errors import NotFound, StoreError
 from store.history import History
 from store.inbox import Inbox
 from store.moves import Moves
-from store.outbox import DeliveryRow, Origins, Outbox
+from store.outbox import Origins, Outbox, OutboxRow
 from store.pairings import Pairing, Pairings
 from store.revisions import Revisions
 
@@ -76,7 +76,7 @@ class Bus:
         inbox, outbox, conversations, pairings, origins: The tables behind it.
     """
 
-    def __init__(self, parts: "_Parts", config: BusConfig, now: Now) -> None:
+    def __init__(self, parts: "_Parts", config: BusConfig, now: Clock) -> None:
         self.intake = parts.intake
         self.inbox = parts.shelves.inbox
         self.conversations = parts.shelves.conversations
@@ -89,7 +89,7 @@ class Bus:
         self._config = config
         self._now = now
 
-    def health(self) -> dict[str, Health]:
+    def health(self) -> dict[str, ChannelHealth]:
         """Return the true state of every channel that runs."""
         return {name: adapter.health() for name, adapter in self._supervised.items()}
 
@@ -107,7 +107,7 @@ class Bus:
             raise NotFound(f"There is no running channel {name}.")
         self._supervised[name].restart()
 
-    async def resend(self, delivery_id: int) -> DeliveryRow:
+    async def resend(self, delivery_id: int) -> OutboxRow:
         """Send a failed or uncertain delivery again. Raises NotFound, Conflict."""
         row = await self.outbox.resend(delivery_id, now=self._now())
         self._delivery.notify(row.conversation)
@@ -138,7 +138,7 @@ class _Parts:
     """What the bus is made of."""
 
     shelves: Shelves
-    delivery: Delivery
+    delivery: DeliveryWorker
     mailboxes: Mailboxes
     router: Router
     intake: BusIntake
@@ -166,7 +166,7 @@ class Site:
     database: Database
     langgraph: LangGraphClient
     gateway: httpx.AsyncClient
-    now: Now = time.time
+    now: Clock = time.time
 
 
 def running_bus(
@@ -230,7 +230,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
         languages=Languages(site.config, site.policies, choices),
         relocations=Relocations(Moves(database), choices),
     )
-    delivery = Delivery(
+    delivery = DeliveryWorker(
         adapters=site.adapters,
         outbox=Outbox(database, now=now),
         origins=shelves.origins,
@@ -310,7 +310,7 @@ def _answer_events(
         history=history,
         languages=shelves.languages,
         admits=intake.admits,
-        deeds={**deeds.by_verb(), Verb.RERUN: changes.rerun},
+        deeds={**deeds.by_verb(), ButtonAction.RERUN: changes.rerun},
     )
     intake.answer_presses(presses.press)
     intake.answer_changes(changes.change)
@@ -321,7 +321,7 @@ def _mailboxes(
     tasks: TaskGroup,
     shelves: Shelves,
     questions: Questions,
-    delivery: Delivery,
+    delivery: DeliveryWorker,
     choices: Choices,
 ) -> Mailboxes:
     records = Records(inbox=shelves.inbox, conversations=shelves.conversations, questions=questions)
@@ -345,7 +345,7 @@ def _mailboxes(
 
 
 def _commands(
-    site: Site, shelves: Shelves, delivery: Delivery, mailboxes: Mailboxes, choices: Choices
+    site: Site, shelves: Shelves, delivery: DeliveryWorker, mailboxes: Mailboxes, choices: Choices
 ) -> Commands:
     lookups, runs = Lookups(site.gateway), Runs(site.langgraph)
     levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
@@ -372,7 +372,7 @@ def _commands(
     )
 
 
-async def _keep_house(parts: _Parts, now: Now) -> None:
+async def _keep_house(parts: _Parts, now: Clock) -> None:
     """Prune the journal every hour, and look for messages that nobody works on."""
     sweeps = 0
     while True:

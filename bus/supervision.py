@@ -4,7 +4,7 @@ import logging
 
 import anyio
 
-from bus.ports import Adapter, Health, Intake, Link, Now
+from bus.platform import Adapter, ChannelHealth, Clock, ConnectionState, Intake
 from bus.retry import Backoff
 
 log = logging.getLogger(__name__)
@@ -20,15 +20,15 @@ class Supervised:
         backoff: The waits between crashes.
     """
 
-    def __init__(self, adapter: Adapter, *, now: Now, backoff: Backoff) -> None:
+    def __init__(self, adapter: Adapter, *, now: Clock, backoff: Backoff) -> None:
         self._adapter = adapter
         self._now = now
         self._backoff = backoff
         self._scope: anyio.CancelScope | None = None
         self._again = anyio.Event()
-        self._trouble: Health | None = None
+        self._trouble: ChannelHealth | None = None
 
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         """Return the adapter's own word, or that it crashed or ended."""
         return self._trouble or self._adapter.health()
 
@@ -63,16 +63,18 @@ class Supervised:
                 await self._adapter.run(intake, task_status=anyio.TASK_STATUS_IGNORED)
         except Exception as error:
             log.exception("channel %s crashed; it is started again", name)
-            self._trouble = Health(
-                link=Link.RECONNECTING,
+            self._trouble = ChannelHealth(
+                state=ConnectionState.RECONNECTING,
                 detail=f"It crashed ({type(error).__name__}) and is started again; see the log.",
                 since=self._now(),
             )
             return True
         finally:
             self._scope = None
-        if not self._again.is_set() and self._adapter.health().link is not Link.FAILED:
-            self._trouble = Health(
-                link=Link.FAILED, detail="It ended by itself; restart it.", since=self._now()
+        if not self._again.is_set() and self._adapter.health().state is not ConnectionState.FAILED:
+            self._trouble = ChannelHealth(
+                state=ConnectionState.FAILED,
+                detail="It ended by itself; restart it.",
+                since=self._now(),
             )
         return False

@@ -13,7 +13,7 @@ from typing import Literal
 from typing_extensions import override
 
 from agent.runtime.marks import RUN
-from bus.marks import MARKS
+from bus.log_context import LOG_CONTEXT
 from gateway.traffic import REQUEST
 
 HIDDEN = "***"
@@ -58,7 +58,7 @@ class Redaction:
 
 def marks() -> dict[str, str]:
     """Return what is at work where a line is logged: channel, conversation, thread, run, request, as far as known."""
-    found = dict(MARKS.get())
+    found = dict(LOG_CONTEXT.get())
     if run := RUN.get():
         found |= {"thread": run.thread_id, "run": run.run_id}
     if request := REQUEST.get():

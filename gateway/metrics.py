@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from bus.ports import Link
+from bus.platform import ConnectionState
 from bus.service import Bus
 from gateway.edition import edition
 from gateway.exposition import Metric, Page
@@ -161,8 +161,8 @@ async def _channels(page: Page, bus: Bus) -> None:
     for (channel, reason), count in sorted(bus.counters().items()):
         page.add(EVENTS, count, channel, reason)
     for channel, health in sorted(bus.health().items()):
-        for link in Link:
-            page.add(LINKS, health.link is link, channel, link)
+        for link in ConnectionState:
+            page.add(LINKS, health.state is link, channel, link)
     busy, waiting = bus.load()
     page.add(CONVERSATIONS, busy)
     page.add(WAITING, waiting)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import anyio
 
 from agent.errors import AgentError
-from bus.ports import Link
+from bus.platform import ConnectionState
 from gateway.services import Services
 from store.errors import StoreError
 
@@ -62,9 +62,10 @@ def _channels(services: Services) -> Check:
         return Check(ok=False, state="stopped", detail="The channels do not run.")
     wrong = dict(services.channel_faults)
     wrong |= {
-        name: health.detail or f"It is {health.link.value}."
+        name: health.detail or f"It is {health.state.value}."
         for name, health in services.bus.health().items()
-        if health.link not in (Link.CONNECTED, Link.RECONNECTING) and not health.awaits_call
+        if health.state not in (ConnectionState.CONNECTED, ConnectionState.RECONNECTING)
+        and not health.awaits_call
     }
     if not wrong:
         return Check(ok=True)

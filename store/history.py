@@ -2,7 +2,7 @@
 
 from store.database import Database, Params
 from store.inbox import SELECT_ROWS, InboxRow, inbox_row
-from store.outbox import DeliveryRow, Outbox
+from store.outbox import Outbox, OutboxRow
 
 _ONE = f"{SELECT_ROWS} WHERE inbox.id = :id"
 _AFTER = f"""{SELECT_ROWS}
@@ -51,7 +51,7 @@ class History:
         """Note that nobody waits any more for an answer to what a row's turn asked."""
         await self._database.transaction(lambda tx: tx.run(_ANSWERED, {"id": row.id}))
 
-    async def last_words(self, row: InboxRow) -> DeliveryRow | None:
+    async def last_words(self, row: InboxRow) -> OutboxRow | None:
         """Return the last text message of a row's answer."""
         last = None
         for index in range(MAX_PARTS):

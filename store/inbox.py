@@ -7,14 +7,14 @@ from typing import Literal
 
 from store.conversations import ConversationKey, ensure, key_of, key_params
 from store.database import Database, Params, Row, Transaction
-from store.outbox import NEWEST, NewDelivery, note_origin, owe, topic_in
+from store.outbox import NEWEST, NewOutboxRow, note_origin, owe, topic_in
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewInbox:
+class NewInboxRow:
     """A message about to be accepted.
 
     Attributes:
@@ -178,7 +178,7 @@ class Inbox:
         self._database = database
         self._now = now
 
-    async def accept(self, new: NewInbox, *, cap: int) -> InboxRow | Duplicate | Overfull:
+    async def accept(self, new: NewInboxRow, *, cap: int) -> InboxRow | Duplicate | Overfull:
         """Commit a message, once.
 
         One transaction: look the ids up, settle the topic, count the conversation's `last_seq` and
@@ -228,7 +228,7 @@ class Inbox:
     async def finish(
         self,
         inbox_id: int,
-        deliveries: Sequence[NewDelivery],
+        deliveries: Sequence[NewOutboxRow],
         *,
         dead: bool = False,
         asks: str | None = None,
@@ -289,7 +289,7 @@ def _finished(tx: Transaction, ending: Params) -> bool:
     return bool(rows)
 
 
-def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | Overfull:
+def _accept(tx: Transaction, new: NewInboxRow, cap: int) -> InboxRow | Duplicate | Overfull:
     if not _first_time(tx, new):
         return Duplicate()
     key = _settled(tx, new)
@@ -303,7 +303,9 @@ def _accept(tx: Transaction, new: NewInbox, cap: int) -> InboxRow | Duplicate | 
     return _insert(tx, new, key, conversation_id)
 
 
-def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_id: int) -> InboxRow:
+def _insert(
+    tx: Transaction, new: NewInboxRow, key: ConversationKey, conversation_id: int
+) -> InboxRow:
     counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
     conversation = tx.run(_NEXT, counted)[0]
     seq = int(conversation["last_seq"])
@@ -336,7 +338,7 @@ def _insert(tx: Transaction, new: NewInbox, key: ConversationKey, conversation_i
     )
 
 
-def _first_time(tx: Transaction, new: NewInbox) -> bool:
+def _first_time(tx: Transaction, new: NewInboxRow) -> bool:
     """Note the ids of a message; False if one of them was noted before."""
     fresh = note_seen(tx, new.key, new.event_id, at=new.received_at)
     if new.message_id:
@@ -369,7 +371,7 @@ def _note(tx: Transaction, key: ConversationKey, seen: _Seen, *, at: float) -> b
     return bool(tx.run(_NOTE_SEEN, params))
 
 
-def _settled(tx: Transaction, new: NewInbox) -> ConversationKey:
+def _settled(tx: Transaction, new: NewInboxRow) -> ConversationKey:
     """Return the key with the topic of the nearest known message that this one answers."""
     for message_id in new.replies_to:
         topic = topic_in(tx, new.key, message_id)

@@ -17,7 +17,7 @@ NEWEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewDelivery:
+class NewOutboxRow:
     """One platform message owed.
 
     Attributes:
@@ -32,7 +32,7 @@ class NewDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryRow:
+class OutboxRow:
     """A row of the outbox. Times are Unix seconds.
 
     `sending` means an attempt was begun and its outcome is not recorded: after a crash it is in doubt.
@@ -116,29 +116,29 @@ class Outbox:
         self._database = database
         self._now = now
 
-    async def add(self, deliveries: Sequence[NewDelivery]) -> list[DeliveryRow]:
+    async def add(self, deliveries: Sequence[NewOutboxRow]) -> list[OutboxRow]:
         """Owe deliveries; a key that exists already is left alone. Returns the rows as they now are."""
         now = self._now()
 
-        def work(tx: Transaction) -> list[DeliveryRow]:
+        def work(tx: Transaction) -> list[OutboxRow]:
             owe(tx, deliveries, now=now)
             return [_delivery(tx.run(_BY_KEY, {"key": new.key})[0]) for new in deliveries]
 
         return await self._database.transaction(work)
 
-    async def find(self, key: str) -> DeliveryRow | None:
+    async def find(self, key: str) -> OutboxRow | None:
         """Return the row with this key."""
         rows = await self._database.read(_BY_KEY, {"key": key})
         return _delivery(rows[0]) if rows else None
 
-    async def get(self, delivery_id: int) -> DeliveryRow:
+    async def get(self, delivery_id: int) -> OutboxRow:
         """Return one row. Raises NotFound."""
         rows = await self._database.read(_BY_ID, {"id": delivery_id})
         if not rows:
             raise NotFound(f"There is no delivery {delivery_id}.")
         return _delivery(rows[0])
 
-    async def open_rows(self, conversation: ConversationKey | None = None) -> list[DeliveryRow]:
+    async def open_rows(self, conversation: ConversationKey | None = None) -> list[OutboxRow]:
         """Return pending and sending rows in order of their ids, of one conversation or of all."""
         if conversation is None:
             rows = await self._database.read(_OPEN)
@@ -182,11 +182,11 @@ class Outbox:
         }
         await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
-    async def resend(self, delivery_id: int, *, now: float) -> DeliveryRow:
+    async def resend(self, delivery_id: int, *, now: float) -> OutboxRow:
         """Put a failed or uncertain row back to pending. Raises NotFound, Conflict (state differs)."""
         params: Params = {"id": delivery_id, "now": now}
 
-        def work(tx: Transaction) -> DeliveryRow:
+        def work(tx: Transaction) -> OutboxRow:
             before = _existing(tx, delivery_id)
             if not tx.run(_RESEND, params):
                 raise Conflict(
@@ -208,7 +208,7 @@ class Outbox:
 
     async def listing(
         self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
-    ) -> list[DeliveryRow]:
+    ) -> list[OutboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before, "states": json.dumps(list(states))}
         rows = await self._database.read(_LISTING_STATES if states else _LISTING, params)
@@ -230,7 +230,7 @@ class Outbox:
                 return gone
 
 
-def owe(tx: Transaction, deliveries: Sequence[NewDelivery], *, now: float) -> None:
+def owe(tx: Transaction, deliveries: Sequence[NewOutboxRow], *, now: float) -> None:
     """Insert deliveries inside another table's transaction; a key that exists already is left alone."""
     for new in deliveries:
         conversation_id = ensure(tx, new.conversation, now=now)
@@ -240,15 +240,15 @@ def owe(tx: Transaction, deliveries: Sequence[NewDelivery], *, now: float) -> No
         )
 
 
-def _existing(tx: Transaction, delivery_id: int) -> DeliveryRow:
+def _existing(tx: Transaction, delivery_id: int) -> OutboxRow:
     rows = tx.run(_BY_ID, {"id": delivery_id})
     if not rows:
         raise NotFound(f"There is no delivery {delivery_id}.")
     return _delivery(rows[0])
 
 
-def _delivery(row: Row) -> DeliveryRow:
-    return DeliveryRow(
+def _delivery(row: Row) -> OutboxRow:
+    return OutboxRow(
         id=row["id"],
         key=row["key"],
         conversation=key_of(row),

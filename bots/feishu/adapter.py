@@ -33,27 +33,35 @@ from bots.feishu.welcome import Welcome
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
 from bus.config import AUTO
-from bus.messages import Attachment, Button, MessageId, Place
-from bus.ports import (
+from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.platform import (
     Adapter,
-    Buttons,
     Capabilities,
+    ChannelHealth,
+    Clock,
     CommandInfo,
-    Downloads,
-    Edits,
-    Health,
     Intake,
-    Now,
     OutgoingFile,
-    Patches,
-    Signs,
+    SupportsButtons,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsIndicators,
+    SupportsStreaming,
 )
 
 if TYPE_CHECKING:
     from bots.feishu.webhook import Deliveries
 
 
-class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks):
+class FeishuAdapter(
+    Adapter,
+    SupportsButtons,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsStreaming,
+    SupportsIndicators,
+    Webhooks,
+):
     """A Feishu or Lark app over the long connection, or with a webhook."""
 
     def __init__(
@@ -62,7 +70,7 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
         *,
         commands: Sequence[CommandInfo] = (),
         timings: Timings | None = None,
-        now: Now = time.time,
+        now: Clock = time.time,
     ) -> None:
         """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
 
@@ -125,7 +133,7 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
             self._vitals.stopped()
 
     @override
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         return self._vitals.health()
 
     @override
@@ -133,11 +141,11 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
         return split(markdown, fits, as_file=lambda _: True)
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         return await self._outbound.send(place, markdown, key=key)
 
     @override
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         return await self._outbound.send_file(place, file, key=key)
 
     @override
@@ -150,14 +158,14 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
 
     @override
     async def open_card(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         return await self._outbound.open_card(place, markdown, key=key, buttons=buttons)
 
     @override
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -168,22 +176,27 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
 
     @override
     async def send_with_buttons(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         return await self._outbound.send(place, markdown, key=key, buttons=buttons)
 
     @override
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         await self._outbound.edit(place, message, markdown, buttons=buttons)
 
     @override
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         await self._outbound.working(place)
 
     @override
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         await self._outbound.finished(place, ok=ok)
 
     async def _receive(self, intake: Intake, receiver: Receiver) -> None:
@@ -207,7 +220,7 @@ class FeishuAdapter(Adapter, Buttons, Downloads, Edits, Patches, Signs, Webhooks
         )
         return Receiver(intake, bot, around)
 
-    def _deliveries(self, now: Now) -> "Deliveries":
+    def _deliveries(self, now: Clock) -> "Deliveries":
         from bots.feishu.webhook import Deliveries, Secrets  # noqa: PLC0415 - the cipher
 
         secrets = Secrets(

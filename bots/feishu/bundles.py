@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from bus.messages import Inbound
+from bus.messages import InboundMessage
 
 TOGETHER_S: Final = 1.0
 """Messages are together that a person sent no further apart than this: a client sends files within some 0.2 s."""
@@ -34,7 +34,7 @@ class Bundles:
         self._clock = clock
         self._last: OrderedDict[tuple[str, str, str], _Last] = OrderedDict()
 
-    def bound(self, message: Inbound) -> Inbound:
+    def bound(self, message: InboundMessage) -> InboundMessage:
         """Return the message with the name of its bundle."""
         person = (message.key.chat, message.place.thread, message.sender.user_id)
         is_file = bool(message.attachments) and not message.text

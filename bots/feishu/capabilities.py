@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from bus.ports import Capabilities
+from bus.platform import Capabilities
 
 IMAGE_BYTES: Final = 10 * 1024 * 1024
 """Largest picture of `im/v1/images`; a larger one is sent as a file."""

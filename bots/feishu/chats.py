@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
-from bus.messages import Inbound
+from bus.messages import InboundMessage
 
 _KEPT: Final = 10_000
 """Private chats that are remembered; of more, those that were quiet for longest are forgotten."""
@@ -16,7 +16,7 @@ class Chats:
         self._people: OrderedDict[str, str] = OrderedDict()
         self._chats: dict[str, str] = {}
 
-    def heard(self, inbound: Inbound) -> None:
+    def heard(self, inbound: InboundMessage) -> None:
         """Note where a message came from."""
         if inbound.private:
             self.met(inbound.key.chat, inbound.sender.user_id)

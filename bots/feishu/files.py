@@ -13,7 +13,7 @@ from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
 from bots.feishu.errors import FeishuError
 from bots.feishu.rest import Body
 from bots.text.characters import clean
-from bus.ports import OutgoingFile
+from bus.platform import OutgoingFile
 
 _CHUNK_BYTES: Final = 64 * 1024
 _NAME_CHARS: Final = 200

@@ -11,8 +11,16 @@ from bots.feishu.envelope import Node
 from bots.feishu.forwarded import NAME, REF
 from bots.feishu.happenings import CHANNEL, Arrival, Menu, read_happening
 from bots.feishu.presses import PRESS, read_press
-from bus.messages import Attachment, Change, ConversationKey, Inbound, Place, Press, Sender
-from bus.ports import Reason
+from bus.messages import (
+    Attachment,
+    ButtonPress,
+    Change,
+    ConversationKey,
+    InboundMessage,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import Reason
 
 _FORWARDED: Final = "merge_forward"
 _MESSAGE: Final = "im.message.receive_v1"
@@ -37,7 +45,7 @@ class _NotOurs(Exception):
         self.ignored = Ignored(reason=reason, detail=detail)
 
 
-Event = Inbound | Press | Change | Arrival | Menu | Ignored
+Event = InboundMessage | ButtonPress | Change | Arrival | Menu | Ignored
 """What an event can mean."""
 
 
@@ -70,7 +78,7 @@ def _event(envelope: Node, bot: Bot) -> Event:
     return meant
 
 
-def _message(header: Node, event: Node, bot: Bot) -> Inbound:
+def _message(header: Node, event: Node, bot: Bot) -> InboundMessage:
     message, sender = event["message"], _sender(event["sender"], bot)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
@@ -79,11 +87,11 @@ def _message(header: Node, event: Node, bot: Bot) -> Inbound:
     said = _said(message, bot, private=private)
     mentions = list(message.items("mentions"))
     words, commanded = _command(_words(said.text, mentions, bot), bot)
-    return Inbound(
+    return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
         key=_key(header, message, private=private),
-        place=Place(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
+        place=ReplyTarget(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
         sender=sender,
         text=words,
         private=private,

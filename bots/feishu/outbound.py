@@ -18,8 +18,8 @@ from bots.feishu.format import MAX_BYTES, fits, render
 from bots.feishu.streams import Streams
 from bots.text.codefile import CodeFile, code_file
 from bots.text.split import split
-from bus.messages import Button, MessageId, Place
-from bus.ports import OutgoingFile
+from bus.messages import Button, MessageId, ReplyTarget
+from bus.platform import OutgoingFile
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ _FRAME_CHARS: Final = MAX_BYTES // 4
 """Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
 
 
-def uuid_of(place: Place, key: str) -> str:
+def uuid_of(place: ReplyTarget, key: str) -> str:
     """Return the `uuid` (at most 50 characters) that makes a send happen once.
 
     The place is part of it: a fresh database counts its foot from the start again, and the platform
     would take the first answers for repetitions of earlier ones.
 
-    >>> len(uuid_of(Place(chat="oc_1", reply_to="om_1"), "turn/7/0"))
+    >>> len(uuid_of(ReplyTarget(chat="oc_1", reply_to="om_1"), "turn/7/0"))
     40
     """
     parts = "\0".join((place.chat, place.reply_to, key))
@@ -90,7 +90,7 @@ class Outbound:
         self._signs: dict[str, str] = {}
 
     async def send(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a finished answer; code that no card holds as a file."""
         code = code_too_long(markdown)
@@ -102,7 +102,7 @@ class Outbound:
         return MessageId((await self._send_card(place, card, plain, key)).id)
 
     async def open_card(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a card that shows that work began."""
         foot, text = self._foot(place, buttons), render(markdown, partial=True)
@@ -123,7 +123,7 @@ class Outbound:
 
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -141,7 +141,12 @@ class Outbound:
             await self._send_code(place, markdown, code, f"code {message}")
 
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         """Change an answer. It stays as it is where that cannot be."""
         foot = self._foot(place, buttons)
@@ -151,20 +156,20 @@ class Outbound:
         else:
             await self._finish_card(plain_id, markdown, foot)
 
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""
         upload = await self._uploads.upload(file)
         content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
         return MessageId((await self._deliver(place, content)).id)
 
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         """React to the message that is being worked on."""
         if place.reply_to and place.reply_to not in self._signs:
             self._signs[place.reply_to] = await self._api.react(place.reply_to, _WORKING)
             while len(self._signs) > _MAX_SIGNS:
                 del self._signs[next(iter(self._signs))]
 
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """React with the outcome and take the working sign away."""
         if not place.reply_to:
             return
@@ -175,7 +180,7 @@ class Outbound:
 
     async def _put(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -194,7 +199,7 @@ class Outbound:
         else:
             await self._patch(plain_id, markdown, foot, final=False)
 
-    async def _send_entity(self, place: Place, made: Made, foot: Foot, key: str) -> MessageId:
+    async def _send_entity(self, place: ReplyTarget, made: Made, foot: Foot, key: str) -> MessageId:
         value = {"type": "card", "data": {"card_id": made.id}}
         content = Content(type="interactive", value=value, uuid=uuid_of(place, key))
         message = await self._entities.sent(await self._deliver(place, content), made)
@@ -278,11 +283,13 @@ class Outbound:
             _log.warning("a card was refused, sending it without markup: %s", error)
             await self._api.patch(message, cards.plain(markdown, final=final, foot=foot))
 
-    def _foot(self, place: Place, buttons: Sequence[Button]) -> Foot:
+    def _foot(self, place: ReplyTarget, buttons: Sequence[Button]) -> Foot:
         private = self._chats.is_private(place.chat)
         return Foot(buttons=buttons, private=private, note=place.texts.working)
 
-    async def _send_code(self, place: Place, markdown: str, code: CodeFile, key: str) -> MessageId:
+    async def _send_code(
+        self, place: ReplyTarget, markdown: str, code: CodeFile, key: str
+    ) -> MessageId:
         """Send code as a file; in several cards where files are refused."""
         try:
             upload = await self._uploads.upload_text(code.name, code.text)
@@ -296,7 +303,7 @@ class Outbound:
         content = Content(type=upload.type, value=upload.value, uuid=uuid_of(place, key))
         return MessageId((await self._deliver(place, content)).id)
 
-    async def _send_card(self, place: Place, card: Card, plain: Card, key: str) -> Sent:
+    async def _send_card(self, place: ReplyTarget, card: Card, plain: Card, key: str) -> Sent:
         """Send a card, or the same words without markup if the platform finds fault with the card."""
         uuid = uuid_of(place, key)
         try:
@@ -307,7 +314,7 @@ class Outbound:
             _log.warning("a card was refused, sending it without markup: %s", error)
         return await self._deliver(place, Content(type="interactive", value=plain, uuid=uuid))
 
-    async def _deliver(self, place: Place, content: Content) -> Sent:
+    async def _deliver(self, place: ReplyTarget, content: Content) -> Sent:
         """Answer the user's message; if there is none any more, speak to the chat."""
         if place.reply_to:
             try:

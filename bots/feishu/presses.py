@@ -6,12 +6,12 @@ from typing import Final
 from bots.feishu.cards import PRIVATE, TOKEN
 from bots.feishu.envelope import Node
 from bots.feishu.happenings import CHANNEL
-from bus.messages import ConversationKey, Place, Press, PressAnswer, Sender
+from bus.messages import ButtonPress, ConversationKey, PressResponse, ReplyTarget, Sender
 
 PRESS: Final = "card.action.trigger"
 
 
-def read_press(envelope: Node) -> Press | None:
+def read_press(envelope: Node) -> ButtonPress | None:
     """Return the press that a callback tells of; None if it is of no button of ours.
 
     Callbacks of the old kind have no header, and their fields lie flat.
@@ -22,13 +22,13 @@ def read_press(envelope: Node) -> Press | None:
     return _press(event, event["context"], event_id=header.text("event_id"), header=header)
 
 
-def _press(event: Node, context: Node, *, event_id: str, header: Node) -> Press | None:
+def _press(event: Node, context: Node, *, event_id: str, header: Node) -> ButtonPress | None:
     value, operator = event["action"]["value"], event["operator"]
     token, user = value.text(TOKEN), operator.text("open_id") or event.text("open_id")
     chat, message = context.text("open_chat_id"), context.text("open_message_id")
     if not (token and user and chat and message):
         return None
-    return Press(
+    return ButtonPress(
         event_id=event_id or f"{message}:{token}:{user}",
         key=ConversationKey(
             channel=CHANNEL,
@@ -36,7 +36,7 @@ def _press(event: Node, context: Node, *, event_id: str, header: Node) -> Press 
             chat=chat,
             topic="",
         ),
-        place=Place(chat=chat, reply_to=message),
+        place=ReplyTarget(chat=chat, reply_to=message),
         message_id=message,
         token=token,
         sender=Sender(user_id=user),
@@ -44,10 +44,10 @@ def _press(event: Node, context: Node, *, event_id: str, header: Node) -> Press 
     )
 
 
-def toast(answer: PressAnswer) -> Mapping[str, object]:
+def toast(answer: PressResponse) -> Mapping[str, object]:
     """Return what the platform shows to who pressed.
 
-    >>> toast(PressAnswer(text="Stopped."))
+    >>> toast(PressResponse(text="Stopped."))
     {'toast': {'type': 'info', 'content': 'Stopped.'}}
     """
     if not answer.text:

@@ -16,9 +16,17 @@ from bots.feishu.presses import toast
 from bots.feishu.welcome import Welcome
 from bots.lanes import Lanes
 from bus.errors import IntakeClosed, IntakeFull
-from bus.messages import Change, ConversationKey, Inbound, Place, Press, PressAnswer, Sender
-from bus.ports import Intake, Reason
-from bus.texts import texts
+from bus.locales import texts
+from bus.messages import (
+    ButtonPress,
+    Change,
+    ConversationKey,
+    InboundMessage,
+    PressResponse,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import Intake, Reason
 
 _log: Final = logging.getLogger(__name__)
 
@@ -86,11 +94,11 @@ class Receiver:
         match event:
             case Ignored():
                 self._intake.ignored(CHANNEL, event.reason, event.detail)
-            case Inbound():
+            case InboundMessage():
                 await self._received(event)
             case Change():
                 await self._in_lane(event.key.chat, self._intake.change, event)
-            case Press():
+            case ButtonPress():
                 return Verdict(done=True, answer=toast(await self._pressed(event)))
             case Arrival():
                 await self._arrived(event)
@@ -100,7 +108,7 @@ class Receiver:
                 assert_never(event)
         return DONE
 
-    async def _received(self, message: Inbound) -> None:
+    async def _received(self, message: InboundMessage) -> None:
         self._around.chats.heard(message)
         await self._in_lane(message.key.chat, self._intake.receive, self._bundles.bound(message))
 
@@ -110,7 +118,7 @@ class Receiver:
         async with self._lanes.lane(chat):
             await hand_over(event)
 
-    async def _pressed(self, press: Press) -> PressAnswer:
+    async def _pressed(self, press: ButtonPress) -> PressResponse:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
             with anyio.fail_after(self._around.press_s):
@@ -121,7 +129,7 @@ class Receiver:
             _log.warning("a press was not taken: %s", error)
         except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
             _log.exception("a press was not taken")
-        return PressAnswer(text=texts(self._around.language).press_again, urgent=True)
+        return PressResponse(text=texts(self._around.language).press_again, urgent=True)
 
     async def _arrived(self, arrival: Arrival) -> None:
         if arrival.private and arrival.person:
@@ -141,13 +149,13 @@ class Receiver:
         await self._received(_typed(menu, chat))
 
 
-def _typed(menu: Menu, chat: str) -> Inbound:
+def _typed(menu: Menu, chat: str) -> InboundMessage:
     key = ConversationKey(channel=CHANNEL, workspace=menu.workspace, chat=chat, topic="")
-    return Inbound(
+    return InboundMessage(
         event_id=menu.event_id,
         message_id="",
         key=key,
-        place=Place(chat=chat),
+        place=ReplyTarget(chat=chat),
         sender=Sender(user_id=menu.person),
         text=f"/{menu.entry}",
         private=True,

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from bus.ports import Health, Link, Now
+from bus.platform import ChannelHealth, Clock, ConnectionState
 
 _log: Final = logging.getLogger(__name__)
 
@@ -11,9 +11,9 @@ _log: Final = logging.getLogger(__name__)
 class Vitals:
     """Keeps the link's state, since when it holds, and when the platform last sent anything."""
 
-    def __init__(self, now: Now) -> None:
+    def __init__(self, now: Clock) -> None:
         self._now = now
-        self._link = Link.CONNECTING
+        self._link = ConnectionState.CONNECTING
         self._detail = ""
         self._since = now()
         self._last_event_at: float | None = None
@@ -24,20 +24,23 @@ class Vitals:
     def connected(self) -> None:
         """Events can arrive."""
         self._was_connected = True
-        self._set(Link.CONNECTED, "")
+        self._set(ConnectionState.CONNECTED, "")
 
     def trying(self, detail: str = "") -> None:
         """No events now; the adapter goes on trying by itself."""
-        self._set(Link.RECONNECTING if self._was_connected else Link.CONNECTING, detail)
+        self._set(
+            ConnectionState.RECONNECTING if self._was_connected else ConnectionState.CONNECTING,
+            detail,
+        )
 
     def waiting(self, detail: str) -> None:
         """The platform, which calls us, has yet to do so for the first time."""
-        self._set(Link.CONNECTING, detail)
+        self._set(ConnectionState.CONNECTING, detail)
         self._awaits_call = True
 
     def failed(self, detail: str) -> None:
         """Somebody has to act; `detail` says who on what."""
-        self._set(Link.FAILED, detail)
+        self._set(ConnectionState.FAILED, detail)
 
     def noted(self, text: str) -> None:
         """Something works less well than it could; told while nothing worse is."""
@@ -45,23 +48,23 @@ class Vitals:
 
     def stopped(self) -> None:
         """The adapter was told to stop."""
-        self._set(Link.STOPPED, "")
+        self._set(ConnectionState.STOPPED, "")
 
     def seen(self) -> None:
         """The platform sent something."""
         self._last_event_at = self._now()
 
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         """Return the state for the admin."""
-        return Health(
-            link=self._link,
-            detail=self._detail or (self._note if self._link is Link.CONNECTED else ""),
+        return ChannelHealth(
+            state=self._link,
+            detail=self._detail or (self._note if self._link is ConnectionState.CONNECTED else ""),
             since=self._since,
             last_event_at=self._last_event_at,
             awaits_call=self._awaits_call,
         )
 
-    def _set(self, link: Link, detail: str) -> None:
+    def _set(self, link: ConnectionState, detail: str) -> None:
         if link is not self._link:
             self._since = self._now()
         if (link, detail) != (self._link, self._detail):

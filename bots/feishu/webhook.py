@@ -31,7 +31,7 @@ from bots.webhooks import (
     json_object,
     path_of,
 )
-from bus.ports import Intake, Now, Reason
+from bus.platform import Clock, Intake, Reason
 
 _QUESTION_BYTES: Final = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
@@ -120,7 +120,7 @@ class Deliveries:
     """
 
     def __init__(
-        self, api: Api, vitals: Vitals, timings: Timings, *, secrets: Secrets, now: Now
+        self, api: Api, vitals: Vitals, timings: Timings, *, secrets: Secrets, now: Clock
     ) -> None:
         self._api = api
         self._vitals = vitals

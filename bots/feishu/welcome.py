@@ -12,8 +12,8 @@ from bots.feishu.format import render
 from bots.feishu.happenings import Arrival, Menu
 from bots.feishu.outbound import uuid_of
 from bus.config import AUTO
-from bus.messages import Place
-from bus.texts import LANGUAGES, Texts, texts
+from bus.locales import LANGUAGES, Texts, texts
+from bus.messages import ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class Welcome:
 
     async def _say(self, chat: str, markdown: str, name: str) -> None:
         card = cards.answer(render(markdown))
-        content = Content(type="interactive", value=card, uuid=uuid_of(Place(chat=chat), name))
+        content = Content(
+            type="interactive", value=card, uuid=uuid_of(ReplyTarget(chat=chat), name)
+        )
         try:
             await self._api.create(chat, content)
         except FeishuError as error:

@@ -27,24 +27,24 @@ from bots.slack.streams import Streams
 from bots.slack.webhook import HttpEvents
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
-from bus.messages import Attachment, Button, MessageId, Place
-from bus.ports import (
+from bus.locales import texts
+from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.platform import (
     Adapter,
-    Buttons,
     Capabilities,
+    ChannelHealth,
+    Clock,
     CommandInfo,
-    Downloads,
-    Edits,
-    Finds,
-    Health,
     Intake,
-    Now,
     OutgoingFile,
-    Patches,
-    Removes,
-    Signs,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsIndicators,
+    SupportsMessageLookup,
+    SupportsStreaming,
 )
-from bus.texts import texts
 
 
 def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter":  # noqa: ARG001
@@ -52,7 +52,17 @@ def build(config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter
     return SlackAdapter(config)
 
 
-class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, Signs, Webhooks):
+class SlackAdapter(
+    Adapter,
+    SupportsButtons,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsMessageLookup,
+    SupportsStreaming,
+    SupportsDeletion,
+    SupportsIndicators,
+    Webhooks,
+):
     """Slack over Socket Mode, or over HTTP.
 
     Args:
@@ -62,7 +72,7 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
     """
 
     def __init__(
-        self, config: SlackConfig, *, timers: Timers | None = None, now: Now = time.time
+        self, config: SlackConfig, *, timers: Timers | None = None, now: Clock = time.time
     ) -> None:
         timers = timers or Timers()
         self._config = config
@@ -136,7 +146,7 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
             self._link.stopped()
 
     @override
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         return self._link.health()
 
     @override
@@ -144,39 +154,44 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
         return split(markdown, fits, as_file=lambda _: True)
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         async with self._watched():
             return await self._outbound.send(place, markdown, key=key)
 
     @override
     async def send_with_buttons(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         async with self._watched():
             return await self._outbound.send(place, markdown, key=key, buttons=buttons)
 
     @override
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._watched():
             return await self._files.send(place, file, key=key)
 
     @override
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         async with self._watched():
             await self._streams.settle(place, message)
             await self._outbound.edit(place, message, markdown, buttons)
 
     @override
-    async def remove(self, place: Place, message: MessageId) -> None:
+    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         async with self._watched():
             await self._streams.settle(place, message)
             await self._outbound.remove(place, message)
 
     @override
     async def open_card(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         async with self._watched():
             return await self._streams.open(place, markdown, key=key, buttons=buttons)
@@ -184,7 +199,7 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
     @override
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -207,21 +222,21 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
             yield chunks
 
     @override
-    async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
+    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         async with self._watched():
             return await self._outbound.find(place, key=key, since=since)
 
     @override
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         async with self._watched():
             await self._signs.working(place)
 
     @override
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         async with self._watched():
             await self._signs.finished(place, ok=ok)
 
-    async def _halted(self, place: Place, message: MessageId, token: str) -> None:
+    async def _halted(self, place: ReplyTarget, message: MessageId, token: str) -> None:
         await self._deeds.halted(place, message, token)
 
     @asynccontextmanager
@@ -236,7 +251,7 @@ class SlackAdapter(Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, 
 
 
 def _connection(
-    api: Api, link: LinkState, timers: Timers, config: SlackConfig, now: Now
+    api: Api, link: LinkState, timers: Timers, config: SlackConfig, now: Clock
 ) -> Connection | HttpEvents:
     if config.mode == "http":
         return HttpEvents(api, link, timers, secret=config.signing_secret or "", now=now)

@@ -13,8 +13,8 @@ from bots.slack.payload import (
     string,
 )
 from bots.text.characters import clean
-from bus.messages import Button, ConversationKey, Place, Press, Sender
-from bus.ports import Reason
+from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
+from bus.platform import Reason
 
 MAX_LABEL = 75
 """Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
@@ -53,7 +53,7 @@ def _element(number: int, button: Button) -> dict[str, Any]:
     }
 
 
-def press(body: Mapping[str, Any], me: Identity) -> Press | Ignored:
+def press(body: Mapping[str, Any], me: Identity) -> ButtonPress | Ignored:
     """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
     action = mapping(next(iter(listing(body.get("actions"))), None))
     if not string(action.get("action_id")).startswith(_PREFIX):
@@ -71,7 +71,7 @@ def press(body: Mapping[str, Any], me: Identity) -> Press | Ignored:
     private = is_private(chat)
     root = thread or ts
     once = string(body.get("trigger_id")) or f"{ts}:{string(action.get('action_ts'))}:{presser}"
-    return Press(
+    return ButtonPress(
         event_id=f"press:{once}",
         key=ConversationKey(
             channel=CHANNEL,
@@ -79,7 +79,7 @@ def press(body: Mapping[str, Any], me: Identity) -> Press | Ignored:
             chat=chat,
             topic="" if private else root,
         ),
-        place=Place(
+        place=ReplyTarget(
             chat=chat,
             thread=thread if private else root,
             callback=string(body.get("response_url")),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bus.ports import Capabilities
+from bus.platform import Capabilities
 
 SLACK = Capabilities(
     patches=False,

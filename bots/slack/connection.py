@@ -15,7 +15,7 @@ from bots.slack.link import LinkState
 from bots.slack.payload import Identity
 from bots.slack.socketmode import Ended, Pace, Socket
 from bots.slack.streams import StreamPace
-from bus.ports import Intake
+from bus.platform import Intake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,16 @@ from bots.slack.payload import CHANNEL, is_private
 from bots.slack.signs import Signs
 from bots.slack.streams import Streams
 from bus.errors import BusError
-from bus.messages import ConversationKey, Inbound, MessageId, Place, Press, PressAnswer, Sender
-from bus.ports import Intake
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageId,
+    PressResponse,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import Intake
 
 _log: Final = logging.getLogger(__name__)
 
@@ -46,11 +54,11 @@ class Deeds:
         self._recheck = recheck
         self.intake: Intake | None = None
 
-    def heard(self, inbound: Inbound) -> None:
+    def heard(self, inbound: InboundMessage) -> None:
         """Note a message that the bus took."""
         self._signs.heard(inbound)
 
-    def answered(self, press: Press, answer: PressAnswer) -> None:
+    def answered(self, press: ButtonPress, answer: PressResponse) -> None:
         """Tell whoever pressed a button what became of it."""
         callback = press.place.callback
         if answer.text and callback:
@@ -67,7 +75,7 @@ class Deeds:
         _log.warning("slack: the app lost rights (%s)", dismissed.why)
         self._errands.start("a look at the token", self._look)
 
-    def stopped(self, halt: Halt) -> list[Press]:
+    def stopped(self, halt: Halt) -> list[ButtonPress]:
         """Return the presses that a stop amounts to; none = it is a command."""
         stop = halt.command
         return [
@@ -76,7 +84,7 @@ class Deeds:
             if (token := self._streams.halt(stop.place.chat, ts))
         ]
 
-    async def halted(self, place: Place, message: MessageId, token: str) -> None:
+    async def halted(self, place: ReplyTarget, message: MessageId, token: str) -> None:
         """Stop the turn whose stream a person stopped: Slack did not say who, so it was the one who asked."""
         if not token or self.intake is None:
             return
@@ -101,8 +109,10 @@ class Deeds:
             self._recheck()
 
 
-def _press(place: Place, message: str, token: str, sender: Sender, key: ConversationKey) -> Press:
-    return Press(
+def _press(
+    place: ReplyTarget, message: str, token: str, sender: Sender, key: ConversationKey
+) -> ButtonPress:
+    return ButtonPress(
         event_id=f"halt:{place.chat}:{message}",
         key=key,
         place=place,

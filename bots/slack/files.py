@@ -14,8 +14,8 @@ import anyio
 from bots.slack.api import Api
 from bots.slack.errors import SlackError, delivery_error, http_error
 from bots.slack.proxy import proxy_for
-from bus.messages import MessageId, Place
-from bus.ports import OutgoingFile
+from bus.messages import MessageId, ReplyTarget
+from bus.platform import OutgoingFile
 
 _MIN_BYTES_PER_S = 250_000
 """A slower upload is given up: 2 Mbit/s."""
@@ -48,7 +48,7 @@ class Files:
         """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
         return self._sent.get(key, "")
 
-    async def send(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share one file where `place` says; returns the file's id.
 
         Nobody sees anything before the last of the three calls, so only that one can be ambiguous.
@@ -62,13 +62,13 @@ class Files:
         )
         return await self._share(place, parcel, key=key)
 
-    async def send_text(self, place: Place, name: str, text: str, *, key: str) -> MessageId:
+    async def send_text(self, place: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
         """Share a text as a file, likewise."""
         data = text.encode()
         parcel = _Parcel(name=name, size_bytes=len(data), body=partial(_in_memory, data))
         return await self._share(place, parcel, key=key)
 
-    async def _share(self, place: Place, parcel: _Parcel, *, key: str) -> MessageId:
+    async def _share(self, place: ReplyTarget, parcel: _Parcel, *, key: str) -> MessageId:
         if parcel.size_bytes < 1:
             raise SlackError(f"Slack takes no empty files ({parcel.name}).")
         try:

@@ -22,8 +22,8 @@ from bots.slack.payload import (
     workspace,
 )
 from bots.text.characters import clean
-from bus.messages import Change, ConversationKey, Inbound, Place, Sender
-from bus.ports import Reason
+from bus.messages import Change, ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.platform import Reason
 
 _SPOKEN = frozenset({"", "file_share", "me_message", "thread_broadcast"})
 """Subtypes that are a person saying something; all others report changes."""
@@ -48,7 +48,7 @@ class Halt:
     """
 
     streams: tuple[str, ...]
-    command: Inbound
+    command: InboundMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Dismissed:
     why: Literal["app_uninstalled", "tokens_revoked"]
 
 
-Found: TypeAlias = Inbound | Change | Opened | Halt | Dismissed | Ignored
+Found: TypeAlias = InboundMessage | Change | Opened | Halt | Dismissed | Ignored
 
 
 def event(body: Mapping[str, Any], me: Identity) -> Found:  # noqa: PLR0911 - one return per kind
@@ -85,7 +85,7 @@ def event(body: Mapping[str, Any], me: Identity) -> Found:  # noqa: PLR0911 - on
             return Ignored(reason=Reason.UNSUPPORTED, detail=f"event {kind}")
 
 
-def command(body: Mapping[str, Any], me: Identity) -> Inbound | Ignored:
+def command(body: Mapping[str, Any], me: Identity) -> InboundMessage | Ignored:
     """Convert a slash command: the text behind `/parley` is the command; none asks for help."""
     chat, user = string(body.get("channel_id")), string(body.get("user_id"))
     trigger = string(body.get("trigger_id"))
@@ -94,13 +94,13 @@ def command(body: Mapping[str, Any], me: Identity) -> Inbound | Ignored:
             reason=Reason.UNSUPPORTED, detail="slash command without channel, user or trigger"
         )
     text, _ = plain(string(body.get("text")), bot=me.user_id)
-    return Inbound(
+    return InboundMessage(
         event_id=f"slash:{trigger}",
         message_id="",
         key=ConversationKey(
             channel=CHANNEL, workspace=string(body.get("team_id")) or me.team_id, chat=chat
         ),
-        place=Place(chat=chat, callback=string(body.get("response_url"))),
+        place=ReplyTarget(chat=chat, callback=string(body.get("response_url"))),
         sender=Sender(user_id=user, name=clean(string(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
         private=is_private(chat),
@@ -145,7 +145,9 @@ def _change(
     )
 
 
-def spoken(body: Mapping[str, Any], said: Mapping[str, Any], me: Identity) -> Inbound | Ignored:
+def spoken(
+    body: Mapping[str, Any], said: Mapping[str, Any], me: Identity
+) -> InboundMessage | Ignored:
     """Convert what a person said."""
     chat, ts = string(said.get("channel")), string(said.get("ts"))
     user, thread = string(said.get("user")), string(said.get("thread_ts"))
@@ -159,11 +161,11 @@ def spoken(body: Mapping[str, Any], said: Mapping[str, Any], me: Identity) -> In
     private = is_private(chat, string(said.get("channel_type")))
     # In an agent's chat every message begins a thread; they are one conversation all the same.
     beside = ts if me.is_agent else ""
-    return Inbound(
+    return InboundMessage(
         event_id=string(body.get("event_id")) or f"{chat}:{ts}",
         message_id=ts,
         key=key,
-        place=Place(
+        place=ReplyTarget(
             chat=chat,
             thread=(thread or beside) if private else key.topic,
             reply_to=ts,
@@ -211,7 +213,7 @@ def _halt(body: Mapping[str, Any], said: Mapping[str, Any], me: Identity) -> Hal
     private = is_private(chat)
     if not (chat and user and (thread or private)):
         return Ignored(reason=Reason.UNSUPPORTED, detail="a stop without channel, thread or user")
-    stop = Inbound(
+    stop = InboundMessage(
         event_id=string(body.get("event_id")) or f"stop:{said.get('event_ts')}",
         message_id="",
         key=ConversationKey(
@@ -220,7 +222,7 @@ def _halt(body: Mapping[str, Any], said: Mapping[str, Any], me: Identity) -> Hal
             chat=chat,
             topic="" if private else thread,
         ),
-        place=Place(chat=chat, thread=thread, user=user),
+        place=ReplyTarget(chat=chat, thread=thread, user=user),
         sender=Sender(user_id=user),
         text="/stop",
         private=private,

@@ -2,7 +2,7 @@
 
 import logging
 
-from bus.ports import Health, Link, Now
+from bus.platform import ChannelHealth, Clock, ConnectionState
 
 logger = logging.getLogger(__name__)
 
@@ -10,18 +10,19 @@ logger = logging.getLogger(__name__)
 class LinkState:
     """What is known of the connection; every change is logged once."""
 
-    def __init__(self, now: Now) -> None:
+    def __init__(self, now: Clock) -> None:
         self._now = now
-        self._health = Health(link=Link.STOPPED, since=now())
+        self._health = ChannelHealth(state=ConnectionState.STOPPED, since=now())
         self._last_event_at: float | None = None
         self._lacking = ""
 
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         """Return the present state."""
         known = self._health
-        return Health(
-            link=known.link,
-            detail=known.detail or (self._lacking if known.link is Link.CONNECTED else ""),
+        return ChannelHealth(
+            state=known.state,
+            detail=known.detail
+            or (self._lacking if known.state is ConnectionState.CONNECTED else ""),
             since=known.since,
             last_event_at=self._last_event_at,
             awaits_call=known.awaits_call,
@@ -39,35 +40,37 @@ class LinkState:
 
     def connecting(self) -> None:
         """Note that the first attempt begins."""
-        self._set(Link.CONNECTING)
+        self._set(ConnectionState.CONNECTING)
 
     def connected(self) -> None:
         """Note that events can arrive."""
-        self._set(Link.CONNECTED)
+        self._set(ConnectionState.CONNECTED)
 
     def waiting(self, detail: str) -> None:
         """Note that Slack has yet to call for the first time."""
-        self._set(Link.CONNECTING, detail, awaits_call=True)
+        self._set(ConnectionState.CONNECTING, detail, awaits_call=True)
 
     def lost(self, detail: str) -> None:
         """Note that there is no connection now; attempts go on."""
-        waiting = self._health.link in {Link.CONNECTING, Link.STOPPED}
-        self._set(Link.CONNECTING if waiting else Link.RECONNECTING, detail)
+        waiting = self._health.state in {ConnectionState.CONNECTING, ConnectionState.STOPPED}
+        self._set(ConnectionState.CONNECTING if waiting else ConnectionState.RECONNECTING, detail)
 
     def failed(self, detail: str) -> None:
         """Note that somebody must act."""
-        self._set(Link.FAILED, detail)
+        self._set(ConnectionState.FAILED, detail)
 
     def stopped(self) -> None:
         """Note that the adapter stopped; a failure stays visible."""
-        if self._health.link is not Link.FAILED:
-            self._set(Link.STOPPED)
+        if self._health.state is not ConnectionState.FAILED:
+            self._set(ConnectionState.STOPPED)
 
-    def _set(self, link: Link, detail: str = "", *, awaits_call: bool = False) -> None:
+    def _set(self, link: ConnectionState, detail: str = "", *, awaits_call: bool = False) -> None:
         known = self._health
-        if (link, detail) == (known.link, known.detail):
+        if (link, detail) == (known.state, known.detail):
             return
-        since = known.since if link is known.link else self._now()
-        self._health = Health(link=link, detail=detail, since=since, awaits_call=awaits_call)
+        since = known.since if link is known.state else self._now()
+        self._health = ChannelHealth(
+            state=link, detail=detail, since=since, awaits_call=awaits_call
+        )
         level = logging.WARNING if detail else logging.INFO
         logger.log(level, "slack: %s%s", link.value, f": {detail}" if detail else "")

@@ -12,7 +12,7 @@ from bots.slack.format import EMPTY, SlackText, fits, plainly, render
 from bots.slack.payload import seconds
 from bots.text.codefile import CodeFile, code_file
 from bots.text.split import split
-from bus.messages import Button, MessageId, Place
+from bus.messages import Button, MessageId, ReplyTarget
 
 METADATA_TYPE = "parley_delivery"
 """The type of the metadata that carries a message's outbox key."""
@@ -44,7 +44,7 @@ class Outbound:
         self._files = files
 
     async def send(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send one message, to the command's own answer address as long as that takes it.
 
@@ -73,7 +73,7 @@ class Outbound:
         return sent
 
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons; one that still streams is ended before."""
         code = code_too_long(markdown)
@@ -94,7 +94,7 @@ class Outbound:
             await self.show(place, message, told, buttons)
 
     async def show(
-        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons for now; what no message holds is cut."""
         await self._settled(
@@ -105,7 +105,7 @@ class Outbound:
             ),
         )
 
-    async def remove(self, place: Place, message: MessageId) -> None:
+    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         """Take a message away; one that is gone already is fine."""
         try:
             await self._settled(
@@ -124,7 +124,7 @@ class Outbound:
         await self._answer(callback, text, ())
 
     async def stop_stream(
-        self, place: Place, message: MessageId, *, rest: str = "", key: str = ""
+        self, place: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
     ) -> bool:
         """End a stream; return whether it still ran, so that `rest` now stands behind it."""
         try:
@@ -144,7 +144,7 @@ class Outbound:
             raise
         return True
 
-    async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
+    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         """Return the message or file sent with `key`, if it stands where it was sent to.
 
         Messages carry their key; files cannot, so they are known only to the process that sent them.
@@ -167,7 +167,7 @@ class Outbound:
             raise SlackError("Slack does not tell which file was sent for this.")
         return None
 
-    async def _share_once(self, place: Place, message: MessageId, code: CodeFile) -> None:
+    async def _share_once(self, place: ReplyTarget, message: MessageId, code: CodeFile) -> None:
         """Share the code that a message stood for, unless an earlier attempt did."""
         key = f"{place.chat}:{message}"
         since = seconds(message) or 0.0
@@ -208,7 +208,7 @@ class Outbound:
             return await put(plainly(markdown, buttons))
 
     async def _settled(
-        self, place: Place, message: MessageId, change: Callable[[], Awaitable[object]]
+        self, place: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
     ) -> None:
         """Change a message; one that an earlier process left streaming is ended first."""
         try:
@@ -219,7 +219,7 @@ class Outbound:
             await self.stop_stream(place, message)
             await change()
 
-    async def _post(self, place: Place, message: SlackText, *, key: str) -> MessageId:
+    async def _post(self, place: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
         # Links in model output are not unfurled: fetching them could carry data out.
         answer = await self._api.call(
             lambda web: web.chat_postMessage(
@@ -234,7 +234,7 @@ class Outbound:
         )
         return MessageId(answer.get("ts") or "")
 
-    async def _update(self, place: Place, message: MessageId, form: SlackText) -> MessageId:
+    async def _update(self, place: ReplyTarget, message: MessageId, form: SlackText) -> MessageId:
         # Without `parse` Slack would look for names and addresses in the text.
         await self._api.call(
             lambda web: web.chat_update(
@@ -247,7 +247,7 @@ class Outbound:
         )
         return message
 
-    async def _sent(self, place: Place, *, since: float) -> AsyncIterator[dict[str, Any]]:
+    async def _sent(self, place: ReplyTarget, *, since: float) -> AsyncIterator[dict[str, Any]]:
         """Yield the messages where answers to `place` stand, sent after `since`."""
         window: dict[str, Any] = {
             "channel": place.chat,
@@ -263,7 +263,7 @@ class Outbound:
             if not window["cursor"]:
                 return
 
-    async def _page(self, place: Place, window: dict[str, Any]) -> AsyncSlackResponse:
+    async def _page(self, place: ReplyTarget, window: dict[str, Any]) -> AsyncSlackResponse:
         if place.thread:
             return await self._api.call(
                 lambda web: web.conversations_replies(ts=place.thread, **window)

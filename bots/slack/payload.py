@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.ports import Reason
+from bus.platform import Reason
 
 CHANNEL = "slack"
 

@@ -16,8 +16,8 @@ from bots.slack.deeds import Deeds
 from bots.slack.inbound import Dismissed, Found, Halt, Opened, command, event
 from bots.slack.payload import CHANNEL, Identity, Ignored
 from bus.errors import BusError
-from bus.messages import Change, Inbound, Press
-from bus.ports import Intake, Reason
+from bus.messages import ButtonPress, Change, InboundMessage
+from bus.platform import Intake, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Receiver:
         match found:
             case Ignored():
                 self.intake.ignored(CHANNEL, found.reason, found.detail)
-            case Inbound():
+            case InboundMessage():
                 async with lanes.lane(found.key.chat):  # Messages of one chat in their order.
                     if await self.intake.receive(found) is Reason.ACCEPTED:
                         self.deeds.heard(found)
@@ -117,7 +117,7 @@ class Receiver:
             case Dismissed():
                 self.deeds.dismissed(found)
 
-    async def _press(self, found: Press | Ignored, lanes: Lanes) -> None:
+    async def _press(self, found: ButtonPress | Ignored, lanes: Lanes) -> None:
         if isinstance(found, Ignored):
             self.intake.ignored(CHANNEL, found.reason, found.detail)
             return

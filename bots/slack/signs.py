@@ -12,8 +12,8 @@ from typing import Final, Protocol, TypeVar
 from bots.slack.api import Api
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
-from bus.messages import Inbound, Place
-from bus.texts.catalogue import Texts
+from bus.locales.catalogue import Texts
+from bus.messages import InboundMessage, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
 
@@ -48,11 +48,11 @@ class Signs:
         self._api = api
         self._words = words
         self._refused: set[str] = set()
-        self._shown: OrderedDict[Place, tuple[str, ...]] = OrderedDict()
+        self._shown: OrderedDict[ReplyTarget, tuple[str, ...]] = OrderedDict()
         self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._greeted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         """Show, or refresh, that a message is being answered."""
         if not place.reply_to:
             return
@@ -66,7 +66,7 @@ class Signs:
                 await self._react(place, WORKING)
         _keep(self._shown, place, ways)
 
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Take the sign away; a reaction also says how it ended."""
         if not place.reply_to:
             return
@@ -83,7 +83,7 @@ class Signs:
         await self._unreact(place, WORKING)
         await self._react(place, DONE if ok else FAILED)
 
-    def heard(self, inbound: Inbound) -> None:
+    def heard(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""
         root = (inbound.place.chat, inbound.place.thread or inbound.message_id)
         if root not in self._titles and inbound.text:
@@ -105,14 +105,14 @@ class Signs:
             )
         )
 
-    def _ways(self, place: Place) -> Mapping[str, "_Way"]:
+    def _ways(self, place: ReplyTarget) -> Mapping[str, "_Way"]:
         """Return the ways in which an agent's status can be shown here, best first."""
         if not self._api.known_identity.is_agent or not _thread(place):
             return {}
         ways: dict[str, _Way] = {_SESSION: self._in_session, _STATUS: self._as_text}
         return {name: way for name, way in ways.items() if name not in self._refused}
 
-    async def _as_agent(self, place: Place) -> str:
+    async def _as_agent(self, place: ReplyTarget) -> str:
         """Show the sign of an agent; return by which way, or "" where there is none."""
         for name, way in self._ways(place).items():
             try:
@@ -127,7 +127,7 @@ class Signs:
                 return name
         return ""
 
-    async def _in_session(self, place: Place, *, over: bool) -> None:
+    async def _in_session(self, place: ReplyTarget, *, over: bool) -> None:
         title = "" if over else self._titles.get((place.chat, _thread(place)), "")
         await self._api.call(
             lambda web: web.agents_sessions_setStatus(
@@ -138,7 +138,7 @@ class Signs:
             )
         )
 
-    async def _as_text(self, place: Place, *, over: bool) -> None:
+    async def _as_text(self, place: ReplyTarget, *, over: bool) -> None:
         await self._api.call(
             lambda web: web.assistant_threads_setStatus(
                 channel_id=place.chat,
@@ -147,7 +147,7 @@ class Signs:
             )
         )
 
-    async def _react(self, place: Place, name: str) -> None:
+    async def _react(self, place: ReplyTarget, name: str) -> None:
         try:
             await self._api.call(
                 lambda web: web.reactions_add(
@@ -158,7 +158,7 @@ class Signs:
             if error.code != "already_reacted":
                 raise
 
-    async def _unreact(self, place: Place, name: str) -> None:
+    async def _unreact(self, place: ReplyTarget, name: str) -> None:
         try:
             await self._api.call(
                 lambda web: web.reactions_remove(
@@ -173,10 +173,10 @@ class Signs:
 class _Way(Protocol):
     """Shows a status, or that it is over."""
 
-    def __call__(self, place: Place, *, over: bool) -> Awaitable[None]: ...
+    def __call__(self, place: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
 
 
-def _thread(place: Place) -> str:
+def _thread(place: ReplyTarget) -> str:
     """Return the root of the thread in which an agent answers: in its chat every message begins one."""
     return place.thread or place.reply_to
 

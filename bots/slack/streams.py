@@ -21,7 +21,7 @@ from bots.slack.outbound import Outbound
 from bots.slack.payload import is_private
 from bots.slack.streamtext import harmless, said
 from bots.text.markdown import close_open
-from bus.messages import Button, MessageId, Place
+from bus.messages import Button, MessageId, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _Growing:
     changed_at: float | None = None
 
 
-Halted = Callable[[Place, MessageId, str], Awaitable[None]]
+Halted = Callable[[ReplyTarget, MessageId, str], Awaitable[None]]
 """Called when a person stopped a stream by Slack's own button: the message, and its stop button's token."""
 
 
@@ -103,7 +103,7 @@ class Streams:
         self._changes = Budget(pace.changes, pace.changes / 3)
 
     async def open(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Begin an answer; return "" where none can grow: behind a command, which only its author sees."""
         if place.callback:
@@ -117,7 +117,7 @@ class Streams:
         return ts
 
     async def grow(
-        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Show an answer so far; the message that still grows is the one with a button."""
         growing = self._growing.get((place.chat, message))
@@ -139,7 +139,7 @@ class Streams:
             await self._change(place, message, growing, whole, buttons)
 
     async def finish(
-        self, place: Place, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Show the whole answer, exactly."""
         growing = self._growing.get((place.chat, message))
@@ -147,7 +147,7 @@ class Streams:
             await self._outbound.edit(place, message, markdown, buttons)
         self._growing.pop((place.chat, message), None)
 
-    async def settle(self, place: Place, message: MessageId) -> None:
+    async def settle(self, place: ReplyTarget, message: MessageId) -> None:
         """End a stream before its message is changed or taken away by others."""
         growing = self._growing.get((place.chat, message))
         if growing is not None and growing.live:
@@ -163,7 +163,7 @@ class Streams:
 
     async def _is_said(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         growing: _Growing,
         markdown: str,
@@ -176,7 +176,7 @@ class Streams:
             return as_is and not rest and growing.changed_at is None
         return await self._end(place, message, growing, rest if as_is and rest else "") and as_is
 
-    async def _start(self, place: Place) -> MessageId:
+    async def _start(self, place: ReplyTarget) -> MessageId:
         """Start a stream; return "" where a plain message has to do."""
         team, _, user = place.user.rpartition("/")
         if not is_private(place.chat) and not (place.thread and user):
@@ -209,7 +209,7 @@ class Streams:
             _log.info("slack: no stream, messages are changed instead: %s", error.user_message)
 
     async def _append(
-        self, place: Place, message: MessageId, growing: _Growing, markdown: str
+        self, place: ReplyTarget, message: MessageId, growing: _Growing, markdown: str
     ) -> bool:
         """Add what is new; return False if the message has to be changed instead."""
         rest = self._rest(growing, markdown)
@@ -236,7 +236,7 @@ class Streams:
         return True
 
     async def _not_added(
-        self, place: Place, message: MessageId, growing: _Growing, error: SlackError
+        self, place: ReplyTarget, message: MessageId, growing: _Growing, error: SlackError
     ) -> bool:
         """Act on a refused addition; return False if the message has to be changed instead."""
         if error.code == "ratelimited":
@@ -263,7 +263,7 @@ class Streams:
         return text[len(growing.sent) :]
 
     async def _end(
-        self, place: Place, message: MessageId, growing: _Growing, rest: str = ""
+        self, place: ReplyTarget, message: MessageId, growing: _Growing, rest: str = ""
     ) -> bool:
         """End a stream; return whether it still ran, so that `rest` stands there."""
         doubt, growing.doubt = growing.doubt, True
@@ -274,7 +274,7 @@ class Streams:
 
     async def _change(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         growing: _Growing,
         markdown: str,
@@ -293,7 +293,7 @@ class Streams:
         growing.changed_at = anyio.current_time()
         await self._outbound.show(place, message, close_open(markdown), buttons)
 
-    def _keep(self, place: Place, message: MessageId, growing: _Growing) -> None:
+    def _keep(self, place: ReplyTarget, message: MessageId, growing: _Growing) -> None:
         self._growing[(place.chat, message)] = growing
         while len(self._growing) > _KEPT:
             self._growing.popitem(last=False)

@@ -23,7 +23,7 @@ from bots.slack.link import LinkState
 from bots.slack.payload import CHANNEL
 from bots.text.characters import clean
 from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Seen, Webhook, fresh, path_of
-from bus.ports import Intake, Now, Reason
+from bus.platform import Clock, Intake, Reason
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,7 +52,9 @@ class HttpEvents:
     reachable and signed with our secret shows in nothing else.
     """
 
-    def __init__(self, api: Api, link: LinkState, timers: Timers, *, secret: str, now: Now) -> None:
+    def __init__(
+        self, api: Api, link: LinkState, timers: Timers, *, secret: str, now: Clock
+    ) -> None:
         self._api = api
         self._link = link
         self._timers = timers

@@ -37,23 +37,23 @@ from bots.text.markdown import close_open
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
 from bus.errors import DeliveryError
-from bus.messages import Attachment, Button, MessageId, Place
-from bus.ports import (
+from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.platform import (
     Adapter,
-    Buttons,
     Capabilities,
+    ChannelHealth,
+    Clock,
     CommandInfo,
-    Downloads,
-    Edits,
-    Health,
+    ConnectionState,
     Intake,
-    Link,
-    Now,
     OutgoingFile,
-    Patches,
-    Previews,
-    Removes,
-    Signs,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsDownloads,
+    SupportsDrafts,
+    SupportsEditing,
+    SupportsIndicators,
+    SupportsStreaming,
 )
 
 
@@ -68,7 +68,15 @@ def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
 
 
 class TelegramAdapter(
-    Adapter, Buttons, Downloads, Edits, Patches, Previews, Removes, Signs, Webhooks
+    Adapter,
+    SupportsButtons,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsStreaming,
+    SupportsDrafts,
+    SupportsDeletion,
+    SupportsIndicators,
+    Webhooks,
 ):
     """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
 
@@ -81,7 +89,7 @@ class TelegramAdapter(
         commands: Sequence[CommandInfo],
         *,
         timing: Timing | None = None,
-        now: Now = time.time,
+        now: Clock = time.time,
     ) -> None:
         quiet_loggers()
         self._config = config
@@ -131,9 +139,9 @@ class TelegramAdapter(
         task_status.started()
         problem = _unusable(self._config)
         if problem:
-            self._state.set(Link.FAILED, problem)
+            self._state.set(ConnectionState.FAILED, problem)
             return
-        self._state.set(Link.CONNECTING)
+        self._state.set(ConnectionState.CONNECTING)
         self._intake = intake
         try:
             async with self._line.open() as bot, anyio.create_task_group() as tasks:
@@ -143,10 +151,10 @@ class TelegramAdapter(
                 else:
                     await self._polling(bot).run(updates)
         finally:
-            self._state.set(Link.STOPPED)
+            self._state.set(ConnectionState.STOPPED)
 
     @override
-    def health(self) -> Health:
+    def health(self) -> ChannelHealth:
         return self._state.health
 
     @override
@@ -154,24 +162,29 @@ class TelegramAdapter(
         return split(markdown, fits)
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         return await self._sent(place, markdown, (), silent=False)
 
     @override
     async def send_with_buttons(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         return await self._sent(place, markdown, buttons, silent=is_silent(buttons))
 
     @override
     async def open_card(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         return await self._sent(place, markdown, buttons, silent=False)
 
     @override
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         letter = self._letters.write(markdown, buttons)
         async with self._calling(place) as bot:
@@ -181,7 +194,7 @@ class TelegramAdapter(
     @override
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -197,18 +210,18 @@ class TelegramAdapter(
             await self._letters.edit(bot, place, message, letter, within_s=within_s)
 
     @override
-    async def remove(self, place: Place, message: MessageId) -> None:
+    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         # What a group said before it became a supergroup can no longer be taken away.
         with suppress(ChatMoved):
             async with self._calling(place) as bot:
                 await remove(bot, place, message, within_s=self._timing.total_s())
 
     @override
-    def previews(self, place: Place) -> bool:
+    def previews(self, place: ReplyTarget) -> bool:
         return self._config.streaming and self._drafts.available and not is_group(place.chat)
 
     @override
-    async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
+    async def preview(self, place: ReplyTarget, markdown: str, *, key: str, stop: Button) -> None:
         text = FormattedText(text="", entities=())
         if markdown.strip():
             text = render(close_open(markdown))
@@ -220,8 +233,8 @@ class TelegramAdapter(
                 await self._drafts.show(bot, place, text, number, within_s=within_s)
 
     @override
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
-        async def request(to: Place) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
                 return await send_file(bot, to, file, timing=self._timing)
 
@@ -239,7 +252,7 @@ class TelegramAdapter(
             yield chunks
 
     @override
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         most = TYPING_BESIDE_PATCHES if self._capabilities.patches else TYPING
         # Shielded: "typing" that is out must have arrived before the answer, which ends it.
         with anyio.CancelScope(shield=True):
@@ -247,15 +260,15 @@ class TelegramAdapter(
                 await send_typing(bot, place, within_s=self._timing.sign_s)
 
     @override
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
     async def _sent(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, silent: bool
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
         letter = self._letters.write(markdown, buttons, silent=silent)
 
-        async def request(to: Place) -> MessageId:
+        async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
                 within_s = 2 * self._timing.total_s()
                 return await self._letters.send(bot, to, letter, within_s=within_s)
@@ -263,7 +276,7 @@ class TelegramAdapter(
         return await self._followed(request, place)
 
     async def _followed(
-        self, request: Callable[[Place], Awaitable[MessageId]], place: Place
+        self, request: Callable[[ReplyTarget], Awaitable[MessageId]], place: ReplyTarget
     ) -> MessageId:
         """Send; if the group became a supergroup, tell so, and send there. Nothing is replied to there."""
         try:
@@ -273,10 +286,12 @@ class TelegramAdapter(
             if self._intake is not None:
                 # Before the message is out: a reply to it finds its conversation under the new id.
                 await self._intake.moved(CHANNEL, bot_id, place.chat, moved.new_chat)
-            return await request(Place(chat=moved.new_chat))
+            return await request(ReplyTarget(chat=moved.new_chat))
 
     @asynccontextmanager
-    async def _calling(self, place: Place, *, most: int | None = None) -> AsyncIterator[PollingBot]:
+    async def _calling(
+        self, place: ReplyTarget, *, most: int | None = None
+    ) -> AsyncIterator[PollingBot]:
         """Lend the bot for one call about a chat. Raises DeliveryError; `most` as in `Pace.turn`."""
         await self._pace.turn(place.chat, most=most)
         try:

@@ -1,6 +1,6 @@
 """What Telegram can do, with its numbers and where they come from."""
 
-from bus.ports import Capabilities
+from bus.platform import Capabilities
 
 CHANNEL = "telegram"
 """The channel's name in configuration, store and logs."""

@@ -10,7 +10,7 @@ from bots.telegram.errors import is_unknown
 from bots.telegram.format import FormattedText
 from bots.telegram.outbound import Target, call, entities_of, target_of
 from bus.errors import DeliveryError
-from bus.messages import Button, Place
+from bus.messages import Button, ReplyTarget
 
 _KEPT = 1_000
 """Drafts whose stop button is remembered. One lasts 30 s after its last change."""
@@ -27,7 +27,7 @@ class Drafts:
         self.available = True
         self._tokens: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def begin(self, place: Place, key: str, stop: Button) -> int:
+    def begin(self, place: ReplyTarget, key: str, stop: Button) -> int:
         """Return the number of a draft, and remember its stop button."""
         number = number_of(key)
         self._tokens[place.chat, number] = stop.token
@@ -37,7 +37,13 @@ class Drafts:
         return number
 
     async def show(
-        self, bot: Bot, place: Place, formatted: FormattedText, number: int, *, within_s: float
+        self,
+        bot: Bot,
+        place: ReplyTarget,
+        formatted: FormattedText,
+        number: int,
+        *,
+        within_s: float,
     ) -> None:
         """Show a text, or change the one that is shown; no text at all shows that the bot thinks.
 

@@ -16,8 +16,8 @@ from bots.telegram.inbound import (
     name_of,
 )
 from bots.telegram.speech import Me
-from bus.messages import Change, ConversationKey, Inbound, Place, Press, Sender
-from bus.ports import Reason
+from bus.messages import ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.platform import Reason
 
 STOPPED = "stopped_message_generation"
 """The update of a person who stopped a draft (Bot API 10.3); the SDK passes it on unread."""
@@ -39,7 +39,7 @@ class Pressed:
     """
 
     query_id: str
-    press: Press | None
+    press: ButtonPress | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Halted:
     """
 
     draft_id: int
-    press: Press
+    press: ButtonPress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Joined:
     language: str
 
 
-Meaning: TypeAlias = Inbound | Change | Pressed | Halted | Moved | Joined | Ignored
+Meaning: TypeAlias = InboundMessage | Change | Pressed | Halted | Moved | Joined | Ignored
 
 
 def meaning_of(  # noqa: PLR0911 - one return per kind
@@ -149,10 +149,10 @@ def _pressed(update_id: int, query: CallbackQuery, me: Me) -> Pressed:
     if isinstance(message, Message) and in_topic(message):
         thread = str(message.message_thread_id)
     chat = str(message.chat.id)
-    press = Press(
+    press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
-        place=Place(chat=chat, thread=thread, reply_to=str(message.message_id)),
+        place=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
         message_id=str(message.message_id),
         token=token,
         sender=Sender(
@@ -174,10 +174,10 @@ def _halted(update_id: int, told: Mapping[str, Any], me: Me) -> Halted:
     """
     chat = str(int(told["chat"]["id"]))
     thread = str(int(told["message_thread_id"])) if told.get("message_thread_id") else ""
-    press = Press(
+    press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
-        place=Place(chat=chat, thread=thread),
+        place=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",
         sender=Sender(user_id=chat, name=name_of(str(told["chat"].get("first_name") or ""))),

@@ -10,11 +10,13 @@ from bots.telegram.errors import refuses_picture
 from bots.telegram.outbound import Target, call, target_of
 from bots.text.characters import clean
 from bus.errors import DeliveryError
-from bus.messages import MessageId, Place
-from bus.ports import OutgoingFile
+from bus.messages import MessageId, ReplyTarget
+from bus.platform import OutgoingFile
 
 
-async def send_file(bot: Bot, place: Place, file: OutgoingFile, *, timing: Timing) -> MessageId:
+async def send_file(
+    bot: Bot, place: ReplyTarget, file: OutgoingFile, *, timing: Timing
+) -> MessageId:
     """Send one file, up to `FILE_BYTES`; it is read into memory.
 
     Raises:

@@ -9,7 +9,7 @@ from telegram.error import InvalidToken, TelegramError
 from bots.telegram.api import Timing
 from bots.telegram.errors import cause_name
 from bots.telegram.speech import Me
-from bus.ports import CommandInfo
+from bus.platform import CommandInfo
 
 _LOG = logging.getLogger(__name__)
 

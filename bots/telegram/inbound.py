@@ -1,4 +1,4 @@
-"""A Telegram message to an `Inbound`, or to the reason why it is none. Pure."""
+"""A Telegram message to an `InboundMessage`, or to the reason why it is none. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from bots.telegram.attachments import attachments_of
 from bots.telegram.capabilities import CHANNEL
 from bots.telegram.speech import Me, Speech, understand
 from bots.text.characters import clean
-from bus.messages import ConversationKey, Inbound, Place, Sender
-from bus.ports import Reason
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.platform import Reason
 
 _NAME_CHARACTERS = 200
 _LANGUAGE_CHARACTERS = 35
@@ -29,7 +29,7 @@ class Ignored:
 
 def convert_message(
     message: Message, update_id: int, me: Me, commands: Collection[str]
-) -> Inbound | Ignored:
+) -> InboundMessage | Ignored:
     """Return what a message means to the bus.
 
     Args:
@@ -48,7 +48,7 @@ def convert_message(
     speech = _speech(message, me)
     if speech.for_other:
         return Ignored(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
-    return Inbound(
+    return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
         key=ConversationKey(
@@ -121,8 +121,8 @@ def _topic(message: Message) -> str:
     return "" if _private(message) else str(message.message_id)
 
 
-def _place(message: Message) -> Place:
-    return Place(
+def _place(message: Message) -> ReplyTarget:
+    return ReplyTarget(
         chat=str(message.chat.id),
         thread=str(message.message_thread_id) if in_topic(message) else "",
         reply_to=str(message.message_id),

@@ -21,7 +21,7 @@ from bots.telegram.outbound import (
     target_of,
 )
 from bots.telegram.rich import rich
-from bus.messages import Button, MessageId, Place
+from bus.messages import Button, MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Letters:
         )
 
     async def send(
-        self, bot: PollingBot, place: Place, letter: Letter, *, within_s: float
+        self, bot: PollingBot, place: ReplyTarget, letter: Letter, *, within_s: float
     ) -> MessageId:
         """Send one message. Raises DeliveryError."""
 
@@ -80,7 +80,13 @@ class Letters:
         return await call(request, target_of(place), within_s=within_s)
 
     async def edit(
-        self, bot: PollingBot, place: Place, message: MessageId, letter: Letter, *, within_s: float
+        self,
+        bot: PollingBot,
+        place: ReplyTarget,
+        message: MessageId,
+        letter: Letter,
+        *,
+        within_s: float,
     ) -> None:
         """Put a letter in place of a message of ours. Raises DeliveryError; repeating it is harmless."""
 

@@ -21,7 +21,7 @@ from bots.telegram.errors import (
 from bots.telegram.format import Entity, FormattedText
 from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
-from bus.messages import Button, MessageId, Place
+from bus.messages import Button, MessageId, ReplyTarget
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _NAME = re.compile(r"@(?=\w)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A `Place` in the Bot API's terms.
+    """A `ReplyTarget` in the Bot API's terms.
 
     Attributes:
         chat_id: A number, negative for groups; or a public channel's @name.
@@ -67,12 +67,12 @@ class Letter:
     silent: bool = False
 
 
-def target_of(place: Place) -> Target:
+def target_of(place: ReplyTarget) -> Target:
     """Return the Bot API's terms of a place.
 
-    >>> target_of(Place(chat="-100200", thread="7", reply_to="12"))
+    >>> target_of(ReplyTarget(chat="-100200", thread="7", reply_to="12"))
     Target(chat_id=-100200, thread_id=7, reply_to=12)
-    >>> target_of(Place(chat="42", reply_to="12"))
+    >>> target_of(ReplyTarget(chat="42", reply_to="12"))
     Target(chat_id=42, thread_id=None, reply_to=None)
 
     Raises:
@@ -129,7 +129,7 @@ async def edit_classic(bot: Bot, target: Target, message_id: int, letter: Letter
         raise _unable(error) from None
 
 
-async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float) -> None:
+async def remove(bot: Bot, place: ReplyTarget, message: MessageId, *, within_s: float) -> None:
     """Take a message of ours away; one that is gone is fine. Raises DeliveryError."""
 
     async def request(target: Target) -> None:
@@ -144,7 +144,7 @@ async def remove(bot: Bot, place: Place, message: MessageId, *, within_s: float)
     await call(request, target_of(place), within_s=within_s)
 
 
-async def send_typing(bot: Bot, place: Place, *, within_s: float) -> None:
+async def send_typing(bot: Bot, place: ReplyTarget, *, within_s: float) -> None:
     """Show "typing" for 5 seconds, or until a message arrives. Raises DeliveryError."""
 
     async def request(target: Target) -> bool:

@@ -18,7 +18,7 @@ from bots.telegram.speech import Me
 from bots.telegram.state import CONTESTED, State, trouble_of
 from bots.telegram.updates import Updates, id_of
 from bots.telegram.watch import Watch
-from bus.ports import CommandInfo, Link
+from bus.platform import CommandInfo, ConnectionState
 
 _LOG = logging.getLogger(__name__)
 
@@ -112,9 +112,9 @@ class Polling:
             f"Messages wait at Telegram: they are not accepted now ({refused})." if refused else ""
         )
         self._contested = False
-        if self._state.health.link is not Link.CONNECTED:
+        if self._state.health.state is not ConnectionState.CONNECTED:
             _LOG.info("telegram: connected as @%s", me.username)
-        self._state.set(Link.CONNECTED, detail)
+        self._state.set(ConnectionState.CONNECTED, detail)
         if refused:
             await anyio.sleep(self._refusals.next_s())
         else:

@@ -9,7 +9,7 @@ from telegram.error import BadRequest, TelegramError
 
 from bots.telegram.api import MALFORMED
 from bots.telegram.errors import cause_name, is_too_old
-from bus.messages import PressAnswer
+from bus.messages import PressResponse
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ class Queries:
         self._tasks = tasks
         self._within_s = within_s
 
-    def reply(self, query_id: str, answer: PressAnswer) -> None:
+    def reply(self, query_id: str, answer: PressResponse) -> None:
         """Answer one query; returns at once."""
         self._tasks.start_soon(self._answer, query_id, answer)
 
-    async def _answer(self, query_id: str, answer: PressAnswer) -> None:
+    async def _answer(self, query_id: str, answer: PressResponse) -> None:
         try:
             with anyio.fail_after(self._within_s):
                 await self._bot.answer_callback_query(

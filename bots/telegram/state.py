@@ -9,7 +9,7 @@ from telegram.error import Conflict, InvalidToken
 from bots.telegram.api import BadAnswer, Flooded
 from bots.telegram.errors import cause_name
 from bots.telegram.watch import Taken, Withheld
-from bus.ports import Health, Link, Now
+from bus.platform import ChannelHealth, Clock, ConnectionState
 
 CONTESTED = (
     "Another process polls with this bot token (HTTP 409): stop it, or give it a bot of its own."
@@ -24,16 +24,16 @@ TAKEN = (
 class State:
     """The health of one connection, kept by whoever learns of it."""
 
-    def __init__(self, now: Now = time.time) -> None:
+    def __init__(self, now: Clock = time.time) -> None:
         self._now = now
-        self.health = Health(link=Link.STOPPED, since=now())
+        self.health = ChannelHealth(state=ConnectionState.STOPPED, since=now())
 
-    def set(self, link: Link, detail: str = "") -> bool:
+    def set(self, link: ConnectionState, detail: str = "") -> bool:
         """Note a state; return whether it is news."""
-        if (link, detail) == (self.health.link, self.health.detail):
+        if (link, detail) == (self.health.state, self.health.detail):
             return False
-        since = self.health.since if link == self.health.link else self._now()
-        self.health = replace(self.health, link=link, detail=detail, since=since)
+        since = self.health.since if link == self.health.state else self._now()
+        self.health = replace(self.health, state=link, detail=detail, since=since)
         return True
 
     def heard(self) -> None:
@@ -49,7 +49,7 @@ class Trouble:
         retry_after_s: How long to wait before the next attempt; None = as usual.
     """
 
-    link: Link
+    link: ConnectionState
     detail: str
     retry_after_s: float | None = None
 
@@ -65,25 +65,25 @@ def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
     match error:
         case InvalidToken():
             return Trouble(
-                link=Link.FAILED,
+                link=ConnectionState.FAILED,
                 detail="Telegram refuses the bot token: set channels.telegram.bot_token to the one that"
                 " @BotFather shows for this bot.",
                 retry_after_s=refused_s,
             )
         case Conflict() | Taken() | Withheld():
-            return Trouble(link=Link.RECONNECTING, detail=_rivalry(error))
+            return Trouble(link=ConnectionState.RECONNECTING, detail=_rivalry(error))
         case Flooded():
             return Trouble(
-                link=Link.RECONNECTING,
+                link=ConnectionState.RECONNECTING,
                 detail="Telegram asks to wait (HTTP 429).",
                 retry_after_s=error.retry_after_s,
             )
         case BadAnswer():
             detail = f"{_host(base_url)} answered HTTP {error.status}: {_status_hint(error.status)}"
-            return Trouble(link=Link.RECONNECTING, detail=detail)
+            return Trouble(link=ConnectionState.RECONNECTING, detail=detail)
         case _:
             return Trouble(
-                link=Link.RECONNECTING,
+                link=ConnectionState.RECONNECTING,
                 detail=f"Telegram cannot be reached at {_host(base_url)} ({cause_name(error)}): check the"
                 " network, the proxy and channels.telegram.base_url.",
             )

@@ -14,8 +14,8 @@ from bots.telegram.events import Halted, Joined, Meaning, Moved, Pressed, meanin
 from bots.telegram.inbound import Ignored
 from bots.telegram.speech import Me
 from bus.errors import BusError
-from bus.messages import Change, Inbound, Press, PressAnswer
-from bus.ports import Intake, Reason
+from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
+from bus.platform import Intake, Reason
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Around:
         greet: Says hello to a group, in a language; returns at once.
     """
 
-    reply: Callable[[str, PressAnswer], None]
+    reply: Callable[[str, PressResponse], None]
     stop_token: Callable[[str, int], str]
     greet: Callable[[str, str], None]
 
@@ -72,7 +72,7 @@ class Updates:
 
     async def _hand_over(self, meaning: Meaning) -> None:
         match meaning:
-            case Inbound():
+            case InboundMessage():
                 await self._intake.receive(meaning)
             case Change():
                 await self._intake.change(meaning)
@@ -100,13 +100,13 @@ class Updates:
     async def _press(self, pressed: Pressed) -> None:
         if pressed.press is None:
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a button of somebody else's")
-            self._around.reply(pressed.query_id, PressAnswer())
+            self._around.reply(pressed.query_id, PressResponse())
             return
         self._around.reply(pressed.query_id, await self._intake.press(pressed.press))
 
     async def _halt(self, halted: Halted) -> None:
         """Act on a stopped draft as on its stop button; there is no query to answer."""
-        press: Press = halted.press
+        press: ButtonPress = halted.press
         token = self._around.stop_token(press.key.chat, halted.draft_id)
         if token:
             await self._intake.press(replace(press, token=token))

@@ -26,7 +26,7 @@ from bots.telegram.state import State, trouble_of
 from bots.telegram.updates import Updates, id_of
 from bots.text.characters import clean
 from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Webhook, json_object, path_of
-from bus.ports import CommandInfo, Intake, Link, Reason
+from bus.platform import CommandInfo, ConnectionState, Intake, Reason
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _HINTS: Final = {
 class _NotSet(Exception):
     """The webhook is not, or no more, ours; `link` says whether a person has to act."""
 
-    def __init__(self, detail: str, link: Link) -> None:
+    def __init__(self, detail: str, link: ConnectionState) -> None:
         super().__init__(detail)
         self.detail = detail
         self.link = link
@@ -93,12 +93,12 @@ class WebhookUpdates:
             await self._watch(bot)
         except _NotSet as error:
             self._show(error.link, error.detail)
-            failed = error.link is Link.FAILED
+            failed = error.link is ConnectionState.FAILED
             return self._timing.refused_s if failed else self._trouble.next_s()
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             return self._note(error, bot)
 
-    def _show(self, link: Link, detail: str = "") -> None:
+    def _show(self, link: ConnectionState, detail: str = "") -> None:
         if self._state.set(link, detail) and detail:
             _LOG.warning("telegram: %s", detail)
 
@@ -124,7 +124,7 @@ class WebhookUpdates:
             except BadRequest as error:
                 said = redacted(clean(error.message))[:200]
                 detail = f"Telegram refuses channels.telegram.webhook_url: {said}."
-                raise _NotSet(detail, Link.FAILED) from error
+                raise _NotSet(detail, ConnectionState.FAILED) from error
             if not self._registered:
                 self._registered = await register(bot, self._commands)
 
@@ -136,14 +136,14 @@ class WebhookUpdates:
             if info.url != self._config.webhook_url:
                 raise _NotSet(
                     "Another program took the webhook away from this bot; setting it again.",
-                    Link.RECONNECTING,
+                    ConnectionState.RECONNECTING,
                 )
             self._trouble.clear()
             detail = self._undelivered(info)
             if detail:
-                self._show(Link.RECONNECTING, detail)
+                self._show(ConnectionState.RECONNECTING, detail)
             elif not self._unkept:
-                self._show(Link.CONNECTED)
+                self._show(ConnectionState.CONNECTED)
             await anyio.sleep(self._timing.check_s)
 
     def _undelivered(self, info: WebhookInfo) -> str:
@@ -174,9 +174,9 @@ class WebhookUpdates:
             self._unkept = await updates.take(raw, update_id, self._me)
         if self._unkept:
             detail = f"Messages wait at Telegram: they are not accepted now ({self._unkept})."
-            self._state.set(Link.CONNECTED, detail)
+            self._state.set(ConnectionState.CONNECTED, detail)
             return AGAIN
-        self._state.set(Link.CONNECTED)
+        self._state.set(ConnectionState.CONNECTED)
         return DONE
 
 

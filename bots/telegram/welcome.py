@@ -8,8 +8,8 @@ from anyio.abc import TaskGroup
 from bots.config import TelegramConfig
 from bus.config import AUTO
 from bus.errors import DeliveryError
-from bus.messages import MessageId, Place
-from bus.texts import texts
+from bus.locales import texts
+from bus.messages import MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 class Send(Protocol):
     """Sends a message, as the adapter does."""
 
-    async def __call__(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def __call__(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Send it. Raises DeliveryError."""
         ...
 
@@ -51,6 +51,6 @@ class Welcome:
 
     async def _say(self, chat: str, hello: str) -> None:
         try:
-            await self._send(Place(chat=chat), hello, key=f"hello:{chat}")
+            await self._send(ReplyTarget(chat=chat), hello, key=f"hello:{chat}")
         except DeliveryError as error:
             _LOG.info("telegram: a greeting was not sent: %s", error.user_message)

@@ -12,12 +12,12 @@ from bus.commands.lookup import Lookups
 from bus.commands.speaking import Speaking
 from bus.commands.threads import ThreadCommands
 from bus.commands.why import Why
-from bus.messages import Inbound
-from bus.outgoing.answers import document_row, text_rows
-from bus.outgoing.delivery import Delivery
-from bus.ports import CommandInfo
-from bus.texts import LANGUAGES, Texts
-from bus.texts.english import ENGLISH
+from bus.locales import LANGUAGES, Texts
+from bus.locales.english import ENGLISH
+from bus.messages import InboundMessage
+from bus.outbound.answers import document_row, text_rows
+from bus.outbound.delivery import DeliveryWorker
+from bus.platform import CommandInfo
 from store.inbox import Inbox, InboxRow
 
 log = logging.getLogger(__name__)
@@ -110,12 +110,12 @@ class Desks:
 class Commands:
     """Runs commands; each answers with one message."""
 
-    def __init__(self, *, inbox: Inbox, delivery: Delivery, desks: Desks) -> None:
+    def __init__(self, *, inbox: Inbox, delivery: DeliveryWorker, desks: Desks) -> None:
         self._inbox = inbox
         self._delivery = delivery
         self._handlers = desks.handlers()
 
-    async def run(self, row: InboxRow, inbound: Inbound) -> None:
+    async def run(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Run the command of an inbox row and finish the row. Raises StoreError."""
         parsed = parse(inbound.text)
         if parsed is None:
@@ -127,12 +127,12 @@ class Commands:
         if answer is not None:
             await self._answer(row, inbound, answer)
 
-    async def fail(self, row: InboxRow, inbound: Inbound) -> None:
+    async def fail(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Finish the row of a command that could not be run, visibly. Raises StoreError."""
         await self._answer(row, inbound, inbound.place.texts.command_failed, dead=True)
 
     async def _answer(
-        self, row: InboxRow, inbound: Inbound, answer: str | Document, *, dead: bool = False
+        self, row: InboxRow, inbound: InboundMessage, answer: str | Document, *, dead: bool = False
     ) -> None:
         if isinstance(answer, Document):
             owed = [document_row(row, inbound, name=answer.name, content=answer.content)]

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bus.messages import Inbound
-from bus.texts import Texts
+from bus.locales import Texts
+from bus.messages import InboundMessage
 from store.inbox import InboxRow
 
 
@@ -14,7 +14,7 @@ class Call:
 
     argument: str
     row: InboxRow
-    inbound: Inbound
+    inbound: InboundMessage
 
     @property
     def texts(self) -> Texts:

@@ -6,8 +6,9 @@ from typing import Any
 
 from bus.commands.call import Call
 from bus.commands.lookup import Lookups
-from bus.people.choices import Choices, chat_of
-from bus.texts import Texts
+from bus.locales import Texts
+from bus.messages import chat_of
+from bus.settings.choices import Choices
 from store.conversations import ConversationKey, Conversations
 
 RESET = frozenset({"default", "none", "reset", "off"})

@@ -6,15 +6,15 @@ from dataclasses import replace
 import anyio
 
 from bus.commands.call import Call
+from bus.conversation.conversation import Mailboxes
+from bus.conversation.mailbox import Mailbox
 from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
 from bus.history.originals import Originals
 from bus.history.rewind import Rewind
 from bus.history.said import first_words, last_exchange
-from bus.messages import Exchange, encode_inbound
+from bus.locales import Texts
+from bus.messages import RewindPoint, encode_inbound
 from bus.runs.wire import Runs
-from bus.texts import Texts
-from bus.turns.conversation import Mailboxes
-from bus.turns.mailbox import Mailbox
 from store.conversations import Conversations
 from store.inbox import Inbox
 
@@ -78,7 +78,7 @@ class Exchanges:
             self._mailboxes.first(box, call.row, inbound, exchange.text)
         return None
 
-    async def _noted(self, call: Call, box: Mailbox) -> Exchange | None:
+    async def _noted(self, call: Call, box: Mailbox) -> RewindPoint | None:
         """Return what the command is about, noted in its row. Raises RunError, StoreError."""
         if call.inbound.exchange is not None:
             return call.inbound.exchange

@@ -8,7 +8,7 @@ import anyio
 import httpx
 
 from bus.commands.call import Call
-from bus.people.scopes import memory_scope_of
+from bus.settings.scopes import memory_scope_of
 
 log = logging.getLogger(__name__)
 

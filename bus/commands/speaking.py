@@ -2,9 +2,9 @@
 
 from bus.commands.call import Call
 from bus.config import AUTO
-from bus.people.choices import Choices
-from bus.people.language import Languages, choice_key
-from bus.texts import LANGUAGES, known, texts
+from bus.locales import LANGUAGES, known, texts
+from bus.settings.choices import Choices
+from bus.settings.language import Languages, choice_key
 
 SHOWN_CHARS = 64
 

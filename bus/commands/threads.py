@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bus.commands.call import Call
-from bus.messages import Inbound
+from bus.messages import InboundMessage
 from store.conversations import Conversations
 from store.inbox import InboxRow
 
@@ -19,9 +19,9 @@ class Levers:
         bootstrap: Start a bootstrap turn for a command, with this text.
     """
 
-    stop: Callable[[InboxRow, Inbound], bool]
+    stop: Callable[[InboxRow, InboundMessage], bool]
     renew: Callable[[InboxRow], Awaitable[str]]
-    bootstrap: Callable[[InboxRow, Inbound, str], Awaitable[None]]
+    bootstrap: Callable[[InboxRow, InboundMessage, str], Awaitable[None]]
 
 
 class ThreadCommands:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from bus.access.decisions import Decisions, Refusal
+from bus.access.policy import is_admin
 from bus.commands.call import Call
 from bus.config import ChannelPolicy
-from bus.people.access import is_admin
-from bus.people.decisions import Decisions, Refusal
-from bus.ports import Reason
-from bus.texts import Texts
+from bus.locales import Texts
+from bus.platform import Reason
 
 
 class Why:

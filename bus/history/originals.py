@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from bus.history.versions import message_ids
-from bus.messages import Exchange, Inbound, decode_inbound
+from bus.messages import InboundMessage, RewindPoint, decode_inbound
 from store.history import History
 from store.inbox import InboxRow
 from store.revisions import Revisions
@@ -37,7 +37,7 @@ class Originals:
         found = await self._revisions.after(row, limit=LOOKED_AT)
         return [one for one in found if one.kind == "chat"]
 
-    async def exchange(self, row: InboxRow, inbound: Inbound) -> Exchange:
+    async def exchange(self, row: InboxRow, inbound: InboundMessage) -> RewindPoint:
         """Return what has to be taken out of the thread before a message is answered anew. Raises StoreError."""
         ids = dict.fromkeys(message_ids(inbound))
         for one in await self._revisions.after(row, limit=LOOKED_AT):
@@ -49,7 +49,7 @@ class Originals:
                 # It was answered anew before: it stands in the thread under the ids of that attempt.
                 ids.update(dict.fromkeys(message_ids(again)))
         first, *others = ids
-        return Exchange(
+        return RewindPoint(
             thread_id=row.thread_id or "",
             message_id=first,
             text=inbound.text,
@@ -57,7 +57,7 @@ class Originals:
             may_stay=True,
         )
 
-    async def as_edited(self, conversation_id: int, exchange: Exchange) -> Exchange:
+    async def as_edited(self, conversation_id: int, exchange: RewindPoint) -> RewindPoint:
         """Return an exchange of a conversation with what the person wrote as it reads now. Raises StoreError."""
         event_id = _EDIT.sub("", exchange.message_id.partition(":")[2])
         origin = _OF_ROW.match(event_id)

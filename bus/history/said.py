@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bus.messages import Exchange
+from bus.messages import RewindPoint
 from bus.runs.wire import Message, is_steering, text_of
 
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
@@ -41,7 +41,7 @@ def own_words(message: Message) -> str:
     return _BLOCKS.sub("", text_of(message)).strip()
 
 
-def last_exchange(thread_id: str, messages: Sequence[Message]) -> Exchange | None:
+def last_exchange(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
     """Return what a person said last, with all that was said meanwhile; None if nobody said anything."""
     added: list[Message] = []
     for message in reversed(messages):
@@ -51,7 +51,7 @@ def last_exchange(thread_id: str, messages: Sequence[Message]) -> Exchange | Non
             added.insert(0, message)
             continue
         said = [message, *added]
-        return Exchange(
+        return RewindPoint(
             thread_id=thread_id,
             message_id=str(message["id"]),
             text="\n\n".join(own_words(one) for one in said),

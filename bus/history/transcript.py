@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from bus.history.said import is_persons, own_words
+from bus.locales import Texts
 from bus.runs.wire import Message, text_of
-from bus.texts import Texts
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""

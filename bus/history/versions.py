@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.messages import Inbound
+from bus.messages import InboundMessage
 from bus.runs.wire import is_steering, messages_in
 
 
-def message_ids(inbound: Inbound) -> tuple[str, ...]:
+def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
     """Return the ids in the thread of a message's versions, oldest first; the last is that of its present text."""
     first = f"{inbound.key.channel}:{inbound.event_id}"
     return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edits + 1)))

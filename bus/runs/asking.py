@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from bus.locales import Texts
 from bus.runs.masking import HIDDEN, is_secret, masked
-from bus.texts import Texts
 
 MAX_OPTIONS = 10
 """Options that get a button; the others can be typed. Slack's `actions` block takes 25, a chat fewer."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bus.locales.catalogue import Texts
 from bus.runs.wire import Message
-from bus.texts.catalogue import Texts
 
 SHOWN = 4
 """Tools and subagents that are named at once; of a plan, twice as many steps."""

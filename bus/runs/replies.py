@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bus.locales import Texts
 from bus.runs.asking import NOTHING, Question, asked_text, awaited_in, options_in
 from bus.runs.progress import Progress
 from bus.runs.wire import (
@@ -19,7 +20,6 @@ from bus.runs.wire import (
     is_steering,
     text_of,
 )
-from bus.texts import Texts
 
 BLOCK_PIECES = 256
 """Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""

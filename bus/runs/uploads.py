@@ -14,10 +14,10 @@ import httpx
 from anyio import to_thread
 
 from bus.errors import DeliveryError, FileTooLarge
+from bus.locales import Texts
 from bus.messages import Attachment
-from bus.ports import Adapter, Downloads
+from bus.platform import Adapter, SupportsDownloads
 from bus.retry import Backoff
-from bus.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Uploads:
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Texts
     ) -> Mapping[str, Any] | str:
         """Return the file as it is now known, or why it is not there."""
-        if not isinstance(adapter, Downloads):
+        if not isinstance(adapter, SupportsDownloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
             return _said(FileTooLarge(MAX_FILE_BYTES), texts)
@@ -112,7 +112,7 @@ class Uploads:
                 await to_thread.run_sync(folder.cleanup)
 
     async def _tried(
-        self, adapter: Downloads, thread_id: str, file: Attachment, copy: Path
+        self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
         """Bring a file, repeating what may help. Raises DeliveryError."""
         attempt = 0
@@ -200,7 +200,7 @@ def _suffix_of(head: bytes) -> str:
     return ".webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""
 
 
-async def _fetch(adapter: Downloads, file: Attachment, copy: Path) -> None:
+async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> None:
     """Save a file's bytes. Raises DeliveryError."""
     size = 0
     async with (

@@ -8,21 +8,21 @@ from pydantic import BaseModel
 from bots.config import BotsConfig
 from bus.config import ChannelPolicy
 from bus.messages import (
-    AmendmentDelivery,
-    FileDelivery,
-    RemovalDelivery,
-    TextDelivery,
-    decode_delivery,
+    OutboundEdit,
+    OutboundFile,
+    OutboundRemoval,
+    OutboundText,
     decode_inbound,
+    decode_outbound,
 )
-from bus.ports import Health, Link
+from bus.platform import ChannelHealth, ConnectionState
 from gateway.deps import Parts, RunningBus
 from gateway.description import problems
 from gateway.services import Services
 from gateway.table import iso
 from store.conversations import Conversation, ConversationKey
 from store.inbox import InboxKind, InboxRow, InboxState
-from store.outbox import NEWEST, DeliveryRow, DeliveryState
+from store.outbox import NEWEST, DeliveryState, OutboxRow
 from store.pairings import Pairing
 
 router = APIRouter(prefix="/channels", responses=problems(404, 409))
@@ -171,16 +171,21 @@ def channel_states(services: Services) -> dict[str, dict[str, Any]]:
     return states
 
 
-def _state(policy: ChannelPolicy, health: Health | None, fault: str | None) -> dict[str, Any]:
+def _state(
+    policy: ChannelPolicy, health: ChannelHealth | None, fault: str | None
+) -> dict[str, Any]:
     if not policy.enabled:
         health, state = None, "disabled"
     elif fault:
-        health, state = Health(link=Link.FAILED, detail=fault), Link.FAILED.value
+        health, state = (
+            ChannelHealth(state=ConnectionState.FAILED, detail=fault),
+            ConnectionState.FAILED.value,
+        )
     else:
-        state = health.link.value if health else Link.STOPPED.value
+        state = health.state.value if health else ConnectionState.STOPPED.value
     return {
         "enabled": policy.enabled,
-        "running": health is not None and health.link is Link.CONNECTED,
+        "running": health is not None and health.state is ConnectionState.CONNECTED,
         "state": state,
         "detail": health.detail if health else "",
         "since": iso(health.since or None) if health else None,
@@ -284,14 +289,14 @@ def _key(key: ConversationKey) -> dict[str, Any]:
     }
 
 
-def _delivery(row: DeliveryRow) -> dict[str, Any]:
-    body = decode_delivery(row.body)
+def _delivery(row: OutboxRow) -> dict[str, Any]:
+    body = decode_outbound(row.body)
     match body:
-        case FileDelivery():
+        case OutboundFile():
             text = body.name
-        case TextDelivery() | AmendmentDelivery():
+        case OutboundText() | OutboundEdit():
             text = body.markdown
-        case RemovalDelivery():
+        case OutboundRemoval():
             text = ""
         case _:
             assert_never(body)

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from bots.loopback import Loopback
-from bus.ports import Reason
+from bus.platform import Reason
 from bus.service import Bus
 from gateway.deps import RunningBus, Terminal
 from gateway.terminal.attached import is_settled

@@ -11,7 +11,7 @@ from unicodedata import east_asian_width
 import anyio
 
 from bots.terminal import FileShown, Shown, Sign
-from bus.ports import Reason
+from bus.platform import Reason
 from gateway.config import Config
 from gateway.terminal.keyboard import typed_lines
 from gateway.terminal.links import ChatLink

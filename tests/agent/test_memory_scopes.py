@@ -20,8 +20,8 @@ from agent.memory.scopes import Spot
 from agent.memory.service import MemoryService
 from agent.middleware.memory import MemoryMiddleware
 from agent.state import ThreadState
-from bus.messages import Inbound, Place, Sender
-from bus.people.scopes import memory_scope_of
+from bus.messages import InboundMessage, ReplyTarget, Sender
+from bus.settings.scopes import memory_scope_of
 from store.conversations import ConversationKey
 from tests.agent.noting import NotingModel
 from tests.fakes.scripted import ScriptedChatModel
@@ -53,11 +53,11 @@ class Speaker:
     @property
     def scope(self) -> str:
         key = ConversationKey(channel=self.channel, workspace=self.workspace, chat=self.chat)
-        inbound = Inbound(
+        inbound = InboundMessage(
             event_id="e",
             message_id="m",
             key=key,
-            place=Place(chat=self.chat),
+            place=ReplyTarget(chat=self.chat),
             sender=Sender(user_id=self.user),
             text="hello",
             private=self.private,

@@ -21,7 +21,7 @@ from bots.config import BotsConfig
 from bots.slack.manifest import manifest
 from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
-from bus.ports import Link, Reason
+from bus.platform import ConnectionState, Reason
 from gateway.cli import parser
 from gateway.config import GatewayConfig, _Root, load
 from store.config import StoreConfig
@@ -178,7 +178,7 @@ def test_every_fate_and_state_is_documented() -> None:
     text = (REFERENCE / "rest.md").read_text("utf-8")
     fates = text.partition("### Fates of an event")[2].partition("\n## ")[0]
     assert {f"`{reason}`" for reason in Reason} <= set(re.findall(r"`\w+`", fates))
-    assert all(f"`{link}`" in text for link in Link)
+    assert all(f"`{link}`" in text for link in ConnectionState)
 
 
 def commands(top: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, set[str]]]:

@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "howto" / "languages.md"
 ASKED = """
 from agent.wording import wording
 from bus.config import BusConfig
-from bus.texts import known, texts
+from bus.locales import known, texts
 
 print(texts("de-AT").language, texts("fr").language, known("de"), BusConfig(language="de").language)
 print(wording("de").bare_question)

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from agent.runtime.runs import RunManager
 from agent.runtime.worker import Graph
 from bus.config import BusConfig, ChannelPolicy, RateLimit
-from bus.messages import Inbound, Place, Sender
-from bus.ports import Adapter
+from bus.messages import InboundMessage, ReplyTarget, Sender
+from bus.platform import Adapter
 from bus.service import Bus, Site, running
 from gateway.langgraph import LangGraphServices
 from gateway.serving import heap
@@ -283,13 +283,13 @@ def _mapper(prefix: str, count: int) -> Callable[[Transaction], None]:
     return work
 
 
-def _said(text: str, *, chat: str, event: str = "") -> Inbound:
+def _said(text: str, *, chat: str, event: str = "") -> InboundMessage:
     event = event or text
-    return Inbound(
+    return InboundMessage(
         event_id=event,
         message_id=event,
         key=ConversationKey(channel="fake", workspace="w", chat=chat),
-        place=Place(chat=chat, reply_to=event),
+        place=ReplyTarget(chat=chat, reply_to=event),
         sender=Sender(user_id=f"u of {chat}", name="u"),
         text=text,
         private=True,

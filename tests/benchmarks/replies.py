@@ -12,11 +12,11 @@ from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
-from bus.messages import Inbound, Place, Sender
+from bus.locales.english import ENGLISH
+from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.runs.replies import Fold
 from bus.runs.wire import MessageChunk, Snapshot
 from bus.service import Site, running
-from bus.texts.english import ENGLISH
 from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -174,12 +174,12 @@ class _Watched(CardPlatform):
         super()._tell()
 
 
-def _said(text: str, *, chat: str) -> Inbound:
-    return Inbound(
+def _said(text: str, *, chat: str) -> InboundMessage:
+    return InboundMessage(
         event_id=text,
         message_id=text,
         key=ConversationKey(channel="cards", workspace="w", chat=chat),
-        place=Place(chat=chat, reply_to=text),
+        place=ReplyTarget(chat=chat, reply_to=text),
         sender=Sender(user_id="u", name="u"),
         text=text,
         private=True,

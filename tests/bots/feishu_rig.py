@@ -9,8 +9,8 @@ import anyio
 from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timings import Timings
-from bus.messages import Change, Inbound, Place, Press, PressAnswer
-from bus.ports import CommandInfo, Link, Reason
+from bus.messages import ButtonPress, Change, InboundMessage, PressResponse, ReplyTarget
+from bus.platform import CommandInfo, ConnectionState, Reason
 from tests.fakes.feishu import FakeFeishu, Message
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
@@ -30,15 +30,15 @@ QUICK = Timings(
 class Intake:
     """Keeps what it gets; raises the next of `raises` instead, and waits while `gate` is shut."""
 
-    received: list[Inbound] = field(default_factory=list)
+    received: list[InboundMessage] = field(default_factory=list)
     refused: list[tuple[Reason, str]] = field(default_factory=list)
     raises: list[Exception] = field(default_factory=list)
     gates: dict[str, anyio.Event] = field(default_factory=dict)
-    pressed: list[Press] = field(default_factory=list)
+    pressed: list[ButtonPress] = field(default_factory=list)
     changed: list[Change] = field(default_factory=list)
-    answer: PressAnswer = field(default_factory=lambda: PressAnswer(text="pressed"))
+    answer: PressResponse = field(default_factory=lambda: PressResponse(text="pressed"))
 
-    async def receive(self, inbound: Inbound) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Reason:
         if self.raises:
             raise self.raises.pop(0)
         if inbound.text in self.gates:
@@ -46,7 +46,7 @@ class Intake:
         self.received.append(inbound)
         return Reason.ACCEPTED
 
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         if self.raises:
             raise self.raises.pop(0)
         if press.token in self.gates:
@@ -78,14 +78,14 @@ def adapter_for(
     return FeishuAdapter(config, commands=COMMANDS, timings=timings)
 
 
-def place_of(message: Message) -> Place:
+def place_of(message: Message) -> ReplyTarget:
     """Return where the answer to a message goes."""
-    return Place(chat=message.chat, thread=message.thread, reply_to=message.id)
+    return ReplyTarget(chat=message.chat, thread=message.thread, reply_to=message.id)
 
 
 @asynccontextmanager
 async def running(
-    adapter: FeishuAdapter, intake: Intake, *, link: Link = Link.CONNECTED
+    adapter: FeishuAdapter, intake: Intake, *, link: ConnectionState = ConnectionState.CONNECTED
 ) -> AsyncIterator[None]:
     """Run the adapter until the block ends; enter it when its link is in the given state."""
     async with anyio.create_task_group() as tasks:
@@ -94,7 +94,7 @@ async def running(
             await adapter.run(intake, task_status=task_status)
 
         await tasks.start(run)
-        await until(lambda: adapter.health().link is link)
+        await until(lambda: adapter.health().state is link)
         yield
         tasks.cancel_scope.cancel()
 

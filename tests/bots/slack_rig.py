@@ -12,8 +12,8 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import Timers
 from bots.slack.socketmode import Pace
 from bus.errors import IntakeFull
-from bus.messages import Change, Inbound, Press, PressAnswer
-from bus.ports import Intake, Link, Reason
+from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
+from bus.platform import ConnectionState, Intake, Reason
 from tests.fakes.slack import FakeSlack
 
 FAST = Timers(
@@ -35,10 +35,10 @@ class Recorder(Intake):
 
     def __init__(self, refuse: int = 0) -> None:
         self.refuse = refuse
-        self.taken: list[Inbound] = []
-        self.refused: list[Inbound] = []
+        self.taken: list[InboundMessage] = []
+        self.refused: list[InboundMessage] = []
         self.skipped: list[tuple[Reason, str]] = []
-        self.pressed: list[Press] = []
+        self.pressed: list[ButtonPress] = []
         self.changed: list[Change] = []
         self.crash = 0
         self.refuse_presses = 0
@@ -47,7 +47,7 @@ class Recorder(Intake):
         self.waiting = False
 
     @override
-    async def receive(self, inbound: Inbound) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Reason:
         if self.gate is not None:
             self.waiting = True
             await self.gate.wait()
@@ -62,12 +62,12 @@ class Recorder(Intake):
         return Reason.ACCEPTED
 
     @override
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         if self.refuse_presses > 0:
             self.refuse_presses -= 1
             raise IntakeFull
         self.pressed.append(press)
-        return PressAnswer(text=self.says)
+        return PressResponse(text=self.says)
 
     @override
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
@@ -112,10 +112,10 @@ async def running(
             lambda task_status: adapter.run(intake or Recorder(), task_status=task_status)
         )
         if connected:
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         yield adapter
         tasks.cancel_scope.cancel()
-    assert adapter.health().link in {Link.STOPPED, Link.FAILED}
+    assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 
 
 def fast_slack(*, ack_window_s: float = 0.3) -> FakeSlack:

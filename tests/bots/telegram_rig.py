@@ -10,8 +10,8 @@ from typing_extensions import override
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import Timing
-from bus.messages import Change, Inbound, Press, PressAnswer
-from bus.ports import CommandInfo, Intake, Link, Reason
+from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
+from bus.platform import CommandInfo, ConnectionState, Intake, Reason
 from tests.fakes.telegram import TelegramServer
 
 COMMANDS = (
@@ -45,17 +45,17 @@ class Recorder(Intake):
     """
 
     def __init__(self) -> None:
-        self.got: list[Inbound] = []
+        self.got: list[InboundMessage] = []
         self.offered: list[str] = []
         self.dropped: list[tuple[str, Reason, str]] = []
-        self.pressed: list[Press] = []
+        self.pressed: list[ButtonPress] = []
         self.changed: list[Change] = []
         self.moves: list[tuple[str, str, str]] = []
-        self.answer = PressAnswer(text="pressed")
+        self.answer = PressResponse(text="pressed")
         self.refusals: list[Exception] = []
 
     @override
-    async def receive(self, inbound: Inbound) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Reason:
         self.offered.append(inbound.event_id)
         if self.refusals:
             raise self.refusals.pop(0)
@@ -63,7 +63,7 @@ class Recorder(Intake):
         return Reason.ACCEPTED
 
     @override
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         self.offered.append(press.event_id)
         if self.refusals:
             raise self.refusals.pop(0)
@@ -132,13 +132,13 @@ async def talking(
     """Run an adapter with a recording intake, connected."""
     adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), Recorder()
     async with running(adapter, recorder):
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         yield adapter, recorder
 
 
-async def linked(adapter: TelegramAdapter, link: Link) -> str:
+async def linked(adapter: TelegramAdapter, link: ConnectionState) -> str:
     """Wait for a state of the connection; return its detail."""
-    await until(lambda: adapter.health().link is link)
+    await until(lambda: adapter.health().state is link)
     return adapter.health().detail
 
 

@@ -10,8 +10,15 @@ from bots.config import FeishuConfig
 from bots.feishu.adapter import build
 from bots.feishu.timings import Timings
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull
-from bus.messages import Place
-from bus.ports import Adapter, CommandInfo, Link, Patches, Reason, Signs
+from bus.messages import ReplyTarget
+from bus.platform import (
+    Adapter,
+    CommandInfo,
+    ConnectionState,
+    Reason,
+    SupportsIndicators,
+    SupportsStreaming,
+)
 from tests.bots.feishu_rig import Intake, adapter_for, running, until
 from tests.fakes.feishu import FakeFeishu
 
@@ -30,7 +37,7 @@ async def test_a_private_message_arrives_and_is_acknowledged() -> None:
     assert inbound.addressed
     assert inbound.message_id == message.id
     assert inbound.event_id == event.id
-    assert inbound.place == Place(chat="oc_dm_ou_alice", reply_to=message.id)
+    assert inbound.place == ReplyTarget(chat="oc_dm_ou_alice", reply_to=message.id)
 
 
 async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
@@ -159,13 +166,13 @@ async def test_a_cut_connection_is_opened_again() -> None:
         async with running(adapter, intake):
             feishu.refuse_connects(1)
             feishu.disconnect_all()
-            await until(lambda: adapter.health().link is Link.RECONNECTING)
+            await until(lambda: adapter.health().state is ConnectionState.RECONNECTING)
             assert "code 1" in adapter.health().detail or "closed" in adapter.health().detail
             await feishu.wait_for(lambda: len(feishu.calls("endpoint")) >= 4)
             message = await feishu.dm("while away")
             feishu.refuse_connects(0)
             await feishu.wait_for(lambda: feishu.event_of(message).acked)
-            assert adapter.health().link is Link.CONNECTED
+            assert adapter.health().state is ConnectionState.CONNECTED
             assert adapter.health().detail == ""
     assert intake.texts == ["while away"]
 
@@ -215,7 +222,7 @@ async def test_stopping_says_goodbye() -> None:
             assert len(feishu.connections) == 1
         await feishu.wait_for(lambda: feishu.past_connections)
         assert [connection.close_code for connection in feishu.past_connections] == [1000]
-        assert adapter.health().link is Link.STOPPED
+        assert adapter.health().state is ConnectionState.STOPPED
 
 
 async def test_stopping_while_an_event_is_handled_leaves_it_unacknowledged() -> None:
@@ -240,16 +247,18 @@ async def test_a_wrong_secret_is_said_and_tried_again_slowly(
     caplog.set_level(logging.DEBUG)
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, app_secret="not-the-right-one")
-        async with running(adapter, Intake(), link=Link.FAILED):
+        async with running(adapter, Intake(), link=ConnectionState.FAILED):
             detail = adapter.health().detail
             assert "channels.feishu.app_id, app_secret" in detail
             await feishu.wait_for(lambda: len(feishu.calls("token")) >= 3)
     assert "not-the-right-one" not in caplog.text + detail
 
 
-@pytest.mark.parametrize(("code", "link"), [(1000040344, Link.FAILED), (1, Link.CONNECTING)])
+@pytest.mark.parametrize(
+    ("code", "link"), [(1000040344, ConnectionState.FAILED), (1, ConnectionState.CONNECTING)]
+)
 async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
-    code: int, link: Link
+    code: int, link: ConnectionState
 ) -> None:
     async with FakeFeishu() as feishu:
         feishu.refuse_connects(code)
@@ -257,17 +266,17 @@ async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
         async with running(adapter, Intake(), link=link):
             await until(lambda: f"code {code}" in adapter.health().detail)
             feishu.refuse_connects(0)
-            await until(lambda: adapter.health().link is Link.CONNECTED)
+            await until(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_too_many_connections_are_named() -> None:
     async with FakeFeishu() as feishu:
         feishu.refuse_handshakes({"handshake-status": "514", "handshake-autherrcode": "1000040350"})
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake(), link=Link.FAILED):
+        async with running(adapter, Intake(), link=ConnectionState.FAILED):
             assert "50 connections" in adapter.health().detail
             feishu.refuse_handshakes(None)
-            await until(lambda: adapter.health().link is Link.CONNECTED)
+            await until(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
@@ -276,19 +285,19 @@ async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
     adapter_settings = FeishuConfig.model_validate(settings)
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, domain=adapter_settings.domain)
-        async with running(adapter, Intake(), link=Link.CONNECTING):
+        async with running(adapter, Intake(), link=ConnectionState.CONNECTING):
             await until(lambda: "cannot be reached" in adapter.health().detail)
-            assert adapter.health().link is Link.CONNECTING
+            assert adapter.health().state is ConnectionState.CONNECTING
 
 
 @pytest.mark.parametrize("domain", ["", "open.feishu.cn", "http://[::", "ftp://open.feishu.cn"])
 async def test_a_domain_that_is_no_address_is_named(domain: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, domain=domain)
-        async with running(adapter, Intake(), link=Link.FAILED):
+        async with running(adapter, Intake(), link=ConnectionState.FAILED):
             assert "channels.feishu.domain" in adapter.health().detail
         with pytest.raises(DeliveryError) as caught:
-            await adapter.send(Place(chat="oc_1"), "hi", key="k1")
+            await adapter.send(ReplyTarget(chat="oc_1"), "hi", key="k1")
         assert not caught.value.ambiguous
 
 
@@ -328,7 +337,7 @@ def test_build_makes_an_adapter_with_cards_and_signs() -> None:
         FeishuConfig(app_id="cli_1", app_secret="s"), [CommandInfo(name="new", help="n")]
     )
     assert adapter.name == "feishu"
-    assert isinstance(adapter, Patches)
-    assert isinstance(adapter, Signs)
+    assert isinstance(adapter, SupportsStreaming)
+    assert isinstance(adapter, SupportsIndicators)
     assert adapter.capabilities.patches
-    assert adapter.health().link is Link.CONNECTING
+    assert adapter.health().state is ConnectionState.CONNECTING

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bus.messages import Place
-from bus.ports import Link, Reason
-from bus.texts.chinese import CHINESE
-from bus.texts.english import ENGLISH
+from bus.locales.chinese import CHINESE
+from bus.locales.english import ENGLISH
+from bus.messages import ReplyTarget
+from bus.platform import ConnectionState, Reason
 from tests.bots.feishu_rig import Intake, adapter_for, running
 from tests.fakes.feishu import FakeFeishu
 
@@ -62,7 +62,7 @@ async def test_a_greeting_that_cannot_be_sent_is_left() -> None:
         opened = await feishu.open_chat()
         await feishu.wait_for(lambda: opened.acked)
         assert len(feishu.calls("message.create")) == 1
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
 
 
 async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
@@ -75,7 +75,7 @@ async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
     inbound = intake.received[-1]
     assert (inbound.text, inbound.key.chat, inbound.event_id) == ("/new", ALICE, clicked.id)
     assert (inbound.private, inbound.addressed) == (True, True)
-    assert inbound.place == Place(chat=ALICE)
+    assert inbound.place == ReplyTarget(chat=ALICE)
     assert inbound.key == intake.received[0].key
 
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from bots.feishu.bundles import Bundles
-from bus.messages import Attachment, ConversationKey, Inbound, Place, Sender
+from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget, Sender
 
-FILE = Inbound(
+FILE = InboundMessage(
     event_id="ev_1",
     message_id="om_1",
     key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic=""),
-    place=Place(chat="oc_1", reply_to="om_1"),
+    place=ReplyTarget(chat="oc_1", reply_to="om_1"),
     sender=Sender(user_id="ou_alice"),
     text="",
     private=True,
@@ -19,11 +19,11 @@ FILE = Inbound(
 )
 
 
-def file(name: str, at: float, **changes: object) -> Inbound:
+def file(name: str, at: float, **changes: object) -> InboundMessage:
     return replace(FILE, message_id=name, sent_at=at, **changes)  # type: ignore[arg-type]
 
 
-def words(text: str, at: float) -> Inbound:
+def words(text: str, at: float) -> InboundMessage:
     return file("om_words", at, text=text, attachments=())
 
 
@@ -59,7 +59,7 @@ def test_others_and_other_topics_are_no_company() -> None:
     bundles.bound(file("om_1", 100.0))
     other = file("om_2", 100.1, sender=Sender(user_id="ou_bob"))
     assert bundles.bound(other).album == "om_2"
-    topic = file("om_3", 100.2, place=Place(chat="oc_1", thread="omt_1", reply_to="om_3"))
+    topic = file("om_3", 100.2, place=ReplyTarget(chat="oc_1", thread="omt_1", reply_to="om_3"))
     assert bundles.bound(topic).album == "om_3"
 
 

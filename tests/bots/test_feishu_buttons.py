@@ -9,9 +9,9 @@ import pytest
 from bots.feishu import cards
 from bots.feishu.cards import Foot
 from bus.errors import IntakeClosed
-from bus.messages import Button, PressAnswer
-from bus.ports import Buttons, Edits, Reason
-from bus.texts.english import ENGLISH
+from bus.locales.english import ENGLISH
+from bus.messages import Button, PressResponse
+from bus.platform import Reason, SupportsButtons, SupportsEditing
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu
 
@@ -40,8 +40,8 @@ async def test_a_stop_button_stands_on_the_running_card_and_goes_with_the_answer
 async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        assert isinstance(adapter, Buttons)
-        assert isinstance(adapter, Edits)
+        assert isinstance(adapter, SupportsButtons)
+        assert isinstance(adapter, SupportsEditing)
         asked = await feishu.dm("hello")
         place = place_of(asked)
         question = await adapter.send_with_buttons(place, "Which?", OPTIONS, key="k1")
@@ -55,7 +55,7 @@ async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
 
 
 async def test_a_press_is_told_by_a_toast() -> None:
-    intake = Intake(answer=PressAnswer(text="Stopped."))
+    intake = Intake(answer=PressResponse(text="Stopped."))
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
@@ -74,7 +74,7 @@ async def test_a_press_is_told_by_a_toast() -> None:
 
 
 async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
-    intake = Intake(answer=PressAnswer(text="Only Alice may.", urgent=True))
+    intake = Intake(answer=PressResponse(text="Only Alice may.", urgent=True))
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.mention("hello")
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
@@ -82,7 +82,7 @@ async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
         refused = await feishu.press(answer, "red")
         await feishu.wait_for(lambda: refused.acked)
         assert refused.answer == {"toast": {"type": "warning", "content": "Only Alice may."}}
-        intake.answer = PressAnswer()
+        intake.answer = PressResponse()
         silent = await feishu.press(answer, "blue")
         await feishu.wait_for(lambda: silent.acked)
         assert silent.answer is None

@@ -8,7 +8,7 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bus.messages import MessageId
-from bus.ports import OutgoingFile
+from bus.platform import OutgoingFile
 from tests.bots.feishu_rig import adapter_for, place_of
 from tests.fakes.feishu import FakeFeishu, Message
 

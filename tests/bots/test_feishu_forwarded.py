@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.forwarded import transcript
 from bus.errors import DeliveryError
-from bus.messages import Inbound
+from bus.messages import InboundMessage
 from tests.bots.feishu_rig import Intake, adapter_for, running
 from tests.fakes.feishu import FakeFeishu
 
@@ -27,7 +27,7 @@ def item(kind: str, content: object, sender: str = "ou_1", **fields: object) -> 
     return {"msg_type": kind, "sender": {"id": sender}, "body": {"content": said}, **fields}
 
 
-async def read(adapter: FeishuAdapter, inbound: Inbound, limit: int = LIMIT) -> str:
+async def read(adapter: FeishuAdapter, inbound: InboundMessage, limit: int = LIMIT) -> str:
     (attachment,) = inbound.attachments
     async with adapter.download(attachment, max_bytes=limit) as chunks:
         return b"".join([chunk async for chunk in chunks]).decode()

@@ -13,13 +13,13 @@ from bus.messages import (
     Attachment,
     Change,
     ConversationKey,
-    Inbound,
-    Place,
+    InboundMessage,
+    ReplyTarget,
     Sender,
     decode_inbound,
     encode_inbound,
 )
-from bus.ports import Reason
+from bus.platform import Reason
 
 BOT = Bot(open_id="ou_0bot", name="Parley")
 AT_BOT = {"key": "@_user_1", "id": {"open_id": "ou_0bot"}, "name": "Parley"}
@@ -51,9 +51,9 @@ def event(
     ).encode()
 
 
-def read(payload: bytes) -> Inbound:
+def read(payload: bytes) -> InboundMessage:
     found = read_event(payload, BOT)
-    assert isinstance(found, Inbound)
+    assert isinstance(found, InboundMessage)
     return found
 
 
@@ -64,11 +64,11 @@ def ignored(payload: bytes) -> Ignored:
 
 
 def test_every_field() -> None:
-    assert read(event(mentions=[AT_BOT])) == Inbound(
+    assert read(event(mentions=[AT_BOT])) == InboundMessage(
         event_id="ev_1",
         message_id="om_1",
         key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="om_1"),
-        place=Place(chat="oc_1", reply_to="om_1"),
+        place=ReplyTarget(chat="oc_1", reply_to="om_1"),
         sender=Sender(user_id="ou_alice"),
         text="hi",
         private=False,
@@ -96,7 +96,9 @@ def test_every_field() -> None:
 def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str, ...]) -> None:
     inbound = read(event(**links))
     assert (inbound.key.topic, inbound.replies_to) == (topic, replies_to)
-    assert inbound.place == Place(chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1")
+    assert inbound.place == ReplyTarget(
+        chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1"
+    )
     assert inbound.private is (links.get("chat_type") == "p2p")
     assert inbound.remember is not inbound.private
 
@@ -335,7 +337,7 @@ def test_any_json_is_read_or_ignored(
     content: object, kind: str, mentions: object, fields: dict[str, object]
 ) -> None:
     found = read_event(event(json.dumps(content), kind=kind, mentions=mentions, **fields), BOT)
-    if isinstance(found, Inbound):
+    if isinstance(found, InboundMessage):
         assert decode_inbound(encode_inbound(found)) == found
     else:
         assert isinstance(found, Ignored)
@@ -408,7 +410,7 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
 )
 def test_any_event_is_read_or_ignored(told: object, kind: str) -> None:
     found = read_event(happening(kind, told), BOT)
-    assert not isinstance(found, Inbound)
+    assert not isinstance(found, InboundMessage)
 
 
 def test_forwarded_messages_are_a_file() -> None:

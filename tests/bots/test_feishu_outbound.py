@@ -8,13 +8,13 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bots.feishu.timings import Timings
-from bus.messages import Place
-from bus.texts.english import ENGLISH
+from bus.locales.english import ENGLISH
+from bus.messages import ReplyTarget
 from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
 from tests.fakes.feishu import Call, FakeFeishu
 
 
-async def failure(adapter: FeishuAdapter, place: Place, *, key: str = "k") -> FeishuError:
+async def failure(adapter: FeishuAdapter, place: ReplyTarget, *, key: str = "k") -> FeishuError:
     """Send and return what went wrong."""
     with pytest.raises(FeishuError) as caught:
         await adapter.send(place, "an answer", key=key)
@@ -41,7 +41,7 @@ async def test_an_answer_in_a_topic_stays_there() -> None:
 async def test_a_chat_without_a_message_to_answer_is_written_to() -> None:
     async with FakeFeishu() as feishu:
         asked = await feishu.dm("hello")
-        await adapter_for(feishu).send(Place(chat=asked.chat), "hi", key="k1")
+        await adapter_for(feishu).send(ReplyTarget(chat=asked.chat), "hi", key="k1")
         assert [answer.reply_to for answer in feishu.answers(asked.chat)] == [""]
         assert feishu.violations == []
 
@@ -154,7 +154,7 @@ async def test_a_send_that_takes_too_long_is_ambiguous() -> None:
 async def test_a_platform_that_is_not_there_is_not_ambiguous() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-    error = await failure(adapter, Place(chat="oc_1"))
+    error = await failure(adapter, ReplyTarget(chat="oc_1"))
     assert (error.retryable, error.ambiguous) == (True, False)
 
 
@@ -220,7 +220,7 @@ async def test_a_token_is_fetched_once_and_renewed_when_refused() -> None:
         assert len(feishu.answers(asked.chat)) == 5
 
 
-async def _send(adapter: FeishuAdapter, place: Place, key: str) -> None:
+async def _send(adapter: FeishuAdapter, place: ReplyTarget, key: str) -> None:
     await adapter.send(place, "hi", key=key)
 
 
@@ -320,8 +320,8 @@ async def test_signs_come_and_go(ok: bool, sign: str) -> None:
 async def test_signs_without_a_message_do_nothing() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        await adapter.working(Place(chat="oc_1"))
-        await adapter.finished(Place(chat="oc_1"), ok=True)
+        await adapter.working(ReplyTarget(chat="oc_1"))
+        await adapter.finished(ReplyTarget(chat="oc_1"), ok=True)
         assert feishu.calls("reaction.create") == []
 
 

@@ -11,16 +11,18 @@ from bots.feishu.cardkit import CardKit
 from bots.feishu.errors import FeishuError
 from bots.feishu.rest import App, Rest
 from bots.feishu.streams import RENEW_S, Streams
-from bus.messages import Button, MessageId, Place, called
-from bus.ports import Link
-from bus.texts.english import ENGLISH
+from bus.locales.english import ENGLISH
+from bus.messages import Button, MessageId, ReplyTarget, platform_message_id
+from bus.platform import ConnectionState
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu, Message
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 
 
-async def opened(feishu: FakeFeishu, adapter: FeishuAdapter) -> tuple[Place, MessageId, Message]:
+async def opened(
+    feishu: FakeFeishu, adapter: FeishuAdapter
+) -> tuple[ReplyTarget, MessageId, Message]:
     """Open a card that streams; return where, its id and what people see."""
     feishu.allow_cardkit()
     asked = await feishu.dm("hello")
@@ -40,7 +42,7 @@ async def test_a_card_streams_and_ends_as_exactly_the_answer() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, seen = await opened(feishu, adapter)
-        assert called(card) == seen.id
+        assert platform_message_id(card) == seen.id
         assert list(seen.buttons) == ["Stop"]
         await adapter.patch(place, card, "one **two", final=False, buttons=[STOP])
         await adapter.patch(place, card, "one **two** three", final=False, buttons=[STOP])
@@ -86,7 +88,7 @@ async def test_without_the_scope_cards_are_patched_and_nothing_is_lost_or_double
                 assert [answer.text for answer in feishu.answers(asked.chat)] == ["done"]
             assert len(feishu.calls("card.create")) == 1
             assert adapter.capabilities.patch_interval_s > slow
-            assert adapter.health().link is Link.CONNECTED
+            assert adapter.health().state is ConnectionState.CONNECTED
             assert "cardkit:card:write" in adapter.health().detail
         assert feishu.violations == []
 

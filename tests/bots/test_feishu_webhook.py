@@ -18,8 +18,8 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.seal import Sealed, opened
 from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
-from bus.messages import PressAnswer
-from bus.ports import Link, Reason
+from bus.messages import PressResponse
+from bus.platform import ConnectionState, Reason
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running, until
 from tests.fakes.feishu import FakeFeishu
 
@@ -61,7 +61,7 @@ async def listening(
     }
     adapter = adapter_for(feishu, timings=FAST, mode="webhook", **keys)
     assert adapter.webhook is not None
-    async with running(adapter, intake, link=Link.CONNECTING):
+    async with running(adapter, intake, link=ConnectionState.CONNECTING):
         await until(lambda: "Waiting for Feishu" in adapter.health().detail)
         yield adapter, adapter.webhook
 
@@ -80,11 +80,11 @@ def test_what_was_not_sealed_with_our_key_is_an_error(sealed: str) -> None:
 async def test_it_is_connected_once_feishu_proved_itself() -> None:
     async with FakeFeishu() as feishu, listening(feishu, Intake()) as (adapter, door):
         before = adapter.health()
-        assert before.link is Link.CONNECTING
+        assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/feishu" in before.detail
         assert (await door.take(call(feishu, event(feishu)))).status == 200
         after = adapter.health()
-        assert (after.link, after.detail) == (Link.CONNECTED, "")
+        assert (after.state, after.detail) == (ConnectionState.CONNECTED, "")
         assert after.last_event_at is not None
 
 
@@ -166,7 +166,7 @@ async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
             for name, headers in wrong_headers(feishu, body).items():
                 answer = await door.take(Call(headers=headers, body=body))
                 assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
-        assert adapter.health().link is Link.CONNECTING
+        assert adapter.health().state is ConnectionState.CONNECTING
         assert "The last one was refused" in adapter.health().detail
         assert adapter.health().last_event_at is None
     assert (intake.received, intake.refused) == ([], [])
@@ -233,7 +233,7 @@ async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
             verification_token=feishu.poster.token,
         )
         assert adapter.webhook is not None
-        async with running(adapter, hanging, link=Link.CONNECTING):
+        async with running(adapter, hanging, link=ConnectionState.CONNECTING):
             await until(lambda: "Waiting" in adapter.health().detail)
             once = call(feishu, event(feishu))
             assert (await adapter.webhook.take(once)).status == 503
@@ -256,7 +256,7 @@ async def test_without_its_secrets_it_does_not_start(settings: dict[str, str], t
     async with FakeFeishu() as feishu:
         given: dict[str, Any] = {"encrypt_key": "k", "verification_token": "t", **settings}
         adapter = adapter_for(feishu, mode="webhook", **given)
-        async with running(adapter, Intake(), link=Link.FAILED):
+        async with running(adapter, Intake(), link=ConnectionState.FAILED):
             assert told in adapter.health().detail
         assert adapter.webhook is not None
         assert (await adapter.webhook.take(call(feishu, event(feishu)))).status == 503
@@ -275,7 +275,7 @@ def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
 
 
 async def test_a_press_is_answered_with_its_toast() -> None:
-    intake = Intake(answer=PressAnswer(text="Stopped."))
+    intake = Intake(answer=PressResponse(text="Stopped."))
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         header = {"event_id": "ev_9", "event_type": "card.action.trigger", "tenant_key": "t"}
         pressed = {

@@ -10,26 +10,33 @@ import pytest
 from bots.loopback import BUFFERED_EVENTS, Loopback
 from bots.terminal import FileShown, Shown, Sign
 from bus.errors import DeliveryError, IntakeClosed
-from bus.messages import Change, Inbound, MessageId, Place, Press, PressAnswer
-from bus.ports import Adapter, Link, OutgoingFile, Patches, Reason, Signs
+from bus.messages import ButtonPress, Change, InboundMessage, MessageId, PressResponse, ReplyTarget
+from bus.platform import (
+    Adapter,
+    ConnectionState,
+    OutgoingFile,
+    Reason,
+    SupportsIndicators,
+    SupportsStreaming,
+)
 
-PLACE = Place(chat="s1")
+PLACE = ReplyTarget(chat="s1")
 
 
 class RecordingIntake:
     """Takes everything, or refuses."""
 
     def __init__(self) -> None:
-        self.taken: list[Inbound] = []
+        self.taken: list[InboundMessage] = []
         self.closed = False
 
-    async def receive(self, inbound: Inbound) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Reason:
         if self.closed:
             raise IntakeClosed
         self.taken.append(inbound)
         return Reason.ACCEPTED
 
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError
 
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
@@ -62,8 +69,8 @@ async def running(adapter: Loopback) -> AsyncIterator[RecordingIntake]:
 def test_it_is_an_adapter_with_cards_and_signs(tmp_path: Path) -> None:
     adapter = Loopback(files=tmp_path)
     assert isinstance(adapter, Adapter)
-    assert isinstance(adapter, Patches)
-    assert isinstance(adapter, Signs)
+    assert isinstance(adapter, SupportsStreaming)
+    assert isinstance(adapter, SupportsIndicators)
     assert adapter.name == "terminal"
     assert adapter.split("x" * 100_000) == ["x" * 100_000]
 
@@ -184,13 +191,13 @@ def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
 async def test_health_tells_the_truth(tmp_path: Path) -> None:
     clock = Clock()
     adapter = Loopback(files=tmp_path, patience_s=0.01, now=clock)
-    assert adapter.health().link is Link.CONNECTING
+    assert adapter.health().state is ConnectionState.CONNECTING
     with pytest.raises(DeliveryError):
         await adapter.say("s1", "too early")
     async with running(adapter):
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
         clock.time += 5
         await adapter.say("s1", "x")
         assert adapter.health().last_event_at == clock.time
         assert adapter.health().since == clock.time - 5
-    assert adapter.health().link is Link.STOPPED
+    assert adapter.health().state is ConnectionState.STOPPED

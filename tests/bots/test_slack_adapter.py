@@ -10,18 +10,18 @@ from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter, build
 from bots.slack.socketmode import Pace
 from bus.errors import DeliveryError
-from bus.messages import Place
-from bus.ports import (
+from bus.messages import ReplyTarget
+from bus.platform import (
     Adapter,
-    Buttons,
-    Downloads,
-    Edits,
-    Finds,
-    Link,
-    Patches,
+    ConnectionState,
     Reason,
-    Removes,
-    Signs,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsDownloads,
+    SupportsEditing,
+    SupportsIndicators,
+    SupportsMessageLookup,
+    SupportsStreaming,
 )
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
@@ -34,12 +34,21 @@ def settled(slack: FakeSlack) -> bool:
 
 async def test_what_it_offers() -> None:
     adapter = build(SlackConfig(), [])
-    for port in (Adapter, Buttons, Downloads, Edits, Finds, Patches, Removes, Signs):
+    for port in (
+        Adapter,
+        SupportsButtons,
+        SupportsDownloads,
+        SupportsEditing,
+        SupportsMessageLookup,
+        SupportsStreaming,
+        SupportsDeletion,
+        SupportsIndicators,
+    ):
         assert isinstance(adapter, port)
     assert not adapter.capabilities.patches
     assert build(SlackConfig(streaming=True), []).capabilities.patches
     assert adapter.name == "slack"
-    assert adapter.health().link is Link.STOPPED
+    assert adapter.health().state is ConnectionState.STOPPED
     assert adapter.split("") == [""]
     assert len(adapter.split("word " * 5000)) > 1
 
@@ -133,7 +142,7 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
         slack.send_event({"type": "app_home_opened", "user": USER, "tab": "messages"})
         slack.send_event({"type": "tokens_revoked", "tokens": {"bot": [BOT_USER]}})
         slack.send_event({"type": "brand_new_event"})
-        await adapter.send(Place(chat="C1"), "own words", key="k")
+        await adapter.send(ReplyTarget(chat="C1"), "own words", key="k")
         await slack.wait_for(lambda: len(slack.sockets.envelopes) == 7 and settled(slack))
     assert [e.attempts for e in slack.sockets.envelopes] == [1] * 7
     assert [i.addressed for i in intake.taken] == [False]
@@ -186,7 +195,7 @@ async def test_slack_asks_for_a_new_connection(reason: str) -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         await slack.disconnect_all(reason)
         await slack.wait_for(lambda: slack.sockets.connects == 2)
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
         assert len(slack.asked("apps.connections.open")) == 2
@@ -214,7 +223,7 @@ async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
         slack.cut_all()
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
     assert intake.texts() == ["hello"]
 
 
@@ -232,9 +241,9 @@ async def test_connected_means_that_slack_said_hello() -> None:
         slack.sockets.mute = True
         async with running(slack, timers=timers, connected=False) as adapter:
             await slack.wait_for(lambda: "hello" in adapter.health().detail)
-            assert adapter.health().link is Link.CONNECTING
+            assert adapter.health().state is ConnectionState.CONNECTING
             slack.sockets.mute = False
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
             assert adapter.health().detail == ""
 
 
@@ -246,7 +255,7 @@ async def test_an_envelope_says_as_much_as_a_hello() -> None:
             await slack.wait_for(lambda: slack.sockets.open)
             slack.dm("no hello")
             await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-            assert adapter.health().link is Link.CONNECTED
+            assert adapter.health().state is ConnectionState.CONNECTED
     assert intake.texts() == ["no hello"]
 
 
@@ -255,9 +264,9 @@ async def test_slack_is_away_and_comes_back() -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         await slack.go_offline()
         await slack.wait_for(lambda: "cannot be reached" in adapter.health().detail)
-        assert adapter.health().link is Link.RECONNECTING
+        assert adapter.health().state is ConnectionState.RECONNECTING
         await slack.come_back()
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
     assert intake.texts() == ["hello"]
@@ -268,9 +277,9 @@ async def test_slack_is_away_at_the_start() -> None:
         await slack.go_offline()
         async with running(slack, connected=False) as adapter:
             await slack.wait_for(lambda: "cannot be reached" in adapter.health().detail)
-            assert adapter.health().link is Link.CONNECTING
+            assert adapter.health().state is ConnectionState.CONNECTING
             await slack.come_back()
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 @pytest.mark.parametrize("method", ["auth.test", "apps.connections.open"])
@@ -290,7 +299,7 @@ async def test_a_socket_that_is_refused_is_tried_again_with_a_new_ticket() -> No
         async with running(slack, connected=False) as adapter:
             await slack.wait_for(lambda: len(slack.asked("apps.connections.open")) >= 3)
             slack.sockets.refuse = False
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
     assert slack.violations == []
 
 
@@ -303,11 +312,11 @@ async def test_a_wrong_token_is_named_and_tried_again_slowly(
         good = getattr(slack, key)
         setattr(slack.server, key, "another")
         async with running(slack, connected=False, given={key: good}) as adapter:
-            await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
             assert f"channels.slack.{key}" in adapter.health().detail
             assert good not in adapter.health().detail
             setattr(slack.server, key, good)
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
     assert good not in caplog.text
     assert "ticket=" not in caplog.text
 
@@ -316,7 +325,7 @@ async def test_swapped_tokens_are_explained() -> None:
     async with fast_slack() as slack:
         swapped = {"bot_token": slack.app_token, "app_token": slack.bot_token}
         async with running(slack, connected=False, given=swapped) as adapter:
-            await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
             assert "xoxb-..." in adapter.health().detail
 
 
@@ -334,7 +343,7 @@ async def test_settings_that_cannot_work_end_the_run(given: dict[str, str], deta
         adapter = SlackAdapter(config(slack, given), timers=FAST)
         async with anyio.create_task_group() as tasks:
             await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
-        assert adapter.health().link is Link.FAILED
+        assert adapter.health().state is ConnectionState.FAILED
         assert detail in adapter.health().detail
         assert slack.server.calls == []
 
@@ -344,7 +353,7 @@ async def test_an_address_that_is_none() -> None:
         fast_slack() as slack,
         running(slack, connected=False, given={"base_url": "nonsense"}) as adapter,
     ):
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "base_url" in adapter.health().detail
 
 
@@ -353,10 +362,10 @@ async def test_a_token_that_is_revoked_while_connected_shows_at_the_next_call() 
         asked = slack.dm("hello")
         good, slack.server.bot_token = slack.bot_token, "another"
         with pytest.raises(DeliveryError, match="invalid_auth"):
-            await adapter.send(Place(chat=f"D{USER}"), "answer", key="k")
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            await adapter.send(ReplyTarget(chat=f"D{USER}"), "answer", key="k")
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         slack.server.bot_token = good
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         assert slack.replies(asked) == []
 
 
@@ -368,7 +377,7 @@ async def test_stopping_is_quick_also_in_the_middle_of_a_message() -> None:
             async with running(slack, intake) as adapter:
                 slack.dm("hello")
                 await slack.wait_for(lambda: intake.waiting)
-        assert adapter.health().link is Link.STOPPED
+        assert adapter.health().state is ConnectionState.STOPPED
         await slack.wait_for(lambda: not slack.sockets.open)
         assert intake.taken == []
 
@@ -381,9 +390,9 @@ async def test_it_can_run_again() -> None:
                 await tasks.start(
                     lambda task_status: adapter.run(Recorder(), task_status=task_status)
                 )
-                await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+                await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
                 tasks.cancel_scope.cancel()
-            assert adapter.health().link is Link.STOPPED
+            assert adapter.health().state is ConnectionState.STOPPED
 
 
 async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,6 +407,6 @@ async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) 
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
-        await adapter.send(Place(chat=f"D{USER}"), "answer", key="k")
+        await adapter.send(ReplyTarget(chat=f"D{USER}"), "answer", key="k")
         assert slack.texts(f"D{USER}") == ["answer"]
     assert intake.texts() == ["hello"]

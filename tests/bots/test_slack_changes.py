@@ -6,8 +6,8 @@ import pytest
 
 from bots.slack.inbound import Found, event
 from bots.slack.payload import Identity, Ignored
-from bus.messages import Change, Inbound
-from bus.ports import Reason
+from bus.messages import Change, InboundMessage
+from bus.platform import Reason
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
 
@@ -39,7 +39,7 @@ def test_an_edited_message_is_read_as_a_new_one_is() -> None:
     fields = {"text": "<@UBOT> hello &amp; more", "thread_ts": "5.000001"}
     edited = change(event(changed(fields, {"text": "<@UBOT> hello"}), ME)).edited
     fresh = event(body(**fields), ME)
-    assert isinstance(fresh, Inbound)
+    assert isinstance(fresh, InboundMessage)
     assert edited == fresh
 
 
@@ -170,7 +170,7 @@ def test_a_guest_of_a_shared_channel_is_answered_in_their_own_team(
     fields: dict[str, str], user: str
 ) -> None:
     found = event(body(**fields), ME)
-    assert isinstance(found, Inbound)
+    assert isinstance(found, InboundMessage)
     assert found.place.user == user
     assert found.key.workspace == "T1"
     assert found.sender.user_id == "U1"
@@ -182,6 +182,6 @@ def test_an_app_of_a_whole_organisation_keeps_its_workspaces_apart() -> None:
     keys = []
     for team in ("T1", "T2"):
         found = event(body() | {"team_id": team, "authorizations": [org]}, me)
-        assert isinstance(found, Inbound)
+        assert isinstance(found, InboundMessage)
         keys.append(found.key.workspace)
     assert keys == ["T1", "T2"]

@@ -1,4 +1,4 @@
-"""Slack payloads to `Inbound`: every case as a table."""
+"""Slack payloads to `InboundMessage`: every case as a table."""
 
 import json
 import re
@@ -10,8 +10,14 @@ import pytest
 from bots.slack.inbound import Found, command, event
 from bots.slack.markup import plain
 from bots.slack.payload import Identity, Ignored
-from bus.messages import ConversationKey, Inbound, Place, decode_inbound, encode_inbound
-from bus.ports import Reason
+from bus.messages import (
+    ConversationKey,
+    InboundMessage,
+    ReplyTarget,
+    decode_inbound,
+    encode_inbound,
+)
+from bus.platform import Reason
 
 ME = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 
@@ -26,8 +32,8 @@ def body(**fields: object) -> dict[str, Any]:
     }
 
 
-def taken(found: Found) -> Inbound:
-    assert isinstance(found, Inbound), found
+def taken(found: Found) -> InboundMessage:
+    assert isinstance(found, InboundMessage), found
     return found
 
 
@@ -38,11 +44,11 @@ def skipped(found: Found) -> Reason:
 
 def test_a_channel_message_opens_a_thread() -> None:
     found = taken(event(body(text="<@UBOT> hello", channel_type="channel"), ME))
-    assert found == Inbound(
+    assert found == InboundMessage(
         event_id="Ev1",
         message_id="10.000100",
         key=ConversationKey(channel="slack", workspace="T1", chat="C1", topic="10.000100"),
-        place=Place(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
+        place=ReplyTarget(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
         sender=found.sender,
         text="hello",
         private=False,
@@ -56,7 +62,7 @@ def test_a_channel_message_opens_a_thread() -> None:
 def test_a_reply_in_a_thread_stays_in_it() -> None:
     found = taken(event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
     assert found.key.topic == "5.000001"
-    assert found.place == Place(chat="C1", thread="5.000001", reply_to="10.000100", user="U1")
+    assert found.place == ReplyTarget(chat="C1", thread="5.000001", reply_to="10.000100", user="U1")
     assert found.replies_to == ("5.000001",)
 
 
@@ -72,7 +78,7 @@ def test_a_thread_root_answers_nothing() -> None:
 def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str) -> None:
     found = taken(event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="D1")
-    assert found.place == Place(chat="D1", thread=thread, reply_to="10.000100", user="U1")
+    assert found.place == ReplyTarget(chat="D1", thread=thread, reply_to="10.000100", user="U1")
     assert found.private
     assert found.addressed
     assert not found.remember
@@ -229,7 +235,7 @@ def test_mark_up_becomes_plain_text(marked: str, text: str, *, mentioned: bool) 
 )
 def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
     found = event(body(text=text, user_profile={"display_name": "\ud800\x00"}), ME)
-    if isinstance(found, Inbound):
+    if isinstance(found, InboundMessage):
         assert decode_inbound(encode_inbound(found)) == found
         assert not re.search(r"[\x00\x07\x1b\ud800-\udfff]", found.text)
     else:
@@ -266,7 +272,7 @@ def test_slash_commands(text: str, said: str) -> None:
     assert found.event_id == "slash:13.37"
     assert found.message_id == ""
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="C1")
-    assert found.place == Place(chat="C1", callback="https://hooks.test/x")
+    assert found.place == ReplyTarget(chat="C1", callback="https://hooks.test/x")
     assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
     assert found.addressed
     assert not found.private

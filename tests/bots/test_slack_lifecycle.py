@@ -5,7 +5,7 @@ import pytest
 
 from bots.slack.adapter import SlackAdapter
 from bus.errors import DeliveryError
-from bus.ports import Link
+from bus.platform import ConnectionState
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.slack import BOT_USER, USER
@@ -15,11 +15,11 @@ async def test_socket_mode_that_is_switched_off_needs_a_person() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         slack.sockets.disabled = True
         await slack.disconnect_all("link_disabled")
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "Socket Mode" in adapter.health().detail
         assert "switch it on" in adapter.health().detail
         slack.sockets.disabled = False
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
     assert slack.violations == []
 
@@ -28,10 +28,10 @@ async def test_socket_mode_that_was_off_from_the_start() -> None:
     async with fast_slack() as slack:
         slack.sockets.disabled = True
         async with running(slack, connected=False) as adapter:
-            await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
             assert "switch it on" in adapter.health().detail
             slack.sockets.disabled = False
-            await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_too_many_connections_are_told_and_tried_again() -> None:
@@ -45,7 +45,7 @@ async def test_too_many_connections_are_told_and_tried_again() -> None:
 
         await slack.disconnect_all("too_many_websockets")
         await slack.wait_for(crowded)
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         slack.dm("hello")
         await slack.wait_for(lambda: intake.texts() == ["hello"])
     assert any("too many connections" in detail for detail in details)
@@ -56,13 +56,13 @@ async def test_an_uninstalled_app_says_so_and_comes_back_when_it_is_installed_ag
         good, slack.server.bot_token = slack.bot_token, "xoxb-another"
         slack.server.refusal = "account_inactive"
         envelope = slack.send_event({"type": "app_uninstalled"})
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert envelope.acked
         assert envelope.attempts == 1
         assert "account_inactive" in adapter.health().detail
         assert "installing the app again" in adapter.health().detail
         slack.server.bot_token = good
-        await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_revoked_tokens_are_looked_at() -> None:
@@ -70,7 +70,7 @@ async def test_revoked_tokens_are_looked_at() -> None:
         slack.server.bot_token = "xoxb-another"
         slack.server.refusal = "token_revoked"
         slack.send_event({"type": "tokens_revoked", "tokens": {"oauth": [], "bot": [BOT_USER]}})
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "token_revoked" in adapter.health().detail
 
 
@@ -83,7 +83,7 @@ async def test_a_token_that_is_still_good_disturbs_nothing(tokens: dict[str, lis
         await slack.wait_for(lambda: envelope.acked)
         slack.dm("hello")
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
         assert slack.sockets.connects == 1
 
 
@@ -92,7 +92,7 @@ async def test_permissions_that_are_missing_show_while_all_else_works() -> None:
     async with fast_slack() as slack:
         slack.server.scopes -= {"reactions:write"}
         async with running(slack, intake) as adapter:
-            assert adapter.health().link is Link.CONNECTED
+            assert adapter.health().state is ConnectionState.CONNECTED
             assert "reactions:write" in adapter.health().detail
             assert "parley slack manifest" in adapter.health().detail
             slack.dm("hello")
@@ -114,7 +114,7 @@ async def test_a_channel_that_is_gone_is_told_and_asked_once(error: str) -> None
         assert not caught.value.ambiguous
         assert "hannel" in caught.value.user_message
         assert len(slack.asked("chat.postMessage")) == 1
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
 
 
 async def test_an_adapter_that_runs_again_listens_once() -> None:
@@ -124,13 +124,13 @@ async def test_an_adapter_that_runs_again_listens_once() -> None:
         for number in range(3):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
-                await slack.wait_for(lambda: adapter.health().link is Link.CONNECTED)
+                await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
                 assert len(slack.sockets.open) == 1
                 asked = slack.dm(str(number))
                 await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
                 await adapter.working(place_of(asked))
                 tasks.cancel_scope.cancel()
-            assert adapter.health().link is Link.STOPPED
+            assert adapter.health().state is ConnectionState.STOPPED
             await slack.wait_for(lambda: not slack.sockets.open)
     assert intake.texts() == ["0", "1", "2"]
     assert all(envelope.attempts == 1 for envelope in slack.sockets.envelopes)

@@ -10,8 +10,8 @@ import pytest
 from bots.slack.adapter import SlackAdapter
 from bots.slack.format import escape
 from bus.errors import DeliveryError
-from bus.messages import Place
-from bus.ports import OutgoingFile
+from bus.messages import ReplyTarget
+from bus.platform import OutgoingFile
 from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
@@ -20,10 +20,10 @@ from tests.fakes.slack_state import Message
 TEXT = "**Hello** <!channel> & a [link](https://x.org)\n\n- one\n- two"
 
 
-def place_of(message: Message) -> Place:
+def place_of(message: Message) -> ReplyTarget:
     private = message.channel.startswith("D")
     thread = message.thread_ts if private else message.thread_ts or message.ts
-    return Place(chat=message.channel, thread=thread, reply_to=message.ts)
+    return ReplyTarget(chat=message.channel, thread=thread, reply_to=message.ts)
 
 
 def outgoing(folder: Path, content: bytes = b"hello", name: str = "a.txt") -> OutgoingFile:
@@ -159,7 +159,7 @@ async def test_channels_that_take_nothing(change: str, says: str) -> None:
         channel = slack.workspace.channels[asked.channel]
         place = place_of(asked)
         if change == "unknown":
-            place = Place(chat="C404")
+            place = ReplyTarget(chat="C404")
         elif change == "left":
             channel.members.remove(BOT_USER)
         elif change == "archived":
@@ -175,7 +175,7 @@ async def test_channels_that_take_nothing(change: str, says: str) -> None:
 # -- command answers
 
 
-async def command_place(slack: FakeSlack, intake: Recorder) -> Place:
+async def command_place(slack: FakeSlack, intake: Recorder) -> ReplyTarget:
     slack.slash("help")
     await slack.wait_for(lambda: intake.taken)
     return intake.taken[0].place
@@ -271,7 +271,7 @@ async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
     """An answer that only its reader sees, and a file that an earlier process sent."""
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
-        private = Place(chat="C1", callback="https://hooks.test/x")
+        private = ReplyTarget(chat="C1", callback="https://hooks.test/x")
         with pytest.raises(DeliveryError) as caught:
             await adapter.find(private, key="k", since=0)
         assert not caught.value.retryable
@@ -438,8 +438,8 @@ async def test_reactions_show_work_and_its_end(*, ok: bool, sign: str) -> None:
 
 async def test_a_command_has_no_message_to_react_on() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
-        await adapter.working(Place(chat="C1"))
-        await adapter.finished(Place(chat="C1"), ok=True)
+        await adapter.working(ReplyTarget(chat="C1"))
+        await adapter.finished(ReplyTarget(chat="C1"), ok=True)
         assert slack.asked("reactions.add") == []
 
 

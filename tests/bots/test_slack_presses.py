@@ -10,8 +10,8 @@ from bots.slack.buttons import actions, press
 from bots.slack.payload import Identity, Ignored
 from bots.webhooks import Call
 from bus.errors import DeliveryError
-from bus.messages import Button, Place, Press
-from bus.ports import Reason
+from bus.messages import Button, ButtonPress, ReplyTarget
+from bus.platform import Reason
 from tests.bots import test_slack_webhook as http
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
@@ -40,9 +40,9 @@ def payload(said: Message | None = None, **more: object) -> dict[str, Any]:
     return {**body, **more}
 
 
-def taken(body: dict[str, Any]) -> Press:
+def taken(body: dict[str, Any]) -> ButtonPress:
     found = press(body, ME)
-    assert isinstance(found, Press), found
+    assert isinstance(found, ButtonPress), found
     return found
 
 
@@ -50,7 +50,7 @@ def test_a_press_in_a_channel_belongs_to_its_thread() -> None:
     found = taken(payload(team={"id": "T9"}))
     assert (found.token, found.message_id, found.sender.user_id) == ("stop:7:0", "9.1", "U1")
     assert (found.key.workspace, found.key.chat, found.key.topic) == ("T9", "C1", "5.1")
-    assert found.place == Place(chat="C1", thread="5.1", callback="https://r", user="U1")
+    assert found.place == ReplyTarget(chat="C1", thread="5.1", callback="https://r", user="U1")
     assert not found.private
     assert taken(payload(message())).key.topic == "9.1"
 

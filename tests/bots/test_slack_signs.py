@@ -7,7 +7,7 @@ import pytest
 from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.signs import TITLE_CHARS
 from bus.errors import DeliveryError
-from bus.messages import Place
+from bus.messages import ReplyTarget
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.slack import USER, FakeSlack
@@ -138,8 +138,8 @@ def test_the_sign_is_refreshed_before_slack_takes_it_away() -> None:
 
 async def test_a_command_has_no_message_to_put_a_sign_on() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
-        await adapter.working(Place(chat=f"D{USER}"))
-        await adapter.finished(Place(chat=f"D{USER}"), ok=True)
+        await adapter.working(ReplyTarget(chat=f"D{USER}"))
+        await adapter.finished(ReplyTarget(chat=f"D{USER}"), ok=True)
         assert {call.method for call in slack.server.calls} == {
             "auth.test",
             "apps.connections.open",

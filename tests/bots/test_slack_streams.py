@@ -14,7 +14,7 @@ from bots.slack.format import render
 from bots.slack.streams import StreamPace
 from bots.slack.streamtext import harmless
 from bus.errors import DeliveryError
-from bus.messages import Button, MessageId, Place
+from bus.messages import Button, MessageId, ReplyTarget
 from tests.bots.markdown_samples import SAMPLE, documents
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.fakes.slack import USER, FakeSlack
@@ -35,10 +35,10 @@ async def streaming(
         yield adapter
 
 
-def place_of(message: Message) -> Place:
+def place_of(message: Message) -> ReplyTarget:
     private = message.channel.startswith("D")
     thread = message.thread_ts if private else message.thread_ts or message.ts
-    return Place(chat=message.channel, thread=thread, reply_to=message.ts, user=message.user)
+    return ReplyTarget(chat=message.channel, thread=thread, reply_to=message.ts, user=message.user)
 
 
 class Answer:
@@ -335,7 +335,7 @@ async def test_nobody_is_streamed_to_who_is_not_known() -> None:
 
 async def test_an_answer_to_a_command_does_not_grow() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
-        private = Place(chat="C1", callback=f"{slack.server.url}/response/x")
+        private = ReplyTarget(chat="C1", callback=f"{slack.server.url}/response/x")
         assert await adapter.open_card(private, "…", key="k") == ""
         assert slack.asked("chat.startStream") == slack.asked("response_url") == []
 

@@ -16,7 +16,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import Timers
 from bots.slack.webhook import signature
 from bots.webhooks import Answer, Call, Webhook
-from bus.ports import Link, Reason
+from bus.platform import ConnectionState, Reason
 from tests.bots.slack_rig import FAST, Recorder, config
 from tests.fakes.slack import FakeSlack
 
@@ -75,13 +75,13 @@ def test_the_signature_is_the_one_of_slacks_documents() -> None:
 async def test_it_is_connected_once_slack_proved_itself() -> None:
     async with FakeSlack() as slack, running(slack, Recorder()) as (adapter, door):
         before = adapter.health()
-        assert before.link is Link.CONNECTING
+        assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/slack" in before.detail
         answer = await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         assert answer.status == 200
         assert json.loads(answer.body) == {"challenge": "c-1"}
         after = adapter.health()
-        assert (after.link, after.detail) == (Link.CONNECTED, "")
+        assert (after.state, after.detail) == (ConnectionState.CONNECTED, "")
         assert after.last_event_at is not None
 
 
@@ -114,10 +114,10 @@ async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
                 answer = await door.take(Call(headers=JSON | headers, body=body))
                 assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
         assert "channels.slack.signing_secret" in adapter.health().detail
-        assert adapter.health().link is Link.CONNECTING
+        assert adapter.health().state is ConnectionState.CONNECTING
         await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         await door.take(Call(headers=JSON, body=message()))
-        assert (adapter.health().link, adapter.health().detail) == (Link.CONNECTED, "")
+        assert (adapter.health().state, adapter.health().detail) == (ConnectionState.CONNECTED, "")
     assert (intake.taken, intake.skipped) == ([], [])
 
 
@@ -195,7 +195,7 @@ async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> Non
             call = Call(headers=JSON | signed(slack, body), body=body)
             assert (await door.take(call)).status == 503
         assert (await door.take(call)).status == 503
-        assert adapter.health().link is Link.STOPPED
+        assert adapter.health().state is ConnectionState.STOPPED
     assert intake.taken == []
 
 
@@ -236,11 +236,11 @@ async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> Non
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
         await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         slack.server.bot_token = "xoxb-another"
-        await slack.wait_for(lambda: adapter.health().link is Link.FAILED)
+        await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "channels.slack.bot_token" in adapter.health().detail
         body = message()
         assert (await door.take(Call(headers=JSON | signed(slack, body), body=body))).status == 200
-        assert adapter.health().link is Link.FAILED
+        assert adapter.health().state is ConnectionState.FAILED
     assert intake.texts() == ["hello"]
 
 

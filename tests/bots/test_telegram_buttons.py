@@ -6,14 +6,14 @@ import pytest
 
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError, IntakeFull
-from bus.messages import Button, MessageId, Place, PressAnswer
-from bus.ports import Reason
+from bus.messages import Button, MessageId, PressResponse, ReplyTarget
+from bus.platform import Reason
 from tests.bots.telegram_rig import Recorder, adapter_for, running, talking
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import Message
 
 GROUP = -1001234567890
-ALICE = Place(chat="1001", reply_to="1")
+ALICE = ReplyTarget(chat="1001", reply_to="1")
 OPTIONS = (
     Button(label="Paris", token="option:7:0"),
     Button(label="Rome, the eternal city", token="option:7:1"),
@@ -52,7 +52,7 @@ async def test_a_working_message_makes_no_sound(
 ) -> None:
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
-    place = Place(chat=str(GROUP), thread=str(topic))
+    place = ReplyTarget(chat=str(GROUP), thread=str(topic))
     await adapter.send_with_buttons(place, "Working", [STOP], key="k")
     (working,) = telegram.answers(GROUP, thread=topic)
     assert working.silent
@@ -68,12 +68,12 @@ async def test_a_press_is_kept_and_answered(telegram: TelegramServer) -> None:
         (press,) = recorder.pressed
         assert (press.token, press.message_id, press.language) == ("option:7:0", message, "de")
         assert (telegram.queries[query].answer, telegram.queries[query].alert) == ("pressed", False)
-        recorder.answer = PressAnswer(text="Only Ann may. " * 20, urgent=True)
+        recorder.answer = PressResponse(text="Only Ann may. " * 20, urgent=True)
         query = telegram.press(1001, "Paris", inaccessible=True)
         await telegram.wait_for(lambda: telegram.queries[query].answer is not None)
         assert telegram.queries[query].alert
         assert len(telegram.queries[query].answer or "") == 200
-        recorder.answer = PressAnswer()
+        recorder.answer = PressResponse()
         query = telegram.press(1001, "Paris")
         await telegram.wait_for(lambda: telegram.queries[query].answer == "")
         await telegram.wait_for(lambda: telegram.backlog == 0)

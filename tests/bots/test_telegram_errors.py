@@ -19,7 +19,7 @@ from telegram.error import (
 from bots.telegram.api import BadAnswer, Flooded, quiet_loggers
 from bots.telegram.errors import delivery_error, refuses_entities, refuses_picture
 from bots.telegram.state import CONTESTED, trouble_of
-from bus.ports import Link
+from bus.platform import ConnectionState
 
 SECRET = "123456:AAsecret"
 URL = f"https://api.telegram.org/bot{SECRET}/sendMessage"
@@ -118,16 +118,21 @@ def test_no_text_tells_the_token(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("error", "link", "words", "wait"),
     [
-        (InvalidToken(), Link.FAILED, "@BotFather", 60.0),
-        (Conflict("terminated"), Link.RECONNECTING, CONTESTED, None),
-        (Flooded(3), Link.RECONNECTING, "429", 3.0),
-        (BadAnswer(502), Link.RECONNECTING, "HTTP 502", None),
-        (BadAnswer(404), Link.RECONNECTING, "not the Bot API", None),
-        (TimeoutError(), Link.RECONNECTING, "cannot be reached at api.telegram.org", None),
+        (InvalidToken(), ConnectionState.FAILED, "@BotFather", 60.0),
+        (Conflict("terminated"), ConnectionState.RECONNECTING, CONTESTED, None),
+        (Flooded(3), ConnectionState.RECONNECTING, "429", 3.0),
+        (BadAnswer(502), ConnectionState.RECONNECTING, "HTTP 502", None),
+        (BadAnswer(404), ConnectionState.RECONNECTING, "not the Bot API", None),
+        (
+            TimeoutError(),
+            ConnectionState.RECONNECTING,
+            "cannot be reached at api.telegram.org",
+            None,
+        ),
     ],
 )
 def test_trouble_is_told_with_what_to_do(
-    error: Exception, link: Link, words: str, wait: float | None
+    error: Exception, link: ConnectionState, words: str, wait: float | None
 ) -> None:
     trouble = trouble_of(error, base_url="https://api.telegram.org/bot", refused_s=60.0)
     assert (trouble.link, trouble.retry_after_s) == (link, wait)

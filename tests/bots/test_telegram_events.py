@@ -9,8 +9,8 @@ from bots.telegram.events import Halted, Meaning, Moved, Pressed, meaning_of
 from bots.telegram.inbound import Ignored
 from bots.telegram.keyboard import is_silent, keyboard
 from bots.telegram.speech import Me
-from bus.messages import Button, Change, ConversationKey, Inbound, Place, Press
-from bus.ports import Reason
+from bus.messages import Button, ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget
+from bus.platform import Reason
 from tests.fakes.telegram_chats import Wire
 
 ME = Me(user_id=700700, username="Parley_Bot")
@@ -43,7 +43,7 @@ def key(chat: int, topic: str = "") -> ConversationKey:
     return ConversationKey(channel="telegram", workspace="700700", chat=str(chat), topic=topic)
 
 
-def pressed(**fields: Wire) -> Press:
+def pressed(**fields: Wire) -> ButtonPress:
     result = meaning(callback_query=query(**fields))
     assert isinstance(result, Pressed)
     assert result.query_id == "q1"
@@ -55,14 +55,14 @@ def test_a_pressed_button_in_private() -> None:
     press = pressed()
     assert (press.event_id, press.token, press.message_id) == ("9", "option:7:1", "60")
     assert (press.key, press.private) == (key(1001), True)
-    assert press.place == Place(chat="1001", reply_to="60")
+    assert press.place == ReplyTarget(chat="1001", reply_to="60")
     assert (press.sender.user_id, press.sender.name, press.language) == ("1001", "Alice", "zh-hans")
 
 
 def test_a_pressed_button_in_a_topic() -> None:
     press = pressed(message=ASKED | TOPIC | {"chat": FORUM})
     assert (press.key, press.private) == (key(GROUP, "40"), False)
-    assert press.place == Place(chat=str(GROUP), thread="40", reply_to="60")
+    assert press.place == ReplyTarget(chat=str(GROUP), thread="40", reply_to="60")
 
 
 def test_a_pressed_button_of_a_message_that_telegram_does_not_show_any_more() -> None:
@@ -88,7 +88,7 @@ def test_an_edit_is_the_message_as_it_now_is() -> None:
     edited = {"message_id": 55, "date": 1, "edit_date": 2, "chat": PRIVATE, "from": ALICE}
     change = meaning(edited_message=edited | {"text": "better"})
     assert isinstance(change, Change)
-    assert isinstance(change.edited, Inbound)
+    assert isinstance(change.edited, InboundMessage)
     assert (change.event_id, change.key, change.message_id) == ("9", key(1001), "55")
     assert (change.edited.text, change.edited.message_id) == ("better", "55")
     document = {"file_id": "F", "file_unique_id": "U"}
@@ -129,7 +129,7 @@ def test_a_stopped_draft_is_a_press_of_its_writer() -> None:
         stopped_message_generation={"chat": PRIVATE, "draft_id": 77, "message_thread_id": 4}
     )
     assert isinstance(topical, Halted)
-    assert topical.press.place == Place(chat="1001", thread="4")
+    assert topical.press.place == ReplyTarget(chat="1001", thread="4")
 
 
 @pytest.mark.parametrize("told", [{}, {"draft_id": 1}, {"chat": {}}, {"chat": 7, "draft_id": "x"}])

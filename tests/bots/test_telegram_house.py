@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from bots.telegram.adapter import TelegramAdapter
-from bus.ports import Link
-from bus.texts import texts
+from bus.locales import texts
+from bus.platform import ConnectionState
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import Script
@@ -36,7 +36,7 @@ async def serving(
     config = config_for(telegram, streaming=streaming)
     adapter = TelegramAdapter(config, COMMANDS, timing=replace(QUICK, notice_s=notice_s))
     async with house(home, others={"telegram": adapter}) as running:
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         yield running
 
 

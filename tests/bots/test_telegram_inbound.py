@@ -11,10 +11,10 @@ from telegram import Update
 from bots.telegram.events import Meaning, meaning_of
 from bots.telegram.inbound import Ignored
 from bots.telegram.speech import Me
-from bus.messages import Attachment, ConversationKey, Inbound, Place
+from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget
 from bus.messages import decode_inbound as decode
 from bus.messages import encode_inbound as encode
-from bus.ports import Reason
+from bus.platform import Reason
 from tests.fakes.telegram_chats import Wire, detect
 
 ME = Me(user_id=700700, username="Parley_Bot")
@@ -52,9 +52,9 @@ def meaning(update: dict[str, Any]) -> Meaning:
     return meaning_of(Update.de_json(update, None), ME, COMMANDS)
 
 
-def accepted(**fields: Wire) -> Inbound:
+def accepted(**fields: Wire) -> InboundMessage:
     result = read(**fields)
-    assert isinstance(result, Inbound), result
+    assert isinstance(result, InboundMessage), result
     return result
 
 
@@ -69,7 +69,7 @@ def test_private_message_is_one_conversation() -> None:
     assert inbound.key == ConversationKey(
         channel="telegram", workspace="700700", chat="1001", topic=""
     )
-    assert inbound.place == Place(chat="1001", reply_to="55")
+    assert inbound.place == ReplyTarget(chat="1001", reply_to="55")
     assert (inbound.sender.user_id, inbound.sender.name) == ("1001", "Alice Liddell")
     assert inbound.private
     assert inbound.addressed

@@ -11,8 +11,18 @@ from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.state import CONTESTED, TAKEN
 from bus.errors import IntakeClosed, IntakeFull
-from bus.ports import Adapter, Buttons, CommandInfo, Edits, Finds, Link, Reason, Removes, Signs
-from bus.texts import texts
+from bus.locales import texts
+from bus.platform import (
+    Adapter,
+    CommandInfo,
+    ConnectionState,
+    Reason,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsEditing,
+    SupportsIndicators,
+    SupportsMessageLookup,
+)
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
@@ -40,15 +50,15 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 async def test_is_the_adapter_that_the_registry_builds(telegram: TelegramServer) -> None:
     adapter = build(config_for(telegram), COMMANDS)
     assert isinstance(adapter, Adapter)
-    assert isinstance(adapter, Buttons)
-    assert isinstance(adapter, Edits)
-    assert isinstance(adapter, Removes)
-    assert isinstance(adapter, Signs)
-    assert not isinstance(adapter, Finds)
+    assert isinstance(adapter, SupportsButtons)
+    assert isinstance(adapter, SupportsEditing)
+    assert isinstance(adapter, SupportsDeletion)
+    assert isinstance(adapter, SupportsIndicators)
+    assert not isinstance(adapter, SupportsMessageLookup)
     assert not adapter.capabilities.patches
     assert adapter.name == "telegram"
     assert adapter.capabilities.sign_refresh_s == 4.0
-    assert adapter.health().link is Link.STOPPED
+    assert adapter.health().state is ConnectionState.STOPPED
 
 
 async def test_messages_arrive_in_order_and_are_confirmed(telegram: TelegramServer) -> None:
@@ -184,7 +194,7 @@ async def test_a_refusing_intake_shows_in_the_health(telegram: TelegramServer) -
     recorder.refusals = [IntakeFull() for _ in range(10_000)]
     async with running(adapter, recorder):
         await until(lambda: "IntakeFull" in adapter.health().detail)
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
         recorder.refusals.clear()
         await until(lambda: adapter.health().detail == "")
 
@@ -209,18 +219,18 @@ async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) 
         telegram.fail("getMe", status=500)
         telegram.fail("deleteWebhook", drop="after")
         telegram.disconnect_all()
-        await linked(adapter, Link.RECONNECTING)
+        await linked(adapter, ConnectionState.RECONNECTING)
         telegram.dm("still there?")
         await telegram.wait_for(lambda: recorder.got)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
     assert recorder.texts == ["still there?"]
-    assert adapter.health().link is Link.STOPPED
+    assert adapter.health().state is ConnectionState.STOPPED
 
 
 async def test_unreachable_is_told_and_survived(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, recorder):
         await telegram.refuse()
-        detail = await linked(adapter, Link.RECONNECTING)
+        detail = await linked(adapter, ConnectionState.RECONNECTING)
         assert f"127.0.0.1:{telegram.port}" in detail
         telegram.dm("after the storm")
         await telegram.accept()
@@ -231,17 +241,17 @@ async def test_a_wrong_token_fails_until_it_is_right(telegram: TelegramServer) -
     telegram.revoke()
     adapter, recorder = adapter_for(telegram), Recorder()
     async with running(adapter, recorder):
-        detail = await linked(adapter, Link.FAILED)
+        detail = await linked(adapter, ConnectionState.FAILED)
         assert "channels.telegram.bot_token" in detail
         assert telegram.token not in detail
         telegram.revoke(revoked=False)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
 
 
 async def test_a_token_revoked_while_running(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, _):
         telegram.revoke()
-        await linked(adapter, Link.FAILED)
+        await linked(adapter, ConnectionState.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +269,7 @@ async def test_hopeless_configuration_ends_with_a_reason(config: TelegramConfig)
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
-    assert adapter.health().link is Link.FAILED
+    assert adapter.health().state is ConnectionState.FAILED
     assert "channels.telegram." in adapter.health().detail
 
 
@@ -268,7 +278,7 @@ async def test_a_wrong_base_url_is_told(base_url: str) -> None:
     config = TelegramConfig(bot_token="1:a", base_url=base_url)
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with running(adapter, Recorder()):
-        detail = await linked(adapter, Link.RECONNECTING)
+        detail = await linked(adapter, ConnectionState.RECONNECTING)
     assert "base_url" in detail
 
 
@@ -276,14 +286,14 @@ async def test_a_second_poller_is_told_and_outlived(telegram: TelegramServer) ->
     recorder, rival_recorder = Recorder(), Recorder()
     adapter, rival = adapter_for(telegram), adapter_for(telegram)
     async with running(adapter, recorder):
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         async with running(rival, rival_recorder):
             await until(lambda: adapter.health().detail == CONTESTED)
             await until(lambda: rival.health().detail == CONTESTED)
-            assert adapter.health().link is Link.RECONNECTING
+            assert adapter.health().state is ConnectionState.RECONNECTING
         telegram.dm("whoever hears")
         await telegram.wait_for(lambda: recorder.got)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
 
 
@@ -300,9 +310,9 @@ async def test_cancelling_a_long_poll_is_clean(telegram: TelegramServer) -> None
     with anyio.fail_after(1.0):
         async with talking(telegram) as (adapter, _):
             await telegram.wait_for(lambda: len(telegram.calls("getUpdates")) >= 2)
-    assert adapter.health().link is Link.STOPPED
+    assert adapter.health().state is ConnectionState.STOPPED
     async with running(adapter, Recorder()):  # and can be started again
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
 
 
 async def test_no_log_line_holds_the_token(
@@ -325,12 +335,12 @@ async def test_a_dead_poller_is_noticed_by_what_waits(telegram: TelegramServer) 
     async with talking(telegram, timing=timing) as (adapter, recorder):
         telegram.withholding = True
         telegram.dm("is anybody there?")
-        detail = await linked(adapter, Link.RECONNECTING)
+        detail = await linked(adapter, ConnectionState.RECONNECTING)
         assert detail.startswith("1 updates wait at Telegram")
         telegram.withholding = False
         telegram.dm("hello?")
         await telegram.wait_for(lambda: len(recorder.got) == 2)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
 
 
@@ -341,7 +351,7 @@ async def test_silence_alone_is_no_trouble(telegram: TelegramServer) -> None:
         telegram.fail("getWebhookInfo", status=500)
         telegram.fail("getWebhookInfo", drop="before")
         await telegram.wait_for(lambda: len(telegram.calls("getWebhookInfo")) > 5)
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
     assert len(telegram.calls("getMe")) == 1
 
 
@@ -352,7 +362,7 @@ async def test_a_webhook_found_while_polling_is_told(telegram: TelegramServer) -
     telegram.fail("deleteWebhook", times=3, status=400, description="Bad Request: not now")
     async with running(adapter, Recorder()):
         await until(lambda: adapter.health().detail == TAKEN)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.webhook == ""
 
 
@@ -360,7 +370,7 @@ async def test_a_channel_restarts_without_a_second_poller(telegram: TelegramServ
     adapter, recorder = adapter_for(telegram), Recorder()
     for number in range(3):
         async with running(adapter, recorder):
-            await linked(adapter, Link.CONNECTED)
+            await linked(adapter, ConnectionState.CONNECTED)
             telegram.dm(f"message {number}")
             await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == ["message 0", "message 1", "message 2"]
@@ -399,7 +409,7 @@ async def test_what_becomes_of_the_bot_in_a_chat_is_counted(telegram: TelegramSe
         telegram.set_membership(1001, "kicked")
         telegram.set_membership(GROUP, "left")
         await telegram.wait_for(lambda: telegram.backlog == 0)
-        assert adapter.health().link is Link.CONNECTED
+        assert adapter.health().state is ConnectionState.CONNECTED
     assert [detail for _, _, detail in recorder.dropped] == [
         "the bot is now kicked in a private chat",
         "the bot is now left in a supergroup chat",
@@ -411,7 +421,7 @@ async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -
     plain = CommandInfo(name="help", help="Show this help")
     adapter = TelegramAdapter(config_for(telegram), [new, plain], timing=FAST)
     async with running(adapter, Recorder()):
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.translated == {
         "zh": [
             {"command": "new", "description": "开始新对话"},

@@ -11,14 +11,14 @@ from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.format import render
 from bots.telegram.rich import MAX_BLOCKS, rich
 from bus.errors import DeliveryError
-from bus.messages import Button, Place
+from bus.messages import Button, ReplyTarget
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_rich import checked_blocks, words_of
 
 GROUP = -1001234567890
-ALICE = Place(chat="1001", reply_to="1")
+ALICE = ReplyTarget(chat="1001", reply_to="1")
 TABLE = "# Plan\n\n| a | b |\n|---|--:|\n| 1 | **2** |\n\nSee `x`."
 
 
@@ -144,7 +144,7 @@ def test_any_document_is_taken_and_loses_no_word(markdown: str) -> None:
 
 async def test_a_table_goes_out_rich_and_words_do_not(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram)
-    place = Place(chat=str(GROUP), reply_to="1")
+    place = ReplyTarget(chat=str(GROUP), reply_to="1")
     button = Button(label="Again", token="retry:1:0")
     message = await adapter.send_with_buttons(place, TABLE, [button], key="k")
     await adapter.send(place, "only *words*", key="k2")

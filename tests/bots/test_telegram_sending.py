@@ -10,13 +10,13 @@ from blockbuster import blockbuster_ctx
 
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
-from bus.messages import Place
-from bus.ports import Link, OutgoingFile
+from bus.messages import ReplyTarget
+from bus.platform import ConnectionState, OutgoingFile
 from tests.bots.telegram_rig import FAST, Recorder, adapter_for, linked, running
 from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
-ALICE = Place(chat="1001", reply_to="1")
+ALICE = ReplyTarget(chat="1001", reply_to="1")
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 100
 
 
@@ -34,7 +34,7 @@ def adapter(telegram: TelegramServer) -> TelegramAdapter:
     return adapter_for(telegram)
 
 
-async def refused(adapter: TelegramAdapter, place: Place = ALICE) -> DeliveryError:
+async def refused(adapter: TelegramAdapter, place: ReplyTarget = ALICE) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
         await adapter.send(place, "Hi", key="k")
     return caught.value
@@ -72,7 +72,7 @@ async def test_groups_get_replies_and_topics_stay(
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
     said = telegram.mention(GROUP, "hi", thread=topic)
-    place = Place(chat=str(GROUP), thread=str(topic), reply_to=str(said))
+    place = ReplyTarget(chat=str(GROUP), thread=str(topic), reply_to=str(said))
     await adapter.send(place, "Hi", key="k")
     (answer,) = telegram.answers(GROUP, thread=topic)
     assert answer.reply_to == said
@@ -103,7 +103,7 @@ async def test_a_group_that_moved_is_followed(
 ) -> None:
     said = telegram.mention(-4001, "hi")
     telegram.migrate(-4001, GROUP)
-    await adapter.send(Place(chat="-4001", reply_to=str(said)), "Hi", key="k")
+    await adapter.send(ReplyTarget(chat="-4001", reply_to=str(said)), "Hi", key="k")
     (answer,) = telegram.answers(GROUP)
     assert (answer.text, answer.reply_to) == ("Hi", None)
 
@@ -121,7 +121,7 @@ async def test_a_flooded_group_says_how_long(adapter: TelegramAdapter) -> None:
     async with TelegramServer(group_per_minute=1) as telegram:
         said = telegram.mention(GROUP, "hi")
         flooding = adapter_for(telegram)
-        place = Place(chat=str(GROUP), reply_to=str(said))
+        place = ReplyTarget(chat=str(GROUP), reply_to=str(said))
         await flooding.send(place, "Hi", key="k")
         error = await refused(flooding, place)
     assert error.retryable
@@ -186,21 +186,21 @@ async def test_blocked_and_closed_are_final(
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
     telegram.chats[GROUP].topics[topic].closed = True
-    closed = await refused(adapter, Place(chat=str(GROUP), thread=str(topic)))
+    closed = await refused(adapter, ReplyTarget(chat=str(GROUP), thread=str(topic)))
     assert (closed.retryable, closed.target_gone) == (False, True)
     telegram.block(1001)
     blocked = await refused(adapter)
     assert not blocked.retryable
     assert "blocked by the user" in blocked.user_message
-    unknown = await refused(adapter, Place(chat="31337"))
+    unknown = await refused(adapter, ReplyTarget(chat="31337"))
     assert "Chat not found" in unknown.user_message
 
 
 @pytest.mark.parametrize(
-    "place", [Place(chat="C0123"), Place(chat="1", thread="x"), Place(chat="")]
+    "place", [ReplyTarget(chat="C0123"), ReplyTarget(chat="1", thread="x"), ReplyTarget(chat="")]
 )
 async def test_places_of_other_platforms_are_refused(
-    adapter: TelegramAdapter, place: Place
+    adapter: TelegramAdapter, place: ReplyTarget
 ) -> None:
     assert not (await refused(adapter, place)).retryable
 
@@ -225,7 +225,7 @@ async def test_a_refused_token_waits_to_be_mended(
         ("报告.pdf", b"%PDF", "application/pdf", "document"),
     ],
 )
-async def test_files_go_out(  # noqa: PLR0913, PLR0917  a row of the table
+async def test_files_go_out(
     telegram: TelegramServer,
     adapter: TelegramAdapter,
     tmp_path: Path,
@@ -272,7 +272,7 @@ async def test_typing_shows_where_the_work_goes_on(
 ) -> None:
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
-    place = Place(chat=str(GROUP), thread=str(topic))
+    place = ReplyTarget(chat=str(GROUP), thread=str(topic))
     await adapter.working(place)
     await adapter.send(place, "Done", key="k")
     await adapter.finished(place, ok=True)
@@ -304,7 +304,7 @@ async def test_typing_may_fail(telegram: TelegramServer, adapter: TelegramAdapte
 async def test_sends_share_the_connection_and_close_it(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram)
     async with running(adapter, Recorder()):
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(lambda: adapter.send(ALICE, "Hi", key="k"))

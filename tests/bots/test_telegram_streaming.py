@@ -9,15 +9,15 @@ import pytest
 from bots.telegram.drafts import number_of
 from bots.telegram.pace import PATCHES, Pace
 from bus.errors import DeliveryError
-from bus.messages import Button, Place
-from bus.outgoing.presence import Presence
-from bus.ports import Patches, Previews, Reason
+from bus.messages import Button, ReplyTarget
+from bus.outbound.presence import Presence
+from bus.platform import Reason, SupportsDrafts, SupportsStreaming
 from tests.bots.telegram_rig import FAST, adapter_for, talking
 from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
-ALICE = Place(chat="1001", reply_to="1")
-TEAM = Place(chat=str(GROUP), reply_to="1")
+ALICE = ReplyTarget(chat="1001", reply_to="1")
+TEAM = ReplyTarget(chat=str(GROUP), reply_to="1")
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 
 
@@ -32,8 +32,8 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 
 async def test_streaming_is_a_choice(telegram: TelegramServer) -> None:
     plain, streaming = adapter_for(telegram), adapter_for(telegram, streaming=True)
-    assert isinstance(streaming, Previews)
-    assert isinstance(streaming, Patches)
+    assert isinstance(streaming, SupportsDrafts)
+    assert isinstance(streaming, SupportsStreaming)
     assert (plain.capabilities.patches, plain.previews(ALICE)) == (False, False)
     assert streaming.capabilities.patches
     assert (streaming.previews(ALICE), streaming.previews(TEAM)) == (True, False)
@@ -54,7 +54,7 @@ async def test_a_draft_grows_and_is_never_a_message(telegram: TelegramServer) ->
 async def test_a_draft_stays_in_its_private_topic(telegram: TelegramServer) -> None:
     topic = telegram.add_topic(1001, "Travel")
     adapter = adapter_for(telegram, streaming=True)
-    place = Place(chat="1001", thread=str(topic))
+    place = ReplyTarget(chat="1001", thread=str(topic))
     await adapter.preview(place, "Hm", key="7:preview", stop=STOP)
     assert telegram.drafts[-1].thread == topic
 

@@ -12,8 +12,8 @@ from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import ALLOWED_UPDATES
 from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
-from bus.messages import Button, Place
-from bus.ports import Link, Reason
+from bus.messages import Button, ReplyTarget
+from bus.platform import ConnectionState, Reason
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
 from tests.contracts.webhook_rig import Doors
 from tests.fakes.telegram import TelegramServer
@@ -51,7 +51,7 @@ async def listening(
     adapter = adapter_for(telegram)
     assert adapter.webhook is not None
     async with running(adapter, recorder):
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         yield adapter, adapter.webhook
 
 
@@ -64,7 +64,7 @@ async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
         doors.mount(adapter)
         async with running(adapter, recorder):
             await until(lambda: recorder.texts == ["written before the start"])
-            await linked(adapter, Link.CONNECTED)
+            await linked(adapter, ConnectionState.CONNECTED)
         (called,) = telegram.calls("setWebhook")
         assert called.arguments["url"] == URL
         assert called.arguments["secret_token"] == SECRET
@@ -140,7 +140,7 @@ async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
         assert (await door.take(call)).status == 503
         assert "not accepted now (IntakeFull)" in adapter.health().detail
         assert [(await door.take(call)).status for _ in range(2)] == [503, 200]
-        assert (adapter.health().link, adapter.health().detail) == (Link.CONNECTED, "")
+        assert (adapter.health().state, adapter.health().detail) == (ConnectionState.CONNECTED, "")
     assert recorder.texts == ["hello"]
 
 
@@ -148,7 +148,7 @@ async def test_a_webhook_that_another_program_took_away_is_set_again() -> None:
     async with TelegramServer() as telegram, listening(telegram, Recorder()) as (adapter, _):
         telegram.webhook = ""
         await telegram.wait_for(lambda: len(telegram.calls("setWebhook")) > 1)
-        await linked(adapter, Link.CONNECTED)
+        await linked(adapter, ConnectionState.CONNECTED)
         assert telegram.webhook == URL
 
 
@@ -158,21 +158,21 @@ async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
         telegram.pusher.caller.transport = doors.transport
         adapter = adapter_for(telegram)
         async with running(adapter, Recorder()):
-            await linked(adapter, Link.CONNECTED)
+            await linked(adapter, ConnectionState.CONNECTED)
             telegram.dm("hello")
-            detail = await linked(adapter, Link.RECONNECTING)
+            detail = await linked(adapter, ConnectionState.RECONNECTING)
             assert "1 updates wait" in detail
             assert "404" in detail
             assert "has to lead to /webhooks/telegram" in detail
             doors.mount(adapter)
-            assert await linked(adapter, Link.CONNECTED) == ""
+            assert await linked(adapter, ConnectionState.CONNECTED) == ""
 
 
 async def test_an_address_that_telegram_refuses_shows() -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram, webhook_url="http://bot.example.com/webhooks/telegram")
         async with running(adapter, Recorder()):
-            detail = await linked(adapter, Link.FAILED)
+            detail = await linked(adapter, ConnectionState.FAILED)
     assert "channels.telegram.webhook_url" in detail
     assert "https url must be provided" in detail
 
@@ -198,7 +198,7 @@ async def test_settings_that_cannot_work_end_the_run(settings: dict[str, str], t
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram, **settings)
         async with running(adapter, Recorder()):
-            assert told in await linked(adapter, Link.FAILED)
+            assert told in await linked(adapter, ConnectionState.FAILED)
         assert adapter.webhook is not None
         assert (await adapter.webhook.take(Call(headers={}, body=b"{}"))).status == 503
         assert telegram.requests == []
@@ -209,7 +209,7 @@ async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         telegram.dm("hello")
         button = Button(label="Yes", token="option:1:0")
-        place = Place(chat="1001")
+        place = ReplyTarget(chat="1001")
         message = await adapter.send_with_buttons(place, "Sure?", [button], key="k")
         chat = {"id": 1001, "type": "private"}
         person = {"id": 1001, "is_bot": False, "first_name": "Ann"}

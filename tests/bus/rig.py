@@ -12,8 +12,8 @@ from aiohttp import BodyPartReader, web
 from langgraph_sdk.client import LangGraphClient
 
 from bus.config import BusConfig, ChannelPolicy
-from bus.messages import Attachment, Inbound, Place, Sender
-from bus.ports import Adapter, Reason
+from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
+from bus.platform import Adapter, Reason
 from bus.service import Bus, Site, running
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -87,7 +87,7 @@ class FakeGateway:
         return web.json_response({"success": True, "files": [kept], "skipped_files": []})
 
 
-def said(text: str, event: str, **changes: object) -> Inbound:
+def said(text: str, event: str, **changes: object) -> InboundMessage:
     """Return a private message; `chat`, `topic`, `user` and the fields of Inbound may differ."""
     chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
     fields: dict[str, object] = {
@@ -99,14 +99,14 @@ def said(text: str, event: str, **changes: object) -> Inbound:
             chat=chat,
             topic=str(changes.pop("topic", "")),
         ),
-        "place": Place(chat=chat, reply_to=event),
+        "place": ReplyTarget(chat=chat, reply_to=event),
         "sender": Sender(user_id=user, name=user),
         "text": text,
         "private": True,
         "addressed": True,
         **changes,
     }
-    return Inbound(**fields)  # type: ignore[arg-type]
+    return InboundMessage(**fields)  # type: ignore[arg-type]
 
 
 def file(name: str) -> Attachment:

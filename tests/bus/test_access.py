@@ -5,25 +5,25 @@ from dataclasses import replace
 import pytest
 
 from bots.config import FeishuConfig, SlackConfig, TelegramConfig
+from bus.access.policy import decide
 from bus.config import ChannelPolicy
-from bus.messages import Inbound, Sender
-from bus.people.access import decide
-from bus.ports import Reason
+from bus.messages import InboundMessage, Sender
+from bus.platform import Reason
 from tests.bus.rig import file, said
 
 NOW = 1_000_000.0
 
 
-def private(user: str = "7", **changes: object) -> Inbound:
+def private(user: str = "7", **changes: object) -> InboundMessage:
     return said("hi", "e1", user=user, **changes)
 
 
-def group(user: str = "7", **changes: object) -> Inbound:
+def group(user: str = "7", **changes: object) -> InboundMessage:
     return said("hi", "e1", user=user, private=False, **changes)
 
 
 def verdict(
-    inbound: Inbound, policy: ChannelPolicy, *, paired: bool = False, known: bool = False
+    inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool = False, known: bool = False
 ) -> Reason:
     return decide(inbound, policy, paired=paired, known=known)
 

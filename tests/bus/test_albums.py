@@ -5,7 +5,7 @@ from typing import Any
 
 from bus.config import ChannelPolicy
 from bus.messages import Attachment, Change
-from bus.ports import Reason
+from bus.platform import Reason
 from tests.bus.rig import FakeGateway, House, file, house, said, until
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph

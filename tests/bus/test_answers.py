@@ -1,52 +1,52 @@
 """Which rows a reply becomes."""
 
 from bus.messages import (
-    Delivery,
-    FileDelivery,
-    Inbound,
-    Place,
+    InboundMessage,
+    OutboundFile,
+    OutboundMessage,
+    OutboundText,
+    ReplyTarget,
     Sender,
-    TextDelivery,
-    decode_delivery,
+    decode_outbound,
 )
-from bus.outgoing.answers import LEFT_OVER, Seen, reply_rows, text_rows
+from bus.outbound.answers import LEFT_OVER, Seen, reply_rows, text_rows
 from bus.runs.replies import Reply
 from store.conversations import ConversationKey
 from store.inbox import InboxRow
-from store.outbox import NewDelivery
+from store.outbox import NewOutboxRow
 
 KEY = ConversationKey(channel="cards", workspace="w", chat="c")
 ROW = InboxRow(
     id=7, conversation_id=1, seq=1, key=KEY, event_id="e", kind="chat", body="", state="running",
     attempts=1, thread_id="T", run_id=None, received_at=1.0,
 )  # fmt: skip
-INBOUND = Inbound(
-    event_id="e", message_id="e", key=KEY, place=Place(chat="c", reply_to="e"),
+INBOUND = InboundMessage(
+    event_id="e", message_id="e", key=KEY, place=ReplyTarget(chat="c", reply_to="e"),
     sender=Sender(user_id="u"), text="hi", private=True, addressed=True,
 )  # fmt: skip
 
 
-def bodies(rows: list[NewDelivery]) -> list[Delivery]:
-    return [decode_delivery(row.body) for row in rows]
+def bodies(rows: list[NewOutboxRow]) -> list[OutboundMessage]:
+    return [decode_outbound(row.body) for row in rows]
 
 
 def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
     rows = text_rows(ROW, INBOUND, ["one", "two", "three"], cards=2)
     assert [row.key for row in rows] == ["7:reply:0", "7:reply:1", "7:reply:2"]
-    edits = [body.edits for body in bodies(rows) if isinstance(body, TextDelivery)]
+    edits = [body.edits for body in bodies(rows) if isinstance(body, OutboundText)]
     assert edits == ["7:card:0", "7:card:1", ""]
 
 
 def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
     last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
-    assert isinstance(last, TextDelivery)
+    assert isinstance(last, OutboundText)
     assert (last.markdown, last.edits) == (LEFT_OVER, "7:card:1")
 
 
 def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
     reply = Reply(markdown="x", artifacts=("/mnt/user-data/outputs/a b.txt",))
     text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], Seen()))
-    assert isinstance(file, FileDelivery)
+    assert isinstance(file, OutboundFile)
     assert (file.name, file.thread_id, file.closes, text.closes) == ("a b.txt", "T", "ok", "")
 
 

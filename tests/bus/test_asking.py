@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.locales.english import ENGLISH
 from bus.runs.asking import (
     Awaited,
     Question,
@@ -17,7 +18,6 @@ from bus.runs.asking import (
     resumption,
 )
 from bus.runs.masking import HIDDEN, masked
-from bus.texts.english import ENGLISH
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),

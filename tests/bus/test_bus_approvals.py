@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bus.buttons import Token, Verb
+from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy
-from bus.messages import PressAnswer
-from bus.texts.chinese import CHINESE
-from bus.texts.english import ENGLISH
+from bus.locales.chinese import CHINESE
+from bus.locales.english import ENGLISH
+from bus.messages import PressResponse
 from tests.bus.rig import House, house, until
 from tests.bus.test_changes import edit
 from tests.bus.test_presses import labels, press, press_of, shows
@@ -52,7 +52,7 @@ async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatf
         text = h.platform.texts[0]
         for part in ("Let me.", ENGLISH.approval_ask, "**bash**", "make release"):
             assert part in text
-        assert await press(h, ENGLISH.button_approve) == PressAnswer()
+        assert await press(h, ENGLISH.button_approve) == PressResponse()
         await shows(h, 2)
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0].endswith(ENGLISH.mark_approved)
@@ -63,9 +63,9 @@ async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatf
         assert len(h.server.runs) == 2
 
 
-async def press_again(h: House) -> PressAnswer:
+async def press_again(h: House) -> PressResponse:
     row = (await h.bus.inbox.recent(limit=5))[-1]
-    token = Token(Verb.DENY, row.id).text
+    token = ButtonToken(ButtonAction.DENY, row.id).text
     return await h.bus.intake.press(press_of(token, h.platform.shown[0], event_id="late"))
 
 
@@ -138,7 +138,7 @@ async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
         answer = await press(
             h, ENGLISH.button_approve, nth=0, user="boss", private=False, event_id="p2"
         )
-        assert answer == PressAnswer()
+        assert answer == PressResponse()
         await shows(h, 3)
         assert resumed(h) == [{"decisions": [APPROVE]}]
         # It goes on for whoever asked.

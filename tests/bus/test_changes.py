@@ -10,20 +10,20 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from bus.buttons import Token, Verb
+from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy, SessionConfig
 from bus.errors import IntakeClosed
-from bus.incoming.changes import MAX_EDITS
+from bus.inbound.changes import MAX_EDITS
 from bus.messages import (
+    ButtonPress,
     Change,
-    Place,
-    Press,
-    PressAnswer,
+    PressResponse,
+    ReplyTarget,
     Sender,
     decode_inbound,
     encode_inbound,
 )
-from bus.ports import Reason
+from bus.platform import Reason
 from store.conversations import ConversationKey
 from tests.bus.rig import OPEN, House, file, house, said, until
 from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
@@ -51,17 +51,17 @@ async def delete(home: House, message: str, event: str = "gone") -> Reason:
     return await home.bus.intake.change(change)
 
 
-async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressAnswer:
+async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressResponse:
     """Press the button of an offer."""
-    press = pressed(home, Token(Verb.RERUN, row_id), user, event)
+    press = pressed(home, ButtonToken(ButtonAction.RERUN, row_id), user, event)
     return await home.bus.intake.press(press)
 
 
-def pressed(home: House, token: Token, user: str = "u", event: str = "p") -> Press:
-    return Press(
+def pressed(home: House, token: ButtonToken, user: str = "u", event: str = "p") -> ButtonPress:
+    return ButtonPress(
         event_id=event,
         key=KEY,
-        place=Place(chat="c"),
+        place=ReplyTarget(chat="c"),
         message_id=home.platform.shown[-1].id,
         token=token.text,
         sender=Sender(user_id=user),
@@ -399,7 +399,7 @@ async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: 
         await home.say("left")
         await until(lambda: "Wrong" in home.platform.texts)
         row = await row_id(home, "e1")
-        await home.bus.intake.press(pressed(home, Token(Verb.STOP, row)))
+        await home.bus.intake.press(pressed(home, ButtonToken(ButtonAction.STOP, row)))
         await finished(home)
         assert await edit(home, "e1", "right", "c1") is Reason.ACCEPTED
         await until(lambda: home.platform.texts[-1] == OFFER)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.people.scopes import memory_scope_of, user_of
+from bus.settings.scopes import memory_scope_of, user_of
 from store.choices import Choice, Choices
 from store.config import StoreConfig
 from store.conversations import ConversationKey

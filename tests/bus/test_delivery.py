@@ -12,14 +12,14 @@ from aiohttp.test_utils import TestServer
 from typing_extensions import override
 
 from bus.errors import DeliveryError
-from bus.messages import FileDelivery, MessageId, Place, TextDelivery, encode_delivery
-from bus.outgoing.delivery import REPEATED, Delivery, Patience
+from bus.locales.english import ENGLISH
+from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
+from bus.outbound.delivery import REPEATED, DeliveryWorker, Patience
 from bus.retry import Backoff
-from bus.texts.english import ENGLISH
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
+from store.outbox import NewOutboxRow, Origins, Outbox, OutboxRow
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
@@ -43,12 +43,12 @@ async def pump(
     clock: Clock | None = None,
     gateway_url: str = "http://127.0.0.1:9",
     patience: Patience | None = None,
-) -> AsyncIterator[Delivery]:
+) -> AsyncIterator[DeliveryWorker]:
     async with (
         Database.open(StoreConfig(), home) as database,
         httpx.AsyncClient(base_url=f"{gateway_url.rstrip('/')}/api/") as gateway,
     ):
-        delivery = Delivery(
+        delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=Outbox(database),
             origins=Origins(database),
@@ -64,13 +64,13 @@ async def pump(
 
 def text(
     key: str, markdown: str = "hello", *, channel: str = "fake", edits: str = ""
-) -> NewDelivery:
-    place = Place(chat="c")
-    body = TextDelivery(channel=channel, place=place, markdown=markdown, edits=edits)
-    return NewDelivery(key=key, conversation=KEY, body=encode_delivery(body))
+) -> NewOutboxRow:
+    place = ReplyTarget(chat="c")
+    body = OutboundText(channel=channel, place=place, markdown=markdown, edits=edits)
+    return NewOutboxRow(key=key, conversation=KEY, body=encode_outbound(body))
 
 
-async def settle(delivery: Delivery, key: str) -> DeliveryRow:
+async def settle(delivery: DeliveryWorker, key: str) -> OutboxRow:
     with anyio.fail_after(10):
         row = await delivery.settled(key)
     assert row is not None
@@ -197,12 +197,14 @@ async def test_a_key_makes_a_repeat_harmless(tmp_path: Path) -> None:
 
 async def test_a_final_edits_its_card_or_replaces_one_that_is_gone(tmp_path: Path) -> None:
     platform = CardPlatform("fake")
-    place = Place(chat="c")
-    card = TextDelivery(channel="fake", place=place, markdown="…", provisional=True)
+    place = ReplyTarget(chat="c")
+    card = OutboundText(channel="fake", place=place, markdown="…", provisional=True)
     async with pump(platform, tmp_path) as delivery:
         for number in (1, 2):
-            body = encode_delivery(card)
-            await delivery.owe(KEY, [NewDelivery(key=f"card{number}", conversation=KEY, body=body)])
+            body = encode_outbound(card)
+            await delivery.owe(
+                KEY, [NewOutboxRow(key=f"card{number}", conversation=KEY, body=body)]
+            )
         await settle(delivery, "card2")
         platform.fail("patch", DeliveryError("recalled", target_gone=True))
         await delivery.owe(
@@ -235,15 +237,15 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
         pump(platform, tmp_path, gateway_url=str(gateway.make_url("/"))) as delivery,
     ):
         for name in ("a.txt", "gone.txt"):
-            body = FileDelivery(
+            body = OutboundFile(
                 channel="fake",
-                place=Place(chat="c"),
+                place=ReplyTarget(chat="c"),
                 thread_id="T",
                 path=f"/mnt/user-data/outputs/{name}",
                 name=name,
             )
             await delivery.owe(
-                KEY, [NewDelivery(key=name, conversation=KEY, body=encode_delivery(body))]
+                KEY, [NewOutboxRow(key=name, conversation=KEY, body=encode_outbound(body))]
             )
         await settle(delivery, "gone.txt")
     assert platform.files == [("a.txt", b"data")]
@@ -271,15 +273,20 @@ async def test_a_file_that_the_platform_refuses_is_told_with_its_reason(tmp_path
     assert len(platform.texts) == 1
 
 
-def note(key: str) -> NewDelivery:
+def note(key: str) -> NewOutboxRow:
     """Return the row of a text of our own, as a file."""
-    body = FileDelivery(
-        channel="fake", place=Place(chat="c"), thread_id="T", path="", name="note.md", content="hi"
+    body = OutboundFile(
+        channel="fake",
+        place=ReplyTarget(chat="c"),
+        thread_id="T",
+        path="",
+        name="note.md",
+        content="hi",
     )
-    return NewDelivery(key=key, conversation=KEY, body=encode_delivery(body))
+    return NewOutboxRow(key=key, conversation=KEY, body=encode_outbound(body))
 
 
-async def _until_error(delivery: Delivery, key: str, error: str) -> None:
+async def _until_error(delivery: DeliveryWorker, key: str, error: str) -> None:
     with anyio.fail_after(10):
         while True:
             row = await delivery.outbox.find(key)
@@ -302,7 +309,7 @@ class SlowPlatform(FakePlatform):
     """Shows a message at once and answers a little later."""
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         message = await super().send(place, markdown, key=key)
         await anyio.sleep(0.2)
         return message
@@ -310,9 +317,9 @@ class SlowPlatform(FakePlatform):
 
 async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
     platform = CardPlatform("fake")
-    card = TextDelivery(channel="fake", place=Place(chat="c"), markdown="…", provisional=True)
+    card = OutboundText(channel="fake", place=ReplyTarget(chat="c"), markdown="…", provisional=True)
     async with pump(platform, tmp_path) as delivery:
-        new = NewDelivery(key="card", conversation=KEY, body=encode_delivery(card))
+        new = NewOutboxRow(key="card", conversation=KEY, body=encode_outbound(card))
         await delivery.owe(KEY, [new])
         await settle(delivery, "card")
         platform.fail("patch", DeliveryError("audited"))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import anyio
 
+from bus.conversation.attempt import TurnControl
 from bus.errors import DeliveryError
-from bus.showing.cards import WORKING_TEXT
-from bus.texts import texts
-from bus.turns.attempt import TurnControl
+from bus.locales import texts
+from bus.outbound.cards import WORKING_TEXT
 from tests.bus.test_live import frames, showing
 from tests.bus.test_turn import house, plan, until
 from tests.fakes.langgraph import Script

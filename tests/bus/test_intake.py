@@ -14,9 +14,9 @@ from typing_extensions import override
 from bus.commands import COMMANDS, Parsed, parse
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
-from bus.incoming.cleaning import cleaned
-from bus.messages import Inbound, MessageId, Place, decode_inbound, encode_inbound
-from bus.ports import Reason
+from bus.inbound.cleaning import cleaned
+from bus.messages import InboundMessage, MessageId, ReplyTarget, decode_inbound, encode_inbound
+from bus.platform import Reason
 from store.database import Transaction
 from store.errors import Unavailable
 from store.inbox import InboxRow
@@ -108,7 +108,7 @@ async def test_silence_is_counted_and_logged_without_the_text(
         }
         assert home.platform.texts == []
     lines = [
-        record.getMessage() for record in caplog.records if record.name == "bus.incoming.intake"
+        record.getMessage() for record in caplog.records if record.name == "bus.inbound.intake"
     ]
     assert len(lines) == 2
     assert "not_allowed" in lines[0]
@@ -148,7 +148,7 @@ async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
         assert await home.say("hi", event="e2") is Reason.ACCEPTED
 
 
-def drop(row: InboxRow, inbound: Inbound) -> None:
+def drop(row: InboxRow, inbound: InboundMessage) -> None:
     """Lose a message between its commit and its mailbox."""
 
 
@@ -197,7 +197,7 @@ class ThoughtfulPlatform(FakePlatform):
         self.go_on = anyio.Event()
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         message = await super().send(place, markdown, key=key)
         await self.go_on.wait()
         return message

@@ -7,11 +7,11 @@ from pydantic import ValidationError
 
 from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.incoming.cleaning import text_of
-from bus.people.language import MAX_KNOWN, choice_key
-from bus.ports import Capabilities
-from bus.texts.chinese import CHINESE
-from bus.texts.english import ENGLISH
+from bus.inbound.cleaning import text_of
+from bus.locales.chinese import CHINESE
+from bus.locales.english import ENGLISH
+from bus.platform import Capabilities
+from bus.settings.language import MAX_KNOWN, choice_key
 from tests.bus.rig import OPEN, House, house, said, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bots.config import TerminalConfig
+from bus.access.rate_limits import COMMANDS, Rates, limit_of
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
-from bus.people.limits import COMMANDS, Rates, limit_of
-from bus.ports import Reason
+from bus.platform import Reason
 from tests.bus.rig import house, said, until
 
 THREE = RateLimit(messages=3, per_seconds=60)

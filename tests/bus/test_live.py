@@ -7,14 +7,14 @@ from pathlib import Path
 import anyio
 import httpx
 
-from bus.messages import Inbound, Place, Sender, encode_inbound
-from bus.outgoing.delivery import Delivery
-from bus.showing.display import Display
-from bus.showing.live import live
+from bus.messages import InboundMessage, ReplyTarget, Sender, encode_inbound
+from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.display import Display
+from bus.outbound.live import live
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, InboxRow, NewInbox
+from store.inbox import Inbox, InboxRow, NewInboxRow
 from store.outbox import Origins, Outbox
 from tests.fakes.platform import CardPlatform
 
@@ -25,11 +25,11 @@ INTERVAL_S = 0.1
 @asynccontextmanager
 async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
     """Show a turn that runs."""
-    inbound = Inbound(
+    inbound = InboundMessage(
         event_id="e1",
         message_id="e1",
         key=KEY,
-        place=Place(chat="c", reply_to="e1"),
+        place=ReplyTarget(chat="c", reply_to="e1"),
         sender=Sender(user_id="u"),
         text="hi",
         private=True,
@@ -39,13 +39,13 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
         Database.open(StoreConfig(), home) as database,
         httpx.AsyncClient(base_url="http://127.0.0.1:9") as gateway,
     ):
-        delivery = Delivery(
+        delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=Outbox(database),
             origins=Origins(database),
             gateway=gateway,
         )
-        new = NewInbox(
+        new = NewInboxRow(
             key=KEY,
             event_id="e1",
             message_id="e1",

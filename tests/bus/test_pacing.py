@@ -2,7 +2,7 @@
 
 import anyio
 
-from bus.outgoing.pacing import Pacer
+from bus.outbound.pacing import Pacer
 
 CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bus.access.pending import EXPECTED_S, Pending
 from bus.config import ChannelPolicy
-from bus.people.pending import EXPECTED_S, Pending
 from tests.bus.rig import House, house, said
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform

@@ -6,14 +6,22 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus.buttons import Token, Verb
+from bus.buttons import ButtonAction, ButtonToken
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.errors import DeliveryError, IntakeClosed
-from bus.incoming.presses import Pressed, as_inbound
-from bus.messages import Button, Place, Press, PressAnswer, Sender, decode_inbound, encode_inbound
-from bus.ports import Reason
-from bus.texts.chinese import CHINESE
-from bus.texts.english import ENGLISH
+from bus.inbound.presses import Pressed, as_inbound
+from bus.locales.chinese import CHINESE
+from bus.locales.english import ENGLISH
+from bus.messages import (
+    Button,
+    ButtonPress,
+    PressResponse,
+    ReplyTarget,
+    Sender,
+    decode_inbound,
+    encode_inbound,
+)
+from bus.platform import Reason
 from store.conversations import ConversationKey
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -24,22 +32,22 @@ BROKEN = Script(words=("Hel",), error={"error": "InternalServerError", "message"
 GROUP = ChannelPolicy(group_policy="open", admin_users=["boss"])
 
 
-def press_of(token: str, message: Shown, **changes: object) -> Press:
+def press_of(token: str, message: Shown, **changes: object) -> ButtonPress:
     chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
     fields: dict[str, object] = {
         "event_id": "p1",
         "key": ConversationKey(channel="fake", workspace="w", chat=chat),
-        "place": Place(chat=chat),
+        "place": ReplyTarget(chat=chat),
         "message_id": message.id,
         "token": token,
         "sender": Sender(user_id=user, name=user),
         "private": True,
         **changes,
     }
-    return Press(**fields)  # type: ignore[arg-type]
+    return ButtonPress(**fields)  # type: ignore[arg-type]
 
 
-async def press(h: House, label: str, *, nth: int = -1, **changes: object) -> PressAnswer:
+async def press(h: House, label: str, *, nth: int = -1, **changes: object) -> PressResponse:
     """Press the button with a label under the n-th message."""
     message = h.platform.shown[nth]
     return await h.bus.intake.press(press_of(token_of(message.buttons, label), message, **changes))
@@ -77,7 +85,7 @@ async def test_an_option_is_said_in_the_pressers_name(
     async with house(tmp_path, platform=platform) as h:
         await asked(h)
         await until(lambda: labels(h) == ["red", "green"])
-        assert await press(h, "green") == PressAnswer()
+        assert await press(h, "green") == PressResponse()
         await shows(h, 2)
         await until(lambda: h.platform.texts == ["❓ Which?\n\n✓ green", "Hello you"])
         assert h.prompts() == ["paint it", "green"]
@@ -92,12 +100,12 @@ async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
         await asked(h)
         message = h.platform.shown[0]
         red, green = (token_of(message.buttons, label) for label in ("red", "green"))
-        assert await h.bus.intake.press(press_of(red, message)) == PressAnswer()
+        assert await h.bus.intake.press(press_of(red, message)) == PressResponse()
         again = await h.bus.intake.press(press_of(red, message))
         other = await h.bus.intake.press(press_of(green, message, event_id="p2"))
         await shows(h, 2)
-        assert again == PressAnswer()
-        assert other == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        assert again == PressResponse()
+        assert other == PressResponse(text=ENGLISH.press_answered, urgent=True)
         assert h.prompts() == ["paint it", "red"]
 
 
@@ -119,10 +127,10 @@ async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
         await asked(h, private=False)
         refused = await press(h, "red", user="stranger", private=False)
-        assert refused == PressAnswer(text=ENGLISH.press_not_yours, urgent=True)
+        assert refused == PressResponse(text=ENGLISH.press_not_yours, urgent=True)
         assert h.bus.counters()[("fake", Reason.NOT_ALLOWED)] == 1
         assert labels(h, 0) == ["red", "green"]
-        assert await press(h, "red", user="boss", private=False, event_id="p2") == PressAnswer()
+        assert await press(h, "red", user="boss", private=False, event_id="p2") == PressResponse()
         await shows(h, 2)
         assert h.prompts() == ["paint it", "red"]
 
@@ -139,7 +147,7 @@ async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
         await shows(h, 2)
         await h.bus.pairings.revoke("fake", "u")
         answer = await press(h, "red")
-        assert answer == PressAnswer(text=ENGLISH.press_not_allowed, urgent=True)
+        assert answer == PressResponse(text=ENGLISH.press_not_allowed, urgent=True)
         assert h.prompts() == ["paint it"]
 
 
@@ -166,7 +174,7 @@ async def test_a_button_that_means_nothing_is_answered_kindly(
             str(changes.pop("token", token_of(message.buttons, "red"))), message, **changes
         )
         answer = await h.bus.intake.press(made)
-        assert answer == PressAnswer(text=ENGLISH.press_inactive, urgent=True)
+        assert answer == PressResponse(text=ENGLISH.press_inactive, urgent=True)
         assert h.bus.counters()[("fake", Reason.TOO_LATE)] == 1
         assert h.prompts() == ["paint it"]
 
@@ -180,7 +188,7 @@ async def test_a_typed_answer_takes_the_buttons_away(tmp_path: Path) -> None:
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?\n\n✓ green"
         late = await h.bus.intake.press(press_of(stale, h.platform.shown[0]))
-        assert late == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        assert late == PressResponse(text=ENGLISH.press_answered, urgent=True)
         await h.say("more")
         await shows(h, 3)
         assert h.platform.calls.count("edit") == 1
@@ -192,7 +200,7 @@ async def test_a_new_conversation_leaves_the_question_behind(tmp_path: Path) -> 
         await h.say("/new")
         await shows(h, 2)
         late = await press(h, "red", nth=0)
-        assert late == PressAnswer(text=ENGLISH.press_inactive, urgent=True)
+        assert late == PressResponse(text=ENGLISH.press_inactive, urgent=True)
         await h.say("hello")
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?"
@@ -225,11 +233,11 @@ async def test_a_press_without_room_may_come_again(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake"), config=config) as h:
         await asked(h)
         answer = await press(h, "red")
-        assert answer == PressAnswer(text=ENGLISH.press_full, urgent=True)
+        assert answer == PressResponse(text=ENGLISH.press_full, urgent=True)
         h.clock.ahead += 61
-        assert await press(h, "red", nth=0, event_id="p2") == PressAnswer()
+        assert await press(h, "red", nth=0, event_id="p2") == PressResponse()
         again = await press(h, "green", nth=0, event_id="p3")
-        assert again == PressAnswer(text=ENGLISH.press_answered, urgent=True)
+        assert again == PressResponse(text=ENGLISH.press_answered, urgent=True)
         await h.runs(2)
         assert h.prompts() == ["paint it", "red"]
 
@@ -252,7 +260,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             row = (await h.bus.inbox.recent(limit=1))[0]
             pressed = Pressed(
                 press=press_of(labels(h)[0], platform.shown[0]),
-                token=Token(Verb.OPTION, row.id),
+                token=ButtonToken(ButtonAction.OPTION, row.id),
                 row=row,
                 asked=decode_inbound(row.body),
                 texts=ENGLISH,
@@ -267,7 +275,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             await until(lambda: not labels(h, 0))
             assert platform.texts == ["❓ Which?\n\n✓ red", "Hello you"]
             again = press_of(pressed.token.text, platform.shown[0])
-            assert await h.bus.intake.press(again) == PressAnswer()
+            assert await h.bus.intake.press(again) == PressResponse()
             assert h.prompts() == ["paint it", "red"]
 
 
@@ -276,7 +284,7 @@ async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) ->
     async with house(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("slow down", retryable=True, retry_after_s=0.05))
-        assert await press(h, "red") == PressAnswer()
+        assert await press(h, "red") == PressResponse()
         await until(lambda: not labels(h, 0))
         assert platform.calls.count("edit") == 2
 
@@ -286,7 +294,7 @@ async def test_an_edit_of_unknown_outcome_is_made_again(tmp_path: Path) -> None:
     async with house(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("no answer", retryable=True, ambiguous=True))
-        assert await press(h, "red") == PressAnswer()
+        assert await press(h, "red") == PressResponse()
         await until(lambda: not labels(h, 0))
         assert platform.calls.count("edit") == 2
         assert platform.texts[0] == "❓ Which?\n\n✓ red"
@@ -297,7 +305,7 @@ async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
     async with house(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("no such message", target_gone=True))
-        assert await press(h, "red") == PressAnswer()
+        assert await press(h, "red") == PressResponse()
         await shows(h, 2)
         with anyio.fail_after(15):
             while await h.bus.outbox.counts():  # noqa: ASYNC110
@@ -317,7 +325,7 @@ async def test_stop_ends_the_turn_that_runs_and_no_other(tmp_path: Path) -> None
         await shows(h, 2)
         nth = next(n for n, message in enumerate(h.platform.shown) if message.chat == "a")
         answer = await press(h, ENGLISH.button_stop, nth=nth, chat="a")
-        assert answer == PressAnswer(text=ENGLISH.press_stopping)
+        assert answer == PressResponse(text=ENGLISH.press_stopping)
         await until(
             lambda: sorted(run.status for run in h.server.runs) == ["interrupted", "running"]
         )
@@ -332,9 +340,9 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
         await h.say("two")
         rows = await h.bus.inbox.unfinished()
         for row in (rows[1], rows[0]):
-            token = Token(Verb.STOP, row.id).text
+            token = ButtonToken(ButtonAction.STOP, row.id).text
             answer = await h.bus.intake.press(press_of(token, Shown("m", "c", "", "")))
-            assert answer == PressAnswer(text=ENGLISH.press_stopping)
+            assert answer == PressResponse(text=ENGLISH.press_stopping)
         for row in rows:
             await until_finished(h, row.id)
         assert h.prompts() == ["one"]
@@ -365,9 +373,11 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
         await h.say("one")
         await shows(h, 1)
         row = (await h.bus.inbox.recent(limit=1))[0]
-        stop = press_of(Token(Verb.STOP, row.id).text, h.platform.shown[0], language="zh-CN")
+        stop = press_of(
+            ButtonToken(ButtonAction.STOP, row.id).text, h.platform.shown[0], language="zh-CN"
+        )
         answer = await h.bus.intake.press(stop)
-        assert answer == PressAnswer(text=CHINESE.press_finished, urgent=True)
+        assert answer == PressResponse(text=CHINESE.press_finished, urgent=True)
 
 
 async def until_finished(h: House, row_id: int) -> None:
@@ -383,7 +393,7 @@ async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> No
     async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
         await failed(h)
         assert labels(h) == [ENGLISH.button_retry]
-        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        assert await press(h, ENGLISH.button_retry) == PressResponse()
         await shows(h, 2)
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0].endswith(ENGLISH.mark_retry)
@@ -398,7 +408,7 @@ async def test_a_server_that_takes_nothing_back_is_told_twice(tmp_path: Path) ->
         house(tmp_path, platform=ButtonPlatform("fake"), server=server) as h,
     ):
         await failed(h)
-        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        assert await press(h, ENGLISH.button_retry) == PressResponse()
         await shows(h, 2)
         assert h.platform.texts[1] == "Hello you"
         [thread] = server.threads.values()
@@ -410,7 +420,7 @@ async def test_an_attempt_that_fails_again_can_be_tried_again(tmp_path: Path) ->
         await failed(h)
         for count in (2, 3):
             h.server.scripts += [BROKEN] * (count == 2)
-            assert await press(h, ENGLISH.button_retry, event_id=f"p{count}") == PressAnswer()
+            assert await press(h, ENGLISH.button_retry, event_id=f"p{count}") == PressResponse()
             await shows(h, count)
         assert h.platform.texts[-1] == "Hello you"
         [thread] = h.server.threads.values()
@@ -423,7 +433,7 @@ async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> N
         await h.say("something else")
         await shows(h, 2)
         answer = await press(h, ENGLISH.button_retry, nth=0)
-        assert answer == PressAnswer(text=ENGLISH.press_newer, urgent=True)
+        assert answer == PressResponse(text=ENGLISH.press_newer, urgent=True)
         await until(lambda: not labels(h, 0))
         assert h.prompts() == ["paint it", "something else"]
 
@@ -444,7 +454,7 @@ async def test_a_failed_retry_command_is_tried_again(tmp_path: Path) -> None:
         h.server.scripts.append(BROKEN)
         await h.say("/retry")
         await shows(h, 2)
-        assert await press(h, ENGLISH.button_retry) == PressAnswer()
+        assert await press(h, ENGLISH.button_retry) == PressResponse()
         await shows(h, 3)
         assert h.platform.texts[-1] == "Hello you"
         [thread] = h.server.threads.values()

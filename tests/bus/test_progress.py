@@ -1,7 +1,7 @@
 """What people read of an agent's work besides its words."""
 
+from bus.locales import texts
 from bus.runs.progress import SHOWN, Progress
-from bus.texts import texts
 
 WORDS = texts("en")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from bus.ports import Reason
+from bus.platform import Reason
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bus.locales.english import ENGLISH
 from bus.runs.replies import Fold, answer_text, presented_files, turn_messages
 from bus.runs.wire import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
-from bus.texts.english import ENGLISH
 
 
 def ai(text: str, message_id: str = "a", **extra: object) -> dict[str, object]:

@@ -11,11 +11,11 @@ from typing_extensions import override
 from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import DeliveryError, IntakeClosed
-from bus.messages import Change, Press, PressAnswer
-from bus.ports import Health, Intake, Link, Reason
+from bus.locales.english import ENGLISH
+from bus.messages import ButtonPress, Change, PressResponse
+from bus.platform import ChannelHealth, ConnectionState, Intake, Reason
 from bus.retry import Backoff
 from bus.supervision import Supervised
-from bus.texts.english import ENGLISH
 from store.conversations import ConversationKey
 from store.errors import NotFound
 from tests.bus.rig import House, file, house, until
@@ -469,8 +469,8 @@ async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Pa
     bad = Crashing("bad")
     async with house(tmp_path, others={"bad": bad}) as home:
         await until(lambda: bad.starts)
-        assert home.bus.health()["bad"].link is Link.RECONNECTING
-        assert home.bus.health()["fake"].link is Link.CONNECTED
+        assert home.bus.health()["bad"].state is ConnectionState.RECONNECTING
+        assert home.bus.health()["fake"].state is ConnectionState.CONNECTED
         await home.say("hi")
         await home.reads("Hello you")
         await home.bus.restart("bad")
@@ -493,10 +493,10 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
     supervised = Supervised(adapter, now=lambda: 5.0, backoff=Backoff(first_s=0.001, cap_s=0.002))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervised.run, _Nowhere())
-        await until(lambda: supervised.health().link is Link.FAILED)
+        await until(lambda: supervised.health().state is ConnectionState.FAILED)
         assert adapter.starts == 4
-        assert supervised.health() == Health(
-            link=Link.FAILED, detail="It ended by itself; restart it.", since=5.0
+        assert supervised.health() == ChannelHealth(
+            state=ConnectionState.FAILED, detail="It ended by itself; restart it.", since=5.0
         )
         supervised.restart()
         await until(lambda: adapter.starts == 5)
@@ -509,7 +509,7 @@ class _Nowhere(Intake):
         raise AssertionError
 
     @override
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError
 
     @override

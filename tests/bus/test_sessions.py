@@ -3,7 +3,7 @@
 import pytest
 
 from bus.config import DEFAULT_SESSION, SessionConfig
-from bus.people.sessions import SessionInvalid, embedded, merged
+from bus.settings.sessions import SessionInvalid, embedded, merged
 
 EMPTY = SessionConfig()
 

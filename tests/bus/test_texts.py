@@ -9,10 +9,10 @@ from string import Formatter
 import pytest
 
 from bus.commands import COMMANDS
-from bus.ports import Reason
-from bus.texts import LANGUAGES
-from bus.texts.catalogue import Texts
-from bus.texts.english import ENGLISH
+from bus.locales import LANGUAGES
+from bus.locales.catalogue import Texts
+from bus.locales.english import ENGLISH
+from bus.platform import Reason
 
 ROOT = Path(__file__).parents[2]
 CATALOGUES = list(LANGUAGES.items())

@@ -11,20 +11,20 @@ import pytest
 from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
-from bus.messages import Inbound, Place, Sender, decode_inbound, encode_inbound
-from bus.outgoing.delivery import Delivery
+from bus.conversation.attempt import TurnControl, TurnPlan
+from bus.conversation.questions import Questions
+from bus.conversation.steering import Steering
+from bus.conversation.turn import MAX_ATTEMPTS, Records, Turns
+from bus.locales.english import ENGLISH
+from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
+from bus.outbound.delivery import DeliveryWorker
 from bus.runs.uploads import Uploads
 from bus.runs.wire import RunRequest, Runs
-from bus.texts.english import ENGLISH
-from bus.turns.attempt import TurnControl, TurnPlan
-from bus.turns.questions import Questions
-from bus.turns.steering import Steering
-from bus.turns.turn import MAX_ATTEMPTS, Records, Turns
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
 from store.history import History
-from store.inbox import Inbox, InboxRow, NewInbox
+from store.inbox import Inbox, InboxRow, NewInboxRow
 from store.outbox import Origins, Outbox
 from store.revisions import Revisions
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -39,22 +39,22 @@ class House:
     inbox: Inbox
     conversations: Conversations
     turns: Turns
-    delivery: Delivery
+    delivery: DeliveryWorker
     server: FakeLangGraph
 
-    async def accept(self, text: str, event_id: str = "e1") -> tuple[InboxRow, Inbound]:
+    async def accept(self, text: str, event_id: str = "e1") -> tuple[InboxRow, InboundMessage]:
         key = ConversationKey(channel=self.platform.name, workspace="w", chat="c")
-        inbound = Inbound(
+        inbound = InboundMessage(
             event_id=event_id,
             message_id=event_id,
             key=key,
-            place=Place(chat="c", reply_to=event_id),
+            place=ReplyTarget(chat="c", reply_to=event_id),
             sender=Sender(user_id="u"),
             text=text,
             private=True,
             addressed=True,
         )
-        new = NewInbox(
+        new = NewInboxRow(
             key=key,
             event_id=event_id,
             message_id=event_id,
@@ -73,7 +73,7 @@ class House:
         with anyio.fail_after(20):
             await self.turns.run(row, inbound, plan(text), control or TurnControl())
 
-    async def restarted(self) -> tuple[InboxRow, Inbound]:
+    async def restarted(self) -> tuple[InboxRow, InboundMessage]:
         [row] = await self.inbox.unfinished()
         return row, decode_inbound(row.body)
 
@@ -100,7 +100,7 @@ async def house(
         httpx.AsyncClient(base_url=server.url) as gateway,
         anyio.create_task_group() as tasks,
     ):
-        delivery = Delivery(
+        delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=Outbox(database),
             origins=Origins(database),

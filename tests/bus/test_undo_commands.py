@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bus.history.said import last_exchange
-from bus.messages import Exchange, encode_inbound
+from bus.messages import RewindPoint, encode_inbound
 from store.config import StoreConfig
 from store.conversations import Conversations
 from store.database import Database
-from store.inbox import Inbox, NewInbox
+from store.inbox import Inbox, NewInboxRow
 from tests.bus.rig import House, house, said, until
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
@@ -156,10 +156,10 @@ async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
             await until(lambda: thread(home) == left)
 
 
-async def leave_unfinished(home: Path, command: str, meant: Exchange | None) -> None:
+async def leave_unfinished(home: Path, command: str, meant: RewindPoint | None) -> None:
     """Leave a command in the journal as a process does that dies after noting what it takes back."""
     inbound = replace(said(command, "cut off"), exchange=meant)
-    new = NewInbox(
+    new = NewInboxRow(
         key=inbound.key,
         event_id=inbound.event_id,
         message_id=inbound.message_id,

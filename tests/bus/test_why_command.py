@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bots.config import TerminalConfig
+from bus.access.decisions import KEPT, MAX_CHATS, Decisions
 from bus.config import ChannelPolicy
-from bus.people.decisions import KEPT, MAX_CHATS, Decisions
-from bus.ports import Reason
+from bus.platform import Reason
 from tests.bus.rig import house, said, until
 
 POLICY = ChannelPolicy(dm_policy="open", admin_users=["root"])

@@ -11,8 +11,8 @@ import pytest
 from typing_extensions import override
 
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull
-from bus.messages import Inbound
-from bus.ports import Adapter, Finds, Link, Patches
+from bus.messages import InboundMessage
+from bus.platform import Adapter, ConnectionState, SupportsMessageLookup, SupportsStreaming
 from store.errors import Unavailable
 from tests.contracts.adapter_rig import (
     RETRY_AFTER_S,
@@ -186,7 +186,7 @@ class AdapterContract:
         async with self._talking(rig) as (adapter, inbound):
             if not adapter.capabilities.patches:
                 return  # nor is it asked to
-            assert isinstance(adapter, Patches)
+            assert isinstance(adapter, SupportsStreaming)
             card = await adapter.open_card(inbound.place, "…", key="k1")
             await adapter.patch(inbound.place, card, "half an ans", final=False)
             await adapter.patch(inbound.place, card, "the whole answer", final=True)
@@ -195,12 +195,12 @@ class AdapterContract:
     async def test_the_state_before_and_after_is_not_connected(self, rig: Rig) -> None:
         async with serving(rig):
             adapter = rig.adapter()
-            assert adapter.health().link is not Link.CONNECTED
+            assert adapter.health().state is not ConnectionState.CONNECTED
             async with running(adapter, Recorder()):
                 health = adapter.health()
-                assert (health.link, health.detail) == (Link.CONNECTED, "")
+                assert (health.state, health.detail) == (ConnectionState.CONNECTED, "")
                 assert health.since > 0
-            assert adapter.health().link is Link.STOPPED
+            assert adapter.health().state is ConnectionState.STOPPED
 
     async def test_an_adapter_can_run_again(self, rig: Rig) -> None:
         recorder = Recorder()
@@ -213,7 +213,7 @@ class AdapterContract:
         assert set(recorder.texts) == {"first", "second"}
 
     @asynccontextmanager
-    async def _talking(self, rig: Rig) -> AsyncIterator[tuple[Adapter, Inbound]]:
+    async def _talking(self, rig: Rig) -> AsyncIterator[tuple[Adapter, InboundMessage]]:
         """A running adapter, and a private message that can be answered."""
         recorder = Recorder()
         async with serving(rig), self._connected(rig, recorder) as adapter:
@@ -262,12 +262,15 @@ class RemoteContract(AdapterContract):
             error = await self._refused(rig, kind, adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, True)
             found = None
-            if isinstance(adapter, Finds):
+            if isinstance(adapter, SupportsMessageLookup):
                 found = await adapter.find(inbound.place, key="k1", since=0.0)
                 assert (found is not None) == (kind == "cut after")
             if found is None:
                 await adapter.send(inbound.place, "an answer", key="k1")
-            once = isinstance(adapter, Finds) or adapter.capabilities.idempotent_send_s > 0
+            once = (
+                isinstance(adapter, SupportsMessageLookup)
+                or adapter.capabilities.idempotent_send_s > 0
+            )
             expected = 1 if once or kind == "cut before" else 2
             assert rig.seen() == ["an answer"] * expected
 
@@ -281,7 +284,7 @@ class RemoteContract(AdapterContract):
     async def test_a_wrong_secret_fails_with_what_to_do(self, rig: RemoteRig) -> None:
         async with serving(rig):
             adapter, secret = rig.intruder()
-            async with running(adapter, Recorder(), link=Link.FAILED):
+            async with running(adapter, Recorder(), link=ConnectionState.FAILED):
                 health = adapter.health()
         assert f"channels.{rig.name}." in health.detail
         assert secret not in health.detail
@@ -292,10 +295,10 @@ class RemoteContract(AdapterContract):
         recorder = Recorder()
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await rig.go_away()
-            health = await linked(adapter, Link.RECONNECTING, Link.CONNECTING)
+            health = await linked(adapter, ConnectionState.RECONNECTING, ConnectionState.CONNECTING)
             assert health.detail
             await rig.come_back()
-            assert (await linked(adapter, Link.CONNECTED)).detail == ""
+            assert (await linked(adapter, ConnectionState.CONNECTED)).detail == ""
             await rig.say("are you back?")
             await until(lambda: recorder.taken and rig.acknowledged())
         assert recorder.texts == ["are you back?"]
@@ -323,10 +326,10 @@ class RemoteContract(AdapterContract):
             await rig.go_away()
             async with running(adapter, Recorder(), link=None):
                 await until(lambda: adapter.health().detail)
-        assert adapter.health().link in {Link.STOPPED, Link.FAILED}
+        assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 
     async def _refused(
-        self, rig: RemoteRig, kind: Trouble, adapter: Adapter, inbound: Inbound
+        self, rig: RemoteRig, kind: Trouble, adapter: Adapter, inbound: InboundMessage
     ) -> DeliveryError:
         rig.trouble(kind)
         with pytest.raises(DeliveryError) as caught:

@@ -9,8 +9,8 @@ from typing import Literal
 import anyio
 import anyio.abc
 
-from bus.messages import Change, Inbound, Press, PressAnswer
-from bus.ports import Adapter, Health, Link, Reason
+from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
+from bus.platform import Adapter, ChannelHealth, ConnectionState, Reason
 
 Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
 
@@ -25,12 +25,12 @@ STOP_S = 5.0
 class Recorder:
     """An intake that keeps what it was offered, raises the next of `raises`, and waits while `gate` is shut."""
 
-    offered: list[Inbound] = field(default_factory=list)
-    taken: list[Inbound] = field(default_factory=list)
+    offered: list[InboundMessage] = field(default_factory=list)
+    taken: list[InboundMessage] = field(default_factory=list)
     raises: list[Exception] = field(default_factory=list)
     gate: anyio.Event | None = None
 
-    async def receive(self, inbound: Inbound) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Reason:
         self.offered.append(inbound)
         if self.gate is not None:
             await self.gate.wait()
@@ -39,7 +39,7 @@ class Recorder:
         self.taken.append(inbound)
         return Reason.ACCEPTED
 
-    async def press(self, press: Press) -> PressAnswer:
+    async def press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError(press)
 
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
@@ -131,7 +131,10 @@ async def serving(rig: Rig) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running(
-    adapter: Adapter, recorder: Recorder, *, link: Link | None = Link.CONNECTED
+    adapter: Adapter,
+    recorder: Recorder,
+    *,
+    link: ConnectionState | None = ConnectionState.CONNECTED,
 ) -> AsyncIterator[None]:
     """Run an adapter, its connection as `link` says; it must end within `STOP_S` when it is cancelled."""
 
@@ -153,8 +156,8 @@ async def running(
             await ended.wait()
 
 
-async def linked(adapter: Adapter, *links: Link) -> Health:
-    await until(lambda: adapter.health().link in links)
+async def linked(adapter: Adapter, *links: ConnectionState) -> ChannelHealth:
+    await until(lambda: adapter.health().state in links)
     return adapter.health()
 
 

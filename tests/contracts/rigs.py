@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
-from bus.ports import Adapter
+from bus.platform import Adapter
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig, Trouble
 from tests.fakes.feishu import FakeFeishu

@@ -11,7 +11,7 @@ from typing_extensions import override
 from bots.loopback import Loopback
 from bots.terminal import Session, Shown
 from bus.errors import BusError
-from bus.ports import Adapter
+from bus.platform import Adapter
 from store.errors import StoreError
 from tests.contracts.adapter import AdapterContract, RemoteContract
 from tests.contracts.adapter_rig import RemoteRig, Rig

@@ -11,7 +11,7 @@ from typing_extensions import override
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bots.webhooks import Webhook, Webhooks, path_of
-from bus.ports import Adapter
+from bus.platform import Adapter
 from gateway.routes import webhooks
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.rigs import FeishuRig, SlackRig, TelegramRig

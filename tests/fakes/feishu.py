@@ -366,7 +366,7 @@ class FakeFeishu:
 
     # What goes wrong.
 
-    def fail(  # noqa: PLR0913 - one knob for each way to fail
+    def fail(
         self,
         op: str,
         *,

@@ -9,8 +9,8 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from bus.errors import DeliveryError
-from bus.messages import Button, MessageId, Place
-from bus.ports import Capabilities, Health, Intake, Link, OutgoingFile
+from bus.messages import Button, MessageId, ReplyTarget
+from bus.platform import Capabilities, ChannelHealth, ConnectionState, Intake, OutgoingFile
 
 PART_CHARS = 800
 
@@ -69,20 +69,20 @@ class FakePlatform:
         task_status.started()
         await anyio.sleep_forever()
 
-    def health(self) -> Health:
-        return Health(link=Link.CONNECTED)
+    def health(self) -> ChannelHealth:
+        return ChannelHealth(state=ConnectionState.CONNECTED)
 
     def split(self, markdown: str) -> Sequence[str]:
         pieces = [markdown[i : i + PART_CHARS] for i in range(0, len(markdown), PART_CHARS)]
         return pieces or [""]
 
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         failure = self._called("send")
         message = self._show(place, markdown, key)
         self._raise(failure)
         return message
 
-    async def send_file(self, place: Place, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         failure = self._called("send_file")
         data = await anyio.Path(file.path).read_bytes()
         self.files.append((file.name, data))
@@ -101,7 +101,7 @@ class FakePlatform:
             while len(self.shown) < count:
                 await self.changed.wait()
 
-    def _show(self, place: Place, text: str, key: str) -> MessageId:
+    def _show(self, place: ReplyTarget, text: str, key: str) -> MessageId:
         message = Shown(id=f"m{len(self.shown) + 1}", chat=place.chat, text=text, key=key)
         self.shown.append(message)
         self._tell()
@@ -136,7 +136,7 @@ class FakePlatform:
 class FindingPlatform(FakePlatform):
     """Sent messages can be looked up by their key, as on Slack."""
 
-    async def find(self, place: Place, *, key: str, since: float) -> MessageId | None:
+    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         self._raise(self._called("find"))
         return next((MessageId(m.id) for m in self.shown if m.key == key), None)
 
@@ -158,7 +158,7 @@ class CardPlatform(FakePlatform):
         self.signs: list[str] = []
 
     async def open_card(
-        self, place: Place, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         failure = self._called("open_card")
         message = self._once(place, markdown, key)
@@ -168,7 +168,7 @@ class CardPlatform(FakePlatform):
         return message
 
     async def send_with_buttons(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         failure = self._called("send")
         message = self._once(place, markdown, key)
@@ -177,12 +177,17 @@ class CardPlatform(FakePlatform):
         return message
 
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         self._edit(message, markdown, buttons)
 
     @override
-    async def send(self, place: Place, markdown: str, *, key: str) -> MessageId:
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         failure = self._called("send")
         message = self._once(place, markdown, key)
         self._raise(failure)
@@ -190,7 +195,7 @@ class CardPlatform(FakePlatform):
 
     async def patch(
         self,
-        place: Place,
+        place: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -207,15 +212,15 @@ class CardPlatform(FakePlatform):
         self._tell()
         self._raise(failure)
 
-    async def working(self, place: Place) -> None:
+    async def working(self, place: ReplyTarget) -> None:
         self._raise(self._called("working"))
         self.signs.append("working")
 
-    async def finished(self, place: Place, *, ok: bool) -> None:
+    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         self._raise(self._called("finished"))
         self.signs.append("done" if ok else "failed")
 
-    def _once(self, place: Place, markdown: str, key: str) -> MessageId:
+    def _once(self, place: ReplyTarget, markdown: str, key: str) -> MessageId:
         known = next((m for m in self.shown if m.key == key), None)
         return MessageId(known.id) if known else self._show(place, markdown, key)
 
@@ -231,7 +236,7 @@ class ButtonPlatform(FakePlatform):
         self.removed: list[str] = []
 
     async def send_with_buttons(
-        self, place: Place, markdown: str, buttons: Sequence[Button], *, key: str
+        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         failure = self._called("send")
         message = self._show(place, markdown, key)
@@ -240,11 +245,16 @@ class ButtonPlatform(FakePlatform):
         return message
 
     async def edit(
-        self, place: Place, message: MessageId, markdown: str, *, buttons: Sequence[Button] = ()
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
     ) -> None:
         self._edit(message, markdown, buttons)
 
-    async def remove(self, place: Place, message: MessageId) -> None:
+    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         failure = self._called("remove")
         self.removed.append(message)
         self._tell()
@@ -261,10 +271,10 @@ class PreviewPlatform(ButtonPlatform):
             patches=False, send_interval_s=0.0, preview_interval_s=0.01
         )
 
-    def previews(self, place: Place) -> bool:
+    def previews(self, place: ReplyTarget) -> bool:
         return not place.thread
 
-    async def preview(self, place: Place, markdown: str, *, key: str, stop: Button) -> None:
+    async def preview(self, place: ReplyTarget, markdown: str, *, key: str, stop: Button) -> None:
         failure = self._called("preview")
         self.previewed.append((key, markdown, stop))
         self._tell()

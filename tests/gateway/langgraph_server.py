@@ -54,7 +54,7 @@ def build_app(services: LangGraphServices) -> FastAPI:
 
 
 @asynccontextmanager
-async def serving(  # noqa: PLR0913 - each is what some test varies
+async def serving(
     home: Path,
     *,
     way: Way = "process",

@@ -13,13 +13,13 @@ import pytest
 
 from bots.loopback import Loopback
 from bots.terminal import Event, Shown
-from bus.messages import Place, TextDelivery, encode_delivery
+from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from gateway.artifacts import is_active
 from gateway.terminal.attached import is_settled
 from gateway.terminal.rests import Rest, told
 from gateway.transport import StreamingASGITransport
 from store.conversations import ConversationKey
-from store.outbox import NewDelivery
+from store.outbox import NewOutboxRow
 from store.pairings import Pairing
 from tests.gateway.composed import Composed, composed
 
@@ -116,8 +116,8 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
     async with composed(tmp_path) as service:
         outbox = service.services.bus.outbox if service.services.bus else None
         assert outbox is not None
-        body = TextDelivery(channel="terminal", place=Place(chat="s1"), markdown="late")
-        new = NewDelivery(key="t:1", conversation=KEY, body=encode_delivery(body))
+        body = OutboundText(channel="terminal", place=ReplyTarget(chat="s1"), markdown="late")
+        new = NewOutboxRow(key="t:1", conversation=KEY, body=encode_outbound(body))
         with terminal(service).attach("s1") as session:
             (row,) = await outbox.add([new])
             await outbox.fail(row.id, error="the platform was away", now=1.0)

@@ -17,11 +17,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from bus.messages import Place, TextDelivery, encode_delivery
+from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.outbox import NewDelivery, Outbox
+from store.outbox import NewOutboxRow, Outbox
 from tests.fakes.model import FakeModelServer, Reply
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.house import free_port, serving, with_model
@@ -138,11 +138,11 @@ async def test_chat_without_a_service_runs_the_agent_here(tmp_path: Path) -> Non
 
 async def test_chat_alone_leaves_the_messages_of_platforms_to_the_service(tmp_path: Path) -> None:
     config = f"gateway: {{port: {free_port()}}}"
-    place = Place(chat="c")
-    body = encode_delivery(TextDelivery(channel="slack", place=place, markdown="owed"))
+    place = ReplyTarget(chat="c")
+    body = encode_outbound(OutboundText(channel="slack", place=place, markdown="owed"))
     key = ConversationKey(channel="slack", workspace="w", chat="c")
     async with Database.open(StoreConfig(), tmp_path / "home") as database:
-        await Outbox(database).add([NewDelivery(key="1", conversation=key, body=body)])
+        await Outbox(database).add([NewOutboxRow(key="1", conversation=key, body=body)])
     run = partial(parley, tmp_path, "chat", stdin="hello\n", config=config)
     code, out, err = await anyio.to_thread.run_sync(run)
     assert (code, out) == (1, "")

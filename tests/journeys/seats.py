@@ -8,7 +8,7 @@ from typing import Any, Self
 import anyio
 from typing_extensions import override
 
-from bus.texts import LANGUAGES
+from bus.locales import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import Message as SlackMessage

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import anyio
 
-from bus.texts import texts
-from bus.texts.english import ENGLISH
+from bus.locales import texts
+from bus.locales.english import ENGLISH
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_world import Message as FeishuMessage
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply

@@ -6,8 +6,8 @@ import anyio
 
 from agent.wording.chinese import CHINESE as AGENT
 from bus.commands import help_text
-from bus.texts.chinese import CHINESE
-from bus.texts.english import ENGLISH
+from bus.locales.chinese import CHINESE
+from bus.locales.english import ENGLISH
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import serving, with_model
 from tests.journeys.seats import Seat, TelegramPrivate, Town

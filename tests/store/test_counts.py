@@ -5,8 +5,8 @@ from pathlib import Path
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, InboxRow, NewInbox
-from store.outbox import NewDelivery, Outbox
+from store.inbox import Inbox, InboxRow, NewInboxRow
+from store.outbox import NewOutboxRow, Outbox
 
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
@@ -17,7 +17,7 @@ async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path:
         assert await inbox.counts() == {}
         rows = []
         for number in range(5):
-            new = NewInbox(
+            new = NewInboxRow(
                 key=KEY, event_id=f"e{number}", message_id="", kind="chat", body="{}", received_at=1
             )
             row = await inbox.accept(new, cap=10)
@@ -34,7 +34,7 @@ async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path:
 async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = Outbox(database)
-        owed = [NewDelivery(key=f"k{number}", conversation=KEY, body="{}") for number in range(4)]
+        owed = [NewOutboxRow(key=f"k{number}", conversation=KEY, body="{}") for number in range(4)]
         rows = await outbox.add(owed)
         await outbox.fail(rows[0].id, error="no", now=1.0)
         assert await outbox.counts() == {"failed": 1, "pending": 3}

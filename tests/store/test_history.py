@@ -3,7 +3,7 @@
 from store.database import Database
 from store.history import History
 from store.inbox import Inbox
-from store.outbox import NewDelivery
+from store.outbox import NewOutboxRow
 from tests.store.test_inbox import KEY, accept, new
 
 
@@ -41,8 +41,8 @@ async def test_the_last_words_of_an_answer(database: Database) -> None:
     inbox, history = Inbox(database), History(database)
     row = await accept(inbox, new(1))
     assert await history.last_words(row) is None
-    rows = [NewDelivery(key=f"{row.id}:reply:{n}", conversation=KEY, body="{}") for n in range(3)]
-    file = NewDelivery(key=f"{row.id}:file:0", conversation=KEY, body="{}")
+    rows = [NewOutboxRow(key=f"{row.id}:reply:{n}", conversation=KEY, body="{}") for n in range(3)]
+    file = NewOutboxRow(key=f"{row.id}:file:0", conversation=KEY, body="{}")
     await inbox.finish(row.id, [*rows, file])
     found = await history.last_words(row)
     assert found is not None

@@ -9,15 +9,15 @@ import pytest
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
-from store.inbox import DEDUPE_DAYS, Duplicate, Inbox, InboxRow, NewInbox, Overfull
-from store.outbox import NewDelivery, Origins, Outbox
+from store.inbox import DEDUPE_DAYS, Duplicate, Inbox, InboxRow, NewInboxRow, Overfull
+from store.outbox import NewOutboxRow, Origins, Outbox
 
 KEY = ConversationKey(channel="telegram", workspace="B1", chat="42")
 DAY = 86_400.0
 
 
-def new(number: int = 1, **changes: object) -> NewInbox:
-    made = NewInbox(
+def new(number: int = 1, **changes: object) -> NewInboxRow:
+    made = NewInboxRow(
         key=KEY,
         event_id=f"event-{number}",
         message_id=f"message-{number}",
@@ -28,7 +28,7 @@ def new(number: int = 1, **changes: object) -> NewInbox:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-async def accept(inbox: Inbox, message: NewInbox, *, cap: int = 20) -> InboxRow:
+async def accept(inbox: Inbox, message: NewInboxRow, *, cap: int = 20) -> InboxRow:
     row = await inbox.accept(message, cap=cap)
     assert isinstance(row, InboxRow)
     return row
@@ -56,7 +56,9 @@ async def test_accepted_messages_are_numbered_in_their_conversation(database: Da
         (new(1, event_id="other"), "the same message in its chat"),
     ],
 )
-async def test_a_redelivery_is_a_duplicate(database: Database, again: NewInbox, why: str) -> None:
+async def test_a_redelivery_is_a_duplicate(
+    database: Database, again: NewInboxRow, why: str
+) -> None:
     inbox = Inbox(database)
     await accept(inbox, new(1))
     assert await inbox.seen(again.key, again.event_id, again.message_id), why
@@ -171,7 +173,7 @@ async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Databa
 async def test_a_row_is_finished_once_and_owes_its_deliveries(database: Database) -> None:
     inbox, outbox = Inbox(database), Outbox(database)
     row = await accept(inbox, new(1))
-    owed = NewDelivery(key=f"{row.id}:text:0", conversation=KEY, body="answer")
+    owed = NewOutboxRow(key=f"{row.id}:text:0", conversation=KEY, body="answer")
     assert await inbox.finish(row.id, [owed])
     assert not await inbox.finish(row.id, [replace(owed, key="second")])
     assert not await inbox.begin(row.id, thread_id="t")
@@ -183,7 +185,7 @@ async def test_a_row_is_finished_once_and_owes_its_deliveries(database: Database
 async def test_finishing_is_all_or_nothing(database: Database) -> None:
     inbox = Inbox(database)
     row = await accept(inbox, new(1))
-    bad = NewDelivery(key="k", conversation=KEY, body=None)  # type: ignore[arg-type]
+    bad = NewOutboxRow(key="k", conversation=KEY, body=None)  # type: ignore[arg-type]
     with pytest.raises(sqlite3.IntegrityError):
         await inbox.finish(row.id, [bad])
     assert [left.id for left in await inbox.unfinished()] == [row.id]
@@ -237,7 +239,7 @@ import anyio
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, NewInbox
+from store.inbox import Inbox, NewInboxRow
 
 KEY = ConversationKey(channel="telegram", workspace="B1", chat="42")
 
@@ -247,7 +249,7 @@ async def main():
         async def write(lane):
             for number in range(100000):
                 event = f"{lane}-{number}"
-                await inbox.accept(NewInbox(key=KEY, event_id=event, message_id=event, kind="command",
+                await inbox.accept(NewInboxRow(key=KEY, event_id=event, message_id=event, kind="command",
                                             body="{}", received_at=0.0), cap=1)
                 print(event, flush=True)
         async with anyio.create_task_group() as group:

@@ -18,8 +18,8 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
 from store.errors import Conflict
-from store.inbox import Duplicate, Inbox, InboxRow, NewInbox, Overfull
-from store.outbox import NewDelivery, Outbox
+from store.inbox import Duplicate, Inbox, InboxRow, NewInboxRow, Overfull
+from store.outbox import NewOutboxRow, Outbox
 
 T = TypeVar("T")
 CAP = 3
@@ -84,7 +84,7 @@ class Journal(RuleBasedStateMachine):
 
     @rule(chat=CHATS, event=st.integers(0, 30), kind=st.sampled_from(["chat", "command"]))
     def accept(self, chat: str, event: int, kind: str) -> None:
-        new = NewInbox(
+        new = NewInboxRow(
             key=_key(chat),
             event_id=f"e{event}",
             message_id="",
@@ -123,7 +123,7 @@ class Journal(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, dead: bool, answers: int) -> None:
         row = self.rows[data.draw(st.sampled_from(sorted(self.rows)))]
         owed = [
-            NewDelivery(key=f"{row.id}:{i}", conversation=_key(row.chat), body="")
+            NewOutboxRow(key=f"{row.id}:{i}", conversation=_key(row.chat), body="")
             for i in range(answers)
         ]
         finished = self._do(self._inbox.finish(row.id, owed, dead=dead))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from store.choices import Choice, Choices
 from store.conversations import ConversationKey, Conversations, Move
 from store.database import Database
-from store.inbox import Inbox, InboxRow, NewInbox
+from store.inbox import Inbox, InboxRow, NewInboxRow
 from store.moves import Moves
-from store.outbox import NewDelivery, Origins, Outbox
+from store.outbox import NewOutboxRow, Origins, Outbox
 
 OLD = ConversationKey(channel="telegram", workspace="7", chat="-4001", topic="5")
 CHAT = replace(OLD, topic="")
@@ -39,12 +39,14 @@ async def test_a_move_happens_once(database: Database) -> None:
 
 async def test_what_is_owed_and_waits_moves_along(database: Database) -> None:
     inbox, outbox = Inbox(database), Outbox(database)
-    new = NewInbox(key=OLD, event_id="1", message_id="5", kind="chat", body="{}", received_at=1.0)
+    new = NewInboxRow(
+        key=OLD, event_id="1", message_id="5", kind="chat", body="{}", received_at=1.0
+    )
     row = await inbox.accept(new, cap=20)
     assert isinstance(row, InboxRow)
-    await outbox.add([NewDelivery(key="a", conversation=OLD, body="{}")])
+    await outbox.add([NewOutboxRow(key="a", conversation=OLD, body="{}")])
     await Moves(database).carry_out(MOVE)
-    await inbox.finish(row.id, [NewDelivery(key="b", conversation=row.key, body="{}")])
+    await inbox.finish(row.id, [NewOutboxRow(key="b", conversation=row.key, body="{}")])
     assert [delivery.key for delivery in await outbox.open_rows(NEW)] == ["a", "b"]
     found = await Conversations(database).find(NEW)
     assert found is not None

@@ -5,16 +5,16 @@ import pytest
 from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import Conflict, NotFound
-from store.outbox import DeliveryRow, NewDelivery, Origins, Outbox
+from store.outbox import NewOutboxRow, Origins, Outbox, OutboxRow
 
 HERE = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
 THERE = replace(HERE, topic="2.5")
 DAY = 86_400.0
 
 
-async def add(outbox: Outbox, key: str, conversation: ConversationKey = HERE) -> DeliveryRow:
+async def add(outbox: Outbox, key: str, conversation: ConversationKey = HERE) -> OutboxRow:
     [row] = await outbox.add(
-        [NewDelivery(key=key, conversation=conversation, body=f"body of {key}")]
+        [NewOutboxRow(key=key, conversation=conversation, body=f"body of {key}")]
     )
     return row
 

@@ -1,0 +1,1 @@
+"""Conversations and their turns: one queue each, in order."""

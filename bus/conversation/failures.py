@@ -1,0 +1,59 @@
+"""What a person is told when a turn went wrong, and what to do."""
+
+from bus.errors import NotTakenBack, RunError, ThreadBusy
+from bus.locales import Texts
+from bus.runs.wire import RunFailed
+
+NO_AGENT, BAD_AGENT = "AgentNotFound", "AgentInvalid"
+"""Errors about the chosen agent; the second says itself, in English, what is wrong with it."""
+
+SAID_CHARS = 300
+"""How much of what it says is shown."""
+
+
+FINAL_ERRORS = frozenset(
+    {
+        *("AuthenticationError", "PermissionDeniedError", "GraphRecursionError", "ModelUnusable"),
+        *(NO_AGENT, BAD_AGENT),
+    }
+)
+"""Errors of runs that come again when the same is tried again."""
+
+FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
+"""The same for the reasons that the agent itself names."""
+
+
+def may_pass(failure: RunFailed, reason: str = "") -> bool:
+    """Return whether the same message may be answered when it is tried again; `reason` as the agent names it."""
+    return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
+
+
+def told(failure: RunFailed, texts: Texts, *, agent: str = "") -> str:
+    """Return what a failed run means to the person who asked. `agent` is the custom agent that was to answer."""
+    if failure.error == NO_AGENT and agent:
+        return texts.failed_no_agent.format(name=agent)
+    if failure.error in (NO_AGENT, BAD_AGENT):
+        return texts.failed_agent.format(said=failure.message.strip()[:SAID_CHARS])
+    return _by_error(texts).get(failure.error, texts.failed)
+
+
+def sorry(error: RunError, texts: Texts) -> str:
+    """Return what it means that no run could be had."""
+    if isinstance(error, ThreadBusy):
+        return texts.thread_busy
+    if isinstance(error, NotTakenBack):
+        return f"⚠️ {texts.exchange_refused}"
+    return texts.agent_unreachable if error.retryable else texts.failed
+
+
+def _by_error(texts: Texts) -> dict[str, str]:
+    """Return by the class name of a run's error what to tell the person."""
+    return {
+        "AuthenticationError": texts.failed_auth,
+        "PermissionDeniedError": texts.failed_auth,
+        "RateLimitError": texts.failed_rate_limit,
+        "APIConnectionError": texts.failed_connection,
+        "APITimeoutError": texts.failed_timeout,
+        "InternalServerError": texts.failed_server,
+        "GraphRecursionError": texts.failed_steps,
+    }

@@ -1,0 +1,108 @@
+"""What turns asked, looked up again: by whoever answers, and when their buttons have to go."""
+
+from dataclasses import dataclass
+
+from anyio import to_thread
+
+from bus.access.pending import Pending
+from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
+from bus.outbound.answers import settled_key, settled_row
+from bus.outbound.delivery import DeliveryWorker
+from bus.runs.asking import Question, decode_question, encode_question
+from store.history import History
+from store.inbox import InboxRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a thread waits for.
+
+    Attributes:
+        row: The message whose turn asked.
+        asker: Who sent it: they decide, or an admin.
+    """
+
+    row: InboxRow
+    question: Question
+    asker: Sender
+
+
+class Questions:
+    """The questions of finished turns, and the buttons under their answers.
+
+    Args:
+        history: The journal, looked back at.
+        delivery: Where buttons are taken away: with a row like every other message.
+    """
+
+    def __init__(self, history: History, delivery: DeliveryWorker) -> None:
+        self._history = history
+        self.delivery = delivery
+        self.pending = Pending()
+
+    def asked(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
+        """Return what the inbox keeps of what a turn ends with asking, and expect who wrote to answer it."""
+        if question:
+            self.pending.asked(inbound, row.key)
+        return encode_question(question)
+
+    async def before(self, row: InboxRow, said: str) -> Asked | None:
+        """Return what the thread of a row that begins waits for; None = nothing, or only for words.
+
+        A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
+        """
+        self.pending.went_on(row.key)
+        if not row.follows_question:
+            return None
+        before = await self._history.asking(row)
+        question = decode_question(before.asks if before is not None else None)
+        if before is None or not question:
+            return None
+        if question.awaited and before.thread_id == row.thread_id:
+            return Asked(row=before, question=question, asker=decode_inbound(before.body).sender)
+        between = await self._history.after(before, limit=1)
+        if question.options and between and between[0].seq < row.seq:
+            return None  # the turn of that one saw to the buttons
+        chosen = _chosen(question, said) if before.thread_id == row.thread_id else ""
+        await self.settle(before, f"✓ {chosen}" if chosen else "")
+        if question.awaited:
+            await self.close(before)
+        return None
+
+    async def close(self, row: InboxRow) -> None:
+        """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
+        await self._history.answered(row)
+
+    async def stands(self, row: InboxRow, token: str) -> bool:
+        """Return whether a row's answer has a button with this token. Raises StoreError."""
+        found = await self._last_words(row)
+        return found is not None and any(button.token == token for button in found[1].buttons)
+
+    async def is_settled(self, row: InboxRow) -> bool:
+        """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
+        return await self.delivery.outbox.find(settled_key(row)) is not None
+
+    async def settle(self, row: InboxRow, mark: str) -> None:
+        """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
+        found = await self._last_words(row)
+        if found is None or not found[1].buttons or await self.is_settled(row):
+            return
+        key, last = found
+        marked = f"{last.markdown}\n\n{mark}" if mark else last.markdown
+        split = self.delivery.adapters[row.key.channel].split
+        fits = len(await to_thread.run_sync(split, marked)) == 1
+        text = marked if fits else last.markdown
+        await self.delivery.owe(row.key, [settled_row(row, last, key, text)])
+
+    async def _last_words(self, row: InboxRow) -> tuple[str, OutboundText] | None:
+        found = await self._history.last_words(row)
+        body = decode_outbound(found.body) if found is not None else None
+        return (found.key, body) if found and isinstance(body, OutboundText) else None
+
+
+def _chosen(question: Question, said: str) -> str:
+    """Return the option that words mean: the option itself, or its number; "" = none of them."""
+    words = " ".join(said.split()).casefold()
+    numbered = {str(number): option for number, option in enumerate(question.options, start=1)}
+    named = {option.casefold(): option for option in question.options}
+    return named.get(words) or numbered.get(words.rstrip(".")) or ""

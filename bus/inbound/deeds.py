@@ -1,0 +1,178 @@
+"""What the buttons do: stop, choose an option, try again, approve and deny."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from bus.buttons import ButtonAction
+from bus.conversation.questions import Questions
+from bus.history.versions import message_ids
+from bus.inbound.presses import Deed, Outcome, Pressed, as_inbound, fresh_callback
+from bus.locales import Texts
+from bus.messages import InboundMessage, RewindPoint, decode_inbound
+from bus.platform import Reason
+from bus.runs.asking import APPROVE, DENY, decode_question
+from store.history import History
+from store.inbox import InboxRow
+
+log = logging.getLogger(__name__)
+
+
+class Deeds:
+    """Does what buttons say, in the name of whoever pressed them.
+
+    What a press means becomes a message of the presser, accepted like one that was written, before the press
+    is answered. Its event id names the question, not the press: of several presses the first counts.
+
+    Args:
+        receive: Accepts a message.
+        stop: Ends the turn of a row, whether it runs or waits; returns whether there was one.
+    """
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        questions: Questions,
+        receive: Callable[[InboundMessage], Awaitable[Reason]],
+        stop: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        self._history = history
+        self._questions = questions
+        self._receive = receive
+        self._stop = stop
+
+    def by_verb(self) -> Mapping[ButtonAction, Deed]:
+        """Return what each of these buttons does."""
+        return {
+            ButtonAction.STOP: self.stop,
+            ButtonAction.OPTION: self.choose,
+            ButtonAction.RETRY: self.retry,
+            ButtonAction.APPROVE: self.approve,
+            ButtonAction.DENY: self.deny,
+        }
+
+    async def stop(self, pressed: Pressed) -> Outcome:
+        """End the turn of the row now. Pressing twice does no harm, so presses are not counted here."""
+        if await self._stop(pressed.row.id):
+            return Outcome(Reason.ACCEPTED, pressed.texts.press_stopping)
+        return Outcome(Reason.TOO_LATE, pressed.texts.press_finished)
+
+    async def choose(self, pressed: Pressed) -> Outcome:
+        """Say the option in the presser's name."""
+        options = decode_question(pressed.row.asks).options
+        if pressed.token.index >= len(options) or not await self._is_present(pressed):
+            return await self._gone(pressed)
+        option = options[pressed.token.index]
+        said = as_inbound(pressed, option, "option")
+        answers = await self._history.after(pressed.row)
+        return await self._said(pressed, said, answers, mark=f"✓ {option}")
+
+    async def approve(self, pressed: Pressed) -> Outcome:
+        """Let the tools run that the row's turn waits for."""
+        return await self._decide(pressed, APPROVE, pressed.asked.place.texts.mark_approved)
+
+    async def deny(self, pressed: Pressed) -> Outcome:
+        """Do not let them run."""
+        return await self._decide(pressed, DENY, pressed.asked.place.texts.mark_denied)
+
+    async def retry(self, pressed: Pressed) -> Outcome:
+        """Answer the row's message once more, in place of the attempt that failed."""
+        if not await self._questions.stands(pressed.row, pressed.press.token):
+            return await self._gone(pressed)
+        said = again(pressed)
+        later = await self._history.after(pressed.row)
+        if not await self._is_present(pressed) or not all(_is_of(row, said) for row in later):
+            await self._questions.settle(pressed.row, "")
+            return Outcome(Reason.TOO_LATE, pressed.texts.press_newer)
+        return await self._said(pressed, said, later, mark=pressed.asked.place.texts.mark_retry)
+
+    async def _decide(self, pressed: Pressed, word: str, mark: str) -> Outcome:
+        if not decode_question(pressed.row.asks).awaited or not await self._is_present(pressed):
+            return await self._gone(pressed)
+        # The run goes on for whoever asked, with their session; an admin only decides.
+        said = replace(as_inbound(pressed, word, "decision"), sender=pressed.asked.sender)
+        # Others may have written meanwhile: that decides nothing.
+        later = [row for row in await self._history.after(pressed.row) if _is_of(row, said)]
+        return await self._said(pressed, said, later, mark=mark)
+
+    async def _gone(self, pressed: Pressed) -> Outcome:
+        words = pressed.texts
+        is_settled = await self._questions.is_settled(pressed.row)
+        return Outcome(
+            Reason.TOO_LATE, words.press_answered if is_settled else words.press_inactive
+        )
+
+    async def _is_present(self, pressed: Pressed) -> bool:
+        """Return whether the button stands there, and its conversation still is in the thread of it."""
+        row = pressed.row
+        in_thread = row.thread_id is None or row.present_thread in (None, row.thread_id)
+        return in_thread and await self._questions.stands(row, pressed.press.token)
+
+    async def _said(
+        self, pressed: Pressed, said: InboundMessage, later: list[InboxRow], *, mark: str
+    ) -> Outcome:
+        """Have a message accepted that a press stands for, unless the question has an answer already."""
+        words = pressed.texts
+        mine = next((row for row in later if _is_of(row, said)), None)
+        if mine is not None and decode_inbound(mine.body).text == said.text:
+            return Outcome(Reason.DUPLICATE)
+        if later or await self._questions.is_settled(pressed.row):
+            await self._questions.settle(pressed.row, "")
+            return Outcome(Reason.TOO_LATE, words.press_answered)
+        reason = await self._receive(said)
+        if reason is Reason.DUPLICATE and not await self._was_kept(pressed.row, said):
+            # The first press came when there was no room, and must not be the last.
+            anew = replace(said, event_id=f"{said.event_id}:{pressed.press.event_id}")
+            reason = await self._receive(anew)
+        if reason is Reason.ACCEPTED:
+            await self._questions.settle(pressed.row, mark)
+            return Outcome(reason)
+        return Outcome(reason, _why_not(reason, words))
+
+    async def _was_kept(self, row: InboxRow, said: InboundMessage) -> bool:
+        return any(_is_of(later, said) for later in await self._history.after(row))
+
+
+def again(pressed: Pressed) -> InboundMessage:
+    """Return the message of a row to be answered once more; what stands in the thread of it goes first."""
+    asked = pressed.asked
+    before = asked.exchange
+    known = (before.message_id, *before.earlier) if before is not None else ()
+    *earlier, last = (*known, *message_ids(asked))
+    exchange = None
+    if pressed.row.kind == "chat" or before is not None:
+        exchange = RewindPoint(
+            thread_id=pressed.row.thread_id or "",
+            message_id=last,
+            text=before.text if before is not None else asked.text,
+            files=before.files if before is not None else (),
+            earlier=tuple(earlier),
+            may_stay=True,
+        )
+    return replace(
+        asked,
+        event_id=f"press:{pressed.row.id}:retry",
+        message_id="",
+        place=replace(asked.place, callback=fresh_callback(pressed)),
+        addressed=True,
+        replies_to=(),
+        remember=False,
+        exchange=exchange,
+        answers=0,
+        stopped=False,
+        edits=0,
+    )
+
+
+def _why_not(reason: Reason, words: Texts) -> str:
+    """Return what the presser is told of a message that was not accepted."""
+    if reason is Reason.DUPLICATE:
+        return words.press_answered
+    is_full = reason in (Reason.QUEUE_FULL, Reason.RATE_LIMITED)
+    return words.press_full if is_full else words.press_not_allowed
+
+
+def _is_of(row: InboxRow, said: InboundMessage) -> bool:
+    """Return whether a row is what another press of the same question became."""
+    return row.event_id == said.event_id or row.event_id.startswith(f"{said.event_id}:")

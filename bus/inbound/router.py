@@ -1,0 +1,125 @@
+"""One accepted message: a command's handler at once, or the mailbox of its conversation."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from anyio.abc import TaskGroup
+
+from bus.commands import Commands
+from bus.conversation.conversation import Mailboxes
+from bus.inbound.albums import Albums
+from bus.log_context import bind_conversation
+from bus.messages import InboundMessage, decode_inbound
+from store.errors import StoreError
+from store.inbox import Inbox, InboxRow
+
+log = logging.getLogger(__name__)
+
+
+class Router:
+    """Hands accepted messages on, never waiting; takes up what an earlier process left.
+
+    Args:
+        tasks: Owns the commands' tasks.
+        channels: The channels that run. What an earlier process left of another one waits until it is on again.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskGroup,
+        inbox: Inbox,
+        commands: Commands,
+        mailboxes: Mailboxes,
+        albums: Albums,
+        channels: Collection[str],
+    ) -> None:
+        self._tasks = tasks
+        self._inbox = inbox
+        self._commands = commands
+        self._mailboxes = mailboxes
+        self._albums = albums
+        self._channels = channels
+        self._running: set[int] = set()
+
+    def route(
+        self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
+    ) -> None:
+        """Hand over one accepted message; returns at once."""
+        self._albums.release(row.conversation_id)
+        if row.kind == "command":
+            self._running.add(row.id)
+            self._tasks.start_soon(self._command, row, inbound)
+        elif inbound.album and not row.attempts and former_thread is None:
+            self._albums.hold(row, inbound)
+        else:
+            self._mailboxes.post(row, inbound, former_thread=former_thread)
+
+    async def resume(self, *, older_than: float | None = None) -> int:
+        """Route the unfinished rows that nobody here holds, in order; return how many there were.
+
+        At the start these are what an earlier process left. Later there are none, unless the disk failed
+        between a commit and what follows it: then only rows received before `older_than` (Unix seconds)
+        are taken up.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
+        taken = 0
+        # Whoever holds a row now may finish it while the journal is read.
+        busy = self._held()
+        for row in await self._inbox.unfinished():
+            if row.id in busy or row.key.channel not in self._channels:
+                continue
+            if older_than is not None and row.received_at > older_than:
+                continue
+            self._take_up(row, _former_thread(row))
+            taken += 1
+        return taken
+
+    def _held(self) -> frozenset[int]:
+        return self._mailboxes.held | self._albums.held | self._running
+
+    def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
+        try:
+            inbound = replace(decode_inbound(row.body), key=row.key)
+        except ValueError:
+            # Nobody can be answered: where the answer goes is in the part that cannot be read.
+            log.exception("inbox row %s cannot be read and is given up", row.id)
+            self._tasks.start_soon(self._bury, row)
+            return
+        self.route(row, inbound, former_thread=former_thread)
+
+    async def _bury(self, row: InboxRow) -> None:
+        try:
+            await self._inbox.finish(row.id, [], dead=True)
+        except StoreError:
+            log.exception("inbox row %s could not be given up", row.id)
+
+    async def _command(self, row: InboxRow, inbound: InboundMessage) -> None:
+        """Run one command; the boundary at which whatever goes wrong in it ends."""
+        bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
+        try:
+            await self._commands.run(row, inbound)
+        except StoreError:
+            # The row stays unfinished and is taken up again.
+            log.exception("command %s could not be recorded", row.id)
+        except Exception:
+            log.exception("command %s failed unexpectedly", row.id)
+            await self._fail(row, inbound)
+        finally:
+            self._running.discard(row.id)
+
+    async def _fail(self, row: InboxRow, inbound: InboundMessage) -> None:
+        try:
+            await self._commands.fail(row, inbound)
+        except Exception:
+            log.exception("the failure of command %s could not be told", row.id)
+
+
+def _former_thread(row: InboxRow) -> str | None:
+    """Return the thread that a chat row was written for, if its conversation has another one now."""
+    if row.kind == "command" or row.thread_id == row.present_thread:
+        return None
+    return row.thread_id

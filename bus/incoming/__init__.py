@@ -1,1 +1,0 @@
-"""What comes from the platforms: judged, committed, handed over."""

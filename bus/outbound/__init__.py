@@ -1,0 +1,1 @@
+"""From a reply to what people see: outbox delivery, pacing, streaming messages, indicators."""

@@ -1,0 +1,188 @@
+"""A reply, turned into the outbox rows that bring it to the person. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bus.buttons import ButtonAction, ButtonToken
+from bus.locales import Texts
+from bus.messages import (
+    Button,
+    InboundMessage,
+    OutboundEdit,
+    OutboundFile,
+    OutboundMessage,
+    OutboundRemoval,
+    OutboundText,
+    decode_outbound,
+    encode_outbound,
+)
+from bus.runs.replies import Reply
+from store.inbox import InboxRow
+from store.outbox import NewOutboxRow, OutboxRow
+
+LEFT_OVER = "…"
+"""What a card says that the final answer has no more words for."""
+
+
+LABEL_CHARS = 75
+"""The longest label of a button (Slack's limit)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What people see of a turn before its answer.
+
+    Attributes:
+        cards: How many messages grow in place, for the answer to take over.
+        notice: The outbox key of a working message that has to go when the answer comes; "" = none.
+    """
+
+    cards: int = 0
+    notice: str = ""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to take over or away."""
+        return bool(self.cards or self.notice)
+
+
+def card_key(row: InboxRow, index: int) -> str:
+    """Return the outbox key of a turn's n-th card."""
+    return f"{row.id}:card:{index}"
+
+
+def notice_key(row: InboxRow) -> str:
+    """Return the outbox key of a turn's working message."""
+    return f"{row.id}:notice"
+
+
+def text_rows(
+    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], *, cards: int = 0
+) -> list[NewOutboxRow]:
+    """Return one row for each part of a text, already cut to the platform's limit.
+
+    The first `cards` parts replace the turn's open cards; cards that are left over say so.
+    """
+    shown = [*parts, *[LEFT_OVER] * (cards - len(parts))]
+    return [
+        _row(
+            row,
+            f"reply:{index}",
+            OutboundText(
+                channel=row.key.channel,
+                place=inbound.place,
+                markdown=part,
+                edits=card_key(row, index) if index < cards else "",
+            ),
+        )
+        for index, part in enumerate(shown)
+    ]
+
+
+def reply_buttons(row: InboxRow, reply: Reply, texts: Texts) -> tuple[Button, ...]:
+    """Return what can be pressed under an answer; every button can be said in words as well."""
+    if reply.question.approval:
+        approve = ButtonToken(ButtonAction.APPROVE, row.id).text
+        deny = ButtonToken(ButtonAction.DENY, row.id).text
+        return (
+            Button(label=texts.button_approve, token=approve, style="primary"),
+            Button(label=texts.button_deny, token=deny, style="danger"),
+        )
+    if reply.failed and reply.retry:
+        return (
+            Button(label=texts.button_retry, token=ButtonToken(ButtonAction.RETRY, row.id).text),
+        )
+    return tuple(
+        Button(label=_label(option), token=ButtonToken(ButtonAction.OPTION, row.id, index).text)
+        for index, option in enumerate(reply.question.options)
+    )
+
+
+def reply_rows(
+    row: InboxRow,
+    inbound: InboundMessage,
+    reply: Reply,
+    parts: Sequence[str],
+    seen: Seen,
+    buttons: Sequence[Button] = (),
+) -> list[NewOutboxRow]:
+    """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn.
+
+    A working message goes after the answer came; it says itself that a turn was stopped. Buttons stand under
+    the last of the text.
+    """
+    texts = text_rows(row, inbound, parts, cards=seen.cards)
+    if buttons:
+        texts[-1] = _changed(texts[-1], buttons=tuple(buttons))
+    if seen.notice and reply.stopped:
+        texts[0] = _changed(texts[0], edits=seen.notice)
+    files = [
+        _row(
+            row,
+            f"file:{index}",
+            OutboundFile(
+                channel=row.key.channel,
+                place=inbound.place,
+                thread_id=row.thread_id or "",
+                path=path,
+                name=path.rpartition("/")[2] or "file",
+            ),
+        )
+        for index, path in enumerate(reply.artifacts)
+    ]
+    *before, last = [*texts, *files]
+    if seen.notice and not reply.stopped:
+        before.append(last)
+        removal = OutboundRemoval(channel=row.key.channel, place=inbound.place, of=seen.notice)
+        last = _row(row, "removal", removal)
+    return [*before, _changed(last, closes="failed" if reply.failed else "ok")]
+
+
+def document_row(
+    row: InboxRow, inbound: InboundMessage, *, name: str, content: str
+) -> NewOutboxRow:
+    """Return the row of a text file that a command answers with."""
+    body = OutboundFile(
+        channel=row.key.channel,
+        place=inbound.place,
+        thread_id=row.thread_id or "",
+        path="",
+        name=name,
+        content=content,
+    )
+    return _row(row, "file:0", body)
+
+
+def settled_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
+    """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
+    body = OutboundEdit(channel=row.key.channel, place=last.place, of=of, markdown=text)
+    return NewOutboxRow(key=settled_key(row), conversation=row.key, body=encode_outbound(body))
+
+
+def amended_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
+    """Return the row that takes the buttons away from a text message, and puts a mark below it."""
+    last = decode_outbound(sent.body)
+    text = last.markdown if isinstance(last, OutboundText) else ""
+    body = OutboundEdit(
+        channel=last.channel, place=last.place, of=sent.key, markdown=f"{text}\n\n{mark}".strip()
+    )
+    key = f"{sent.key}:settled"
+    return NewOutboxRow(key=key, conversation=sent.conversation, body=encode_outbound(body))
+
+
+def settled_key(row: InboxRow) -> str:
+    """Return the outbox key under which the buttons of an answer are taken away, once."""
+    return f"{row.id}:settled"
+
+
+def _label(option: str) -> str:
+    return option if len(option) <= LABEL_CHARS else f"{option[: LABEL_CHARS - 1]}…"
+
+
+def _changed(row: NewOutboxRow, **changes: Any) -> NewOutboxRow:  # noqa: ANN401 - fields of a delivery
+    return replace(row, body=encode_outbound(replace(decode_outbound(row.body), **changes)))
+
+
+def _row(row: InboxRow, name: str, body: OutboundMessage) -> NewOutboxRow:
+    return NewOutboxRow(key=f"{row.id}:{name}", conversation=row.key, body=encode_outbound(body))

@@ -1,0 +1,84 @@
+"""Files that the agent presented, fetched from the gateway to be sent on."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+from anyio import to_thread
+
+from bus.errors import DeliveryError
+from bus.messages import OutboundFile
+from bus.platform import OutgoingFile
+
+FETCH_TIMEOUT_S = 30.0
+"""Silence from the gateway that ends a fetch."""
+
+
+class Artifacts:
+    """The threads' output files, behind the gateway's REST API."""
+
+    def __init__(self, gateway: httpx.AsyncClient) -> None:
+        self._gateway = gateway
+
+    @asynccontextmanager
+    async def fetched(
+        self, body: OutboundFile, *, max_bytes: int
+    ) -> AsyncIterator[OutgoingFile | str]:
+        """Yield the file in a temporary place, or a sentence that tells the person why it is not there.
+
+        Raises:
+            DeliveryError: the gateway cannot be reached now; nothing was sent.
+        """
+        folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
+        try:
+            target = Path(folder.name) / "artifact"
+            if body.content:
+                yield await to_thread.run_sync(_written, body, target)
+            else:
+                yield await self._fetch(body, target, max_bytes)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(folder.cleanup)
+
+    async def _fetch(self, body: OutboundFile, target: Path, max_bytes: int) -> OutgoingFile | str:
+        texts = body.place.texts
+        path = f"threads/{body.thread_id}/artifacts/{body.path.lstrip('/')}"
+        try:
+            async with self._gateway.stream("GET", path, timeout=FETCH_TIMEOUT_S) as answer:
+                if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+                    raise DeliveryError("the gateway could not read the file", retryable=True)
+                if answer.is_error:
+                    return texts.artifact_gone.format(name=body.name)
+                size = await _save(answer, target, max_bytes)
+                mime = answer.headers.get("content-type", "application/octet-stream").partition(
+                    ";"
+                )[0]
+        except httpx.HTTPError as error:
+            reason = f"the gateway cannot be reached ({type(error).__name__})"
+            raise DeliveryError(reason, retryable=True) from error
+        if size is None:
+            return texts.artifact_too_large.format(name=body.name, megabytes=max_bytes // 1_000_000)
+        if size == 0:
+            return texts.artifact_empty.format(name=body.name)
+        return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
+
+
+def _written(body: OutboundFile, target: Path) -> OutgoingFile:
+    content = body.content.encode("utf-8", "replace")
+    target.write_bytes(content)
+    return OutgoingFile(path=target, name=body.name, mime="text/markdown", size_bytes=len(content))
+
+
+async def _save(answer: httpx.Response, target: Path, max_bytes: int) -> int | None:
+    """Write the body to `target`; return its size, or None if it is larger than `max_bytes`."""
+    size = 0
+    async with await anyio.open_file(target, "wb") as file:
+        async for chunk in answer.aiter_bytes():
+            size += len(chunk)
+            if size > max_bytes:
+                return None
+            await file.write(chunk)
+    return size

@@ -1,0 +1,41 @@
+"""A working message for turns that take long: it has the stop button, and goes when the answer comes."""
+
+import anyio
+from typing_extensions import override
+
+from bus.buttons import stop_button
+from bus.messages import OutboundText, encode_outbound
+from bus.outbound.answers import Seen, notice_key
+from bus.outbound.display import Display
+from store.outbox import NewOutboxRow
+
+
+class Notices(Display):
+    """A turn that shows nothing, until it has taken so long that people want to know."""
+
+    @override
+    async def open(self) -> None:
+        """Find the notice of an earlier process."""
+        if not self._is_first and await self._delivery.outbox.find(self._key) is not None:
+            self.seen = Seen(notice=self._key)
+
+    @override
+    async def keep_up(self) -> None:
+        if self.seen.notice:
+            return
+        await anyio.sleep(self._adapter.capabilities.notice_after_s)
+        body = OutboundText(
+            channel=self._row.key.channel,
+            place=self._inbound.place,
+            markdown=self._words.working,
+            provisional=True,
+            buttons=(stop_button(self._row.id, self._words.button_stop),),
+        )
+        new = NewOutboxRow(key=self._key, conversation=self._row.key, body=encode_outbound(body))
+        # Noted before it is owed: a turn that ends just now takes it away as well.
+        self.seen = Seen(notice=self._key)
+        await self._delivery.owe(self._row.key, [new])
+
+    @property
+    def _key(self) -> str:
+        return notice_key(self._row)

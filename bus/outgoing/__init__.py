@@ -1,1 +1,0 @@
-"""What is owed to the platforms: rows, sends, pacing, signs."""

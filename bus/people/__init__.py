@@ -1,1 +1,0 @@
-"""Who may do what, in which language, with which session."""

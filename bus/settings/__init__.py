@@ -1,0 +1,1 @@
+"""Settings of conversations and people: session defaults, language, choices made by command."""

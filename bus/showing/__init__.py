@@ -1,1 +1,0 @@
-"""What a running turn shows: growing cards, previews, working messages."""

@@ -1,1 +1,0 @@
-"""Conversations and their turns: one mailbox each, one message after the other."""
