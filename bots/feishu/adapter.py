@@ -11,25 +11,25 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from bots.config import FeishuConfig
-from bots.feishu.api import Api, Bot
+from bots.feishu.api import FeishuApi, FeishuBot
 from bots.feishu.capabilities import FEISHU, STREAMING
-from bots.feishu.cardkit import CardKit
-from bots.feishu.chats import Chats
-from bots.feishu.downloads import Downloads as FileDownloads
-from bots.feishu.entities import Entities
+from bots.feishu.card_entities import CardEntities
+from bots.feishu.cardkit import CardKitApi
+from bots.feishu.downloads import FeishuDownloader as FileDownloads
 from bots.feishu.errors import FeishuError
-from bots.feishu.files import Uploads
+from bots.feishu.events import CHANNEL
+from bots.feishu.files import FeishuFileUploader
 from bots.feishu.format import fits
-from bots.feishu.happenings import CHANNEL
-from bots.feishu.longconn import LongConnection
-from bots.feishu.outbound import Outbound
-from bots.feishu.receiver import Receiver, Surroundings
-from bots.feishu.rest import App, Rest
+from bots.feishu.greeting import FeishuGreeting
+from bots.feishu.long_connection import LongConnection
+from bots.feishu.outbound import FeishuMessages
+from bots.feishu.private_chats import PrivateChats
+from bots.feishu.receiver import FeishuReceiver, ReceiverContext
+from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
-from bots.feishu.streams import Streams
-from bots.feishu.timings import Backoff, Timings
+from bots.feishu.streaming_cards import StreamingCards
+from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
-from bots.feishu.welcome import Welcome
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
 from bus.config import AUTO
@@ -50,7 +50,7 @@ from bus.platform import (
 )
 
 if TYPE_CHECKING:
-    from bots.feishu.webhook import Deliveries
+    from bots.feishu.webhook import FeishuWebhook
 
 
 class FeishuAdapter(
@@ -69,7 +69,7 @@ class FeishuAdapter(
         config: FeishuConfig,
         *,
         commands: Sequence[CommandInfo] = (),
-        timings: Timings | None = None,
+        timings: FeishuTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
         """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
@@ -81,28 +81,28 @@ class FeishuAdapter(
             now: The wall clock, for `health`.
         """
         self._config = config
-        self._timings = timings or Timings()
-        self._app = App(
+        self._timings = timings or FeishuTimeouts()
+        self._app = FeishuApp(
             app_id=config.app_id, app_secret=config.app_secret, domain=config.domain.rstrip("/")
         )
-        self._rest = Rest(self._app, self._timings)
-        self._api = Api(self._rest)
+        self._rest = FeishuRestClient(self._app, self._timings)
+        self._api = FeishuApi(self._rest)
         self._vitals = Vitals(now)
-        self._chats = Chats()
+        self._chats = PrivateChats()
         self._commands = frozenset(command.name for command in commands)
-        kit = CardKit(self._rest)
+        kit = CardKitApi(self._rest)
         wanted = config.streaming is not False
-        self._entities = Entities(kit, wanted=wanted, given_up=self._vitals.noted)
-        self._outbound = Outbound(
+        self._entities = CardEntities(kit, wanted=wanted, given_up=self._vitals.noted)
+        self._outbound = FeishuMessages(
             self._api,
-            Uploads(self._api, limit_s=self._timings.upload_s),
+            FeishuFileUploader(self._api, limit_s=self._timings.upload_s),
             entities=self._entities,
-            streams=Streams(kit),
+            streams=StreamingCards(kit),
             chats=self._chats,
         )
         self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
-        self._pushed = self._deliveries(now) if config.mode == "webhook" else None
-        self._codec = None if self._pushed else FrameCodec()
+        self._webhook = self._build_webhook(now) if config.mode == "webhook" else None
+        self._codec = None if self._webhook else FrameCodec()
 
     @property
     @override
@@ -117,7 +117,7 @@ class FeishuAdapter(
     @property
     @override
     def webhook(self) -> Webhook | None:
-        return self._pushed.webhook if self._pushed else None
+        return self._webhook.webhook if self._webhook else None
 
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
@@ -127,8 +127,8 @@ class FeishuAdapter(
             return
         self._vitals.trying()
         try:
-            async with self._rest.pooled():
-                await self._receive(intake, self._receiver(intake, await self._who_are_we()))
+            async with self._rest.shared_pool():
+                await self._receive(intake, self._receiver(intake, await self._fetch_bot()))
         finally:
             self._vitals.stopped()
 
@@ -199,42 +199,42 @@ class FeishuAdapter(
     async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         await self._outbound.finished(place, ok=ok)
 
-    async def _receive(self, intake: Intake, receiver: Receiver) -> None:
+    async def _receive(self, intake: Intake, receiver: FeishuReceiver) -> None:
         """Take events in, the way that is configured, until cancelled."""
-        if self._pushed is not None:
-            await self._pushed.run(receiver, intake)
+        if self._webhook is not None:
+            await self._webhook.run(receiver, intake)
         elif self._codec is not None:
             connection = LongConnection(
                 app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
             )
             await connection.run(self._codec, receiver.handle)
 
-    def _receiver(self, intake: Intake, bot: Bot) -> Receiver:
+    def _receiver(self, intake: Intake, bot: FeishuBot) -> FeishuReceiver:
         language = self._config.language
-        around = Surroundings(
-            chats=self._chats,
-            welcome=Welcome(self._api, self._config),
+        around = ReceiverContext(
+            private_chats=self._chats,
+            greeting=FeishuGreeting(self._api, self._config),
             commands=self._commands,
             language=language if language and language != AUTO else "",
             press_s=self._timings.press_s,
         )
-        return Receiver(intake, bot, around)
+        return FeishuReceiver(intake, bot, around)
 
-    def _deliveries(self, now: Clock) -> "Deliveries":
-        from bots.feishu.webhook import Deliveries, Secrets  # noqa: PLC0415 - the cipher
+    def _build_webhook(self, now: Clock) -> "FeishuWebhook":
+        from bots.feishu.webhook import FeishuWebhook, FeishuWebhookSecrets  # noqa: PLC0415 - the cipher
 
-        secrets = Secrets(
+        secrets = FeishuWebhookSecrets(
             encrypt_key=self._config.encrypt_key,
             verification_token=self._config.verification_token,
         )
-        return Deliveries(self._api, self._vitals, self._timings, secrets=secrets, now=now)
+        return FeishuWebhook(self._api, self._vitals, self._timings, secrets=secrets, now=now)
 
-    async def _who_are_we(self) -> Bot:
+    async def _fetch_bot(self) -> FeishuBot:
         """Ask for the bot's own id, for as long as it takes: without it no mention can be recognised."""
         backoff = Backoff(self._timings)
         while True:
             try:
-                return await self._api.bot()
+                return await self._api.get_bot()
             except FeishuError as error:
                 refused = error.refused or not error.retryable
                 wait_s = self._timings.refused_s if refused else backoff.next_s()

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 from bots.feishu.errors import FeishuError
 from bots.feishu.quota import Quota
-from bots.feishu.rest import Body, Rest, json_body
+from bots.feishu.rest import FeishuRestClient, RequestBody, json_body
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
 _CLOCK_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bot:
+class FeishuBot:
     """Who we are: the open id under which people mention us, and our name."""
 
     open_id: str
@@ -24,7 +24,7 @@ class Bot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class MessageContent:
     """What a message holds.
 
     Attributes:
@@ -39,30 +39,30 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentMessage:
     """A message of ours: its id, and when it was made by the platform's clock (Unix seconds; 0 = not told)."""
 
     id: str
-    at: float = 0.0
+    created_at: float = 0.0
 
 
-class Api:
+class FeishuApi:
     """Messages, cards, reactions and uploads. Every method raises `FeishuError`."""
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
         self._sends = Quota()
         self._patches = Quota()
 
-    async def bot(self) -> Bot:
+    async def get_bot(self) -> FeishuBot:
         """Return who we are."""
         data = await self._rest.call("GET", "/open-apis/bot/v3/info")
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
             raise FeishuError("Feishu did not tell the bot's id: switch the app's bot ability on")
-        return Bot(open_id=str(bot["open_id"]), name=str(bot.get("app_name") or ""))
+        return FeishuBot(open_id=str(bot["open_id"]), name=str(bot.get("app_name") or ""))
 
-    async def reply(self, message: str, content: Content, *, in_thread: bool) -> Sent:
+    async def reply(self, message: str, content: MessageContent, *, in_thread: bool) -> SentMessage:
         """Answer a message; return the answer."""
         body: dict[str, object] = {
             "msg_type": content.type,
@@ -71,11 +71,11 @@ class Api:
         }
         if in_thread:
             body["reply_in_thread"] = True
-        async with paced(self._sends):
+        async with rate_limited(self._sends):
             data = await self._rest.call("POST", f"{_path(message)}/reply", body=json_body(body))
-        return _sent(data)
+        return _parse_sent(data)
 
-    async def create(self, chat: str, content: Content) -> Sent:
+    async def send(self, chat: str, content: MessageContent) -> SentMessage:
         """Send a message to a chat (`oc_...`), or to a person (`ou_...`)."""
         body = {
             "receive_id": chat,
@@ -84,19 +84,19 @@ class Api:
             "uuid": content.uuid,
         }
         params = {"receive_id_type": "open_id" if chat.startswith("ou_") else "chat_id"}
-        async with paced(self._sends):
+        async with rate_limited(self._sends):
             data = await self._rest.call("POST", _MESSAGES, params=params, body=json_body(body))
-        return _sent(data)
+        return _parse_sent(data)
 
     async def patch(
         self, message: str, card: Mapping[str, object], *, is_frame: bool = False
     ) -> None:
         """Replace the card of a message. `is_frame`: the next one shows as much and more."""
-        body = json_body({"content": dumped(card)})
-        async with paced(self._patches, is_frame=is_frame):
+        body = json_body({"content": dump_json(card)})
+        async with rate_limited(self._patches, is_frame=is_frame):
             await self._rest.call("PATCH", _path(message), body=body)
 
-    async def is_gone(self, message: str) -> bool:
+    async def is_deleted(self, message: str) -> bool:
         """Return whether a message was withdrawn or deleted."""
         try:
             data = await self._rest.call("GET", _path(message))
@@ -109,26 +109,26 @@ class Api:
             isinstance(item, dict) and item.get("deleted") is True for item in items
         )
 
-    async def withdraw(self, message: str) -> None:
+    async def delete(self, message: str) -> None:
         """Take one of our messages away."""
         await self._rest.call("DELETE", _path(message))
 
-    async def react(self, message: str, emoji: str) -> str:
+    async def add_reaction(self, message: str, emoji: str) -> str:
         """Add a reaction; return its id."""
         body = json_body({"reaction_type": {"emoji_type": emoji}})
         data = await self._rest.call("POST", f"{_path(message)}/reactions", body=body)
         return _text(data, "reaction_id")
 
-    async def unreact(self, message: str, reaction: str) -> None:
+    async def remove_reaction(self, message: str, reaction: str) -> None:
         """Take one of our reactions away."""
         await self._rest.call("DELETE", f"{_path(message)}/reactions/{quote(reaction, safe='')}")
 
-    async def upload_image(self, form: Body, *, limit_s: float) -> str:
+    async def upload_image(self, form: RequestBody, *, limit_s: float) -> str:
         """Upload a picture; return its key."""
         data = await self._rest.call("POST", "/open-apis/im/v1/images", body=form, limit_s=limit_s)
         return _text(data, "image_key")
 
-    async def upload_file(self, form: Body, *, limit_s: float) -> str:
+    async def upload_file(self, form: RequestBody, *, limit_s: float) -> str:
         """Upload a file; return its key."""
         data = await self._rest.call("POST", "/open-apis/im/v1/files", body=form, limit_s=limit_s)
         return _text(data, "file_key")
@@ -138,17 +138,17 @@ def _path(message: str) -> str:
     return f"{_MESSAGES}/{quote(message, safe='')}"
 
 
-def _dump(content: Content) -> str:
-    return dumped(content.value)
+def _dump(content: MessageContent) -> str:
+    return dump_json(content.value)
 
 
-def dumped(value: Mapping[str, object]) -> str:
+def dump_json(value: Mapping[str, object]) -> str:
     """Return JSON as it is put into JSON: the platform wants most contents as strings."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @asynccontextmanager
-async def paced(quota: Quota, *, is_frame: bool = False) -> AsyncIterator[None]:
+async def rate_limited(quota: Quota, *, is_frame: bool = False) -> AsyncIterator[None]:
     """Make a call inside the block as soon as the app may; a rate limit that it meets holds for the next ones."""
     await quota.take(is_frame=is_frame)
     try:
@@ -159,10 +159,10 @@ async def paced(quota: Quota, *, is_frame: bool = False) -> AsyncIterator[None]:
         raise
 
 
-def _sent(data: Mapping[str, Any]) -> Sent:
+def _parse_sent(data: Mapping[str, Any]) -> SentMessage:
     at = str(data.get("create_time") or "")
     plain = at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS
-    return Sent(id=_text(data, "message_id"), at=int(at) / 1000 if plain else 0.0)
+    return SentMessage(id=_text(data, "message_id"), created_at=int(at) / 1000 if plain else 0.0)
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

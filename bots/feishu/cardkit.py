@@ -6,11 +6,11 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import quote
 
-from bots.feishu.api import dumped, paced
-from bots.feishu.cards import TEXT_ID, Card
-from bots.feishu.errors import Answer, FeishuError
+from bots.feishu.api import dump_json, rate_limited
+from bots.feishu.cards import TEXT_ELEMENT_ID, Card
+from bots.feishu.errors import FeishuError, FeishuResponse
 from bots.feishu.quota import Quota
-from bots.feishu.rest import Request, Rest, json_body
+from bots.feishu.rest import FeishuRequest, FeishuRestClient, json_body
 
 _CARDS: Final = "/open-apis/cardkit/v1/cards"
 _CREATE_S: Final = 5.0
@@ -18,56 +18,58 @@ _CREATE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class CardEntity:
     """A card entity, and when it was made by the platform's clock (Unix seconds, whole; 0 = not told)."""
 
     id: str
-    at: float
+    created_at: float
 
 
-class CardKit:
+class CardKitApi:
     """Card entities. Every method raises `FeishuError`.
 
     `sequence` (1 to 2**31 - 1) must rise with every operation on a card, also after one that failed.
     """
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
         self._quota = Quota()
 
-    async def create(self, card: Card) -> Made:
+    async def create(self, card: Card) -> CardEntity:
         """Make a card, to be sent once within 14 days. Nobody sees it before that."""
-        body = json_body({"type": "card_json", "data": dumped(card)})
-        async with paced(self._quota):
-            answer = await self._rest.ask(Request("POST", _CARDS, body=body, limit_s=_CREATE_S))
+        body = json_body({"type": "card_json", "data": dump_json(card)})
+        async with rate_limited(self._quota):
+            answer = await self._rest.request(
+                FeishuRequest("POST", _CARDS, body=body, limit_s=_CREATE_S)
+            )
         card_id = answer.data.get("card_id")
         if not isinstance(card_id, str) or not card_id:
             raise FeishuError("Feishu's answer has no card_id")
-        return Made(id=card_id, at=_date(answer))
+        return CardEntity(id=card_id, created_at=_date(answer))
 
-    async def write(self, card_id: str, text: str, *, sequence: int) -> None:
+    async def update_text(self, card_id: str, text: str, *, sequence: int) -> None:
         """Let the card's text become `text`: what it adds is typed, anything else replaced at once."""
-        path = f"{_path(card_id)}/elements/{TEXT_ID}/content"
+        path = f"{_path(card_id)}/elements/{TEXT_ELEMENT_ID}/content"
         await self._put(path, {"content": text, "sequence": sequence}, is_frame=True)
 
-    async def stream(self, card_id: str, *, on: bool, sequence: int) -> None:
+    async def set_streaming(self, card_id: str, *, on: bool, sequence: int) -> None:
         """Let the card's text stream, for ten minutes from now at most, or no more."""
-        settings = dumped({"config": {"streaming_mode": on}})
+        settings = dump_json({"config": {"streaming_mode": on}})
         body = json_body({"settings": settings, "sequence": sequence})
-        async with paced(self._quota):
+        async with rate_limited(self._quota):
             await self._rest.call("PATCH", f"{_path(card_id)}/settings", body=body)
 
     async def replace(
         self, card_id: str, card: Card, *, sequence: int, is_frame: bool = False
     ) -> None:
         """Put a card in place of the card, streaming or not."""
-        data = {"type": "card_json", "data": dumped(card)}
+        data = {"type": "card_json", "data": dump_json(card)}
         await self._put(_path(card_id), {"card": data, "sequence": sequence}, is_frame=is_frame)
 
-    async def card_of(self, message: str) -> str:
+    async def get_card_id(self, message: str) -> str:
         """Return the id of the card in a message."""
         body = json_body({"message_id": message})
-        async with paced(self._quota):
+        async with rate_limited(self._quota):
             data = await self._rest.call("POST", f"{_CARDS}/id_convert", body=body)
         card_id = data.get("card_id")
         if not isinstance(card_id, str) or not card_id:
@@ -75,7 +77,7 @@ class CardKit:
         return card_id
 
     async def _put(self, path: str, value: Mapping[str, object], *, is_frame: bool) -> None:
-        async with paced(self._quota, is_frame=is_frame):
+        async with rate_limited(self._quota, is_frame=is_frame):
             await self._rest.call("PUT", path, body=json_body(value))
 
 
@@ -83,7 +85,7 @@ def _path(card_id: str) -> str:
     return f"{_CARDS}/{quote(card_id, safe='')}"
 
 
-def _date(answer: Answer) -> float:
+def _date(answer: FeishuResponse) -> float:
     try:
         return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except ValueError:

@@ -14,18 +14,18 @@ from bus.messages import Button
 Card = Mapping[str, object]
 Element = Mapping[str, object]
 
-TEXT_ID: Final = "answer"
+TEXT_ELEMENT_ID: Final = "answer"
 """Id of the element whose text streams: letters, digits and underscores, a letter first."""
 
-TOKEN: Final = "token"  # noqa: S105 - a field's name
-PRIVATE: Final = "private"
+TOKEN_FIELD: Final = "token"  # noqa: S105 - a field's name
+PRIVATE_FIELD: Final = "private"
 """What comes back with a press: the button's token, and whether the chat has but one person (the platform
 does not tell)."""
 
 MAX_BYTES: Final = 30_000
 """Bytes of a card as it is sent, JSON in JSON: the platform takes 30 KB for the whole body of a request."""
 
-_TYPED: Final[Card] = {
+_STREAMING_CONFIG: Final[Card] = {
     "print_frequency_ms": {"default": 30},
     "print_step": {"default": 5},
     "print_strategy": "fast",
@@ -40,7 +40,7 @@ _STYLES: Final[Mapping[str, str]] = {"plain": "default", "primary": "primary", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foot:
+class CardFooter:
     """What stands below a card's text.
 
     Attributes:
@@ -54,49 +54,51 @@ class Foot:
     note: str = "⏳"
 
 
-BARE: Final = Foot()
+NO_FOOTER: Final = CardFooter()
 
 
-def answer(markdown: str, foot: Foot = BARE) -> Card:
+def final_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
     """Return the card of a finished answer: exactly its text, and what may be pressed.
 
     Args:
         markdown: Already in Feishu's dialect (`format.render`).
         foot: What may be pressed. Left out where the card would be too large: they never replace text.
 
-    >>> answer("hi")["body"]
+    >>> final_card("hi")["body"]
     {'elements': [{'tag': 'markdown', 'content': 'hi'}]}
     """
-    return _fitting([_markdown(markdown)], foot)
+    return _fit_buttons([_markdown(markdown)], foot)
 
 
-def working(markdown: str, foot: Foot = BARE) -> Card:
+def progress_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
     """Return the card of an answer that still grows: what there is, and a grey line below."""
     elements = [_markdown(markdown)] if markdown.strip() else []
-    return _fitting([*elements, _note(foot.note)], foot)
+    return _fit_buttons([*elements, _note(foot.note)], foot)
 
 
-def streaming(markdown: str, foot: Foot = BARE) -> Card:
+def streaming_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
     """Return the card entity of an answer that grows by its text element alone."""
-    text = {**_markdown(markdown), "element_id": TEXT_ID}
-    return _fitting([text, _note(foot.note)], foot, streaming_mode=True, streaming_config=_TYPED)
+    text = {**_markdown(markdown), "element_id": TEXT_ELEMENT_ID}
+    return _fit_buttons(
+        [text, _note(foot.note)], foot, streaming_mode=True, streaming_config=_STREAMING_CONFIG
+    )
 
 
-def plain(text: str, *, final: bool, foot: Foot = BARE) -> Card:
+def plain_text_card(text: str, *, final: bool, foot: CardFooter = NO_FOOTER) -> Card:
     """Return a card without any markup, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
         "text": {"tag": "plain_text", "content": text if text.strip() else _EMPTY},
     }
-    return _fitting([body] if final else [body, _note(foot.note)], foot)
+    return _fit_buttons([body] if final else [body, _note(foot.note)], foot)
 
 
-def shown(markdown: str) -> str:
+def non_empty(markdown: str) -> str:
     """Return what the text element of a streaming card holds: never nothing."""
     return markdown if markdown.strip() else _EMPTY
 
 
-def _fitting(elements: list[Element], foot: Foot, **config: object) -> Card:
+def _fit_buttons(elements: list[Element], foot: CardFooter, **config: object) -> Card:
     card = _card([*elements, *_buttons(foot)], config)
     return card if not foot.buttons or _sent_bytes(card) <= MAX_BYTES else _card(elements, config)
 
@@ -115,7 +117,7 @@ def _sent_bytes(card: Card) -> int:
 
 
 def _markdown(content: str) -> Element:
-    return {"tag": "markdown", "content": shown(content)}
+    return {"tag": "markdown", "content": non_empty(content)}
 
 
 def _note(text: str) -> Element:
@@ -123,7 +125,7 @@ def _note(text: str) -> Element:
     return {"tag": "div", "text": words}
 
 
-def _buttons(foot: Foot) -> list[Element]:
+def _buttons(foot: CardFooter) -> list[Element]:
     """Return a row that flows on: JSON 2.0 knows no `action` element."""
     if not foot.buttons:
         return []
@@ -135,7 +137,7 @@ def _buttons(foot: Foot) -> list[Element]:
 
 
 def _button(button: Button, *, private: bool) -> Element:
-    value = {TOKEN: button.token, **({PRIVATE: True} if private else {})}
+    value = {TOKEN_FIELD: button.token, **({PRIVATE_FIELD: True} if private else {})}
     return {
         "tag": "button",
         "text": {"tag": "plain_text", "content": button.label},

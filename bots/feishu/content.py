@@ -48,19 +48,19 @@ _PICTURE: Final = "image.png"
 """Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
 
 
-class Unreadable(ValueError):
+class UnsupportedContent(ValueError):
     """The content is of a type, or in a shape, that Parley does not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ParsedContent:
     """What a message holds: its words with mention placeholders (`@_user_1`), and its files."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
 
 
-_UNREAD: Final[Mapping[str, str]] = {
+_UNSUPPORTED: Final[Mapping[str, str]] = {
     "sticker": "a sticker",
     "share_chat": "the card of a group",
     "share_user": "the card of a person",
@@ -80,18 +80,18 @@ _UNREAD: Final[Mapping[str, str]] = {
 _LINES_OF_CARD: Final = 200
 
 
-def unread(message_type: str, content: str) -> str:
+def describe_unsupported(message_type: str, content: str) -> str:
     """Return what is told the agent of a message that cannot be read as such; "" of one that can, or of none.
 
-    >>> unread("sticker", "{}")
+    >>> describe_unsupported("sticker", "{}")
     '[Not readable here: a sticker]'
     """
-    what = _UNREAD.get(message_type)
+    what = _UNSUPPORTED.get(message_type)
     if what is None:
         return ""
     try:
         value = _parse(content)
-    except Unreadable:
+    except UnsupportedContent:
         value = {}  # forwarded messages have none
     named = [_text(value, name) for name in ("title", "name", "topic", "summary", "text")]
     lines = [name for name in named if name] + _card_lines(value)
@@ -105,7 +105,9 @@ def _card_lines(value: Mapping[str, object]) -> list[str]:
     return [line for line in lines if line.strip()][:_LINES_OF_CARD]
 
 
-def read_content(message_id: str, message_type: str, content: str, own_id: str = "") -> Said:
+def parse_content(
+    message_id: str, message_type: str, content: str, own_id: str = ""
+) -> ParsedContent:
     """Return what a message says.
 
     Args:
@@ -117,28 +119,28 @@ def read_content(message_id: str, message_type: str, content: str, own_id: str =
     Raises:
         Unreadable: the type is none of text, post, image, file, audio, media, or the JSON is broken.
 
-    >>> read_content("om_1", "text", '{"text": "hi"}').text
+    >>> parse_content("om_1", "text", '{"text": "hi"}').text
     'hi'
     """
     value = _parse(content)
     if message_type == "text":
-        return Said(text=clean(_text(value, "text")))
+        return ParsedContent(text=clean(_text(value, "text")))
     if message_type == "post":
         return _post(message_id, value, own_id)
     if message_type == "image":
-        return Said(attachments=tuple(_picture(message_id, value)))
+        return ParsedContent(attachments=tuple(_picture(message_id, value)))
     if message_type in _FILES:
-        return Said(attachments=tuple(_file(message_id, value, _FILES[message_type])))
-    raise Unreadable(f"messages of type {message_type[:40]!r} are not read")
+        return ParsedContent(attachments=tuple(_file(message_id, value, _FILES[message_type])))
+    raise UnsupportedContent(f"messages of type {message_type[:40]!r} are not read")
 
 
 def _parse(content: str) -> Mapping[str, object]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("the content is not JSON") from error
+        raise UnsupportedContent("the content is not JSON") from error
     if not isinstance(value, dict):
-        raise Unreadable("the content is not a JSON object")
+        raise UnsupportedContent("the content is not a JSON object")
     return value
 
 
@@ -147,7 +149,7 @@ def _text(value: Mapping[str, object], name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _post(message_id: str, value: Mapping[str, object], own_id: str) -> Said:
+def _post(message_id: str, value: Mapping[str, object], own_id: str) -> ParsedContent:
     """Read rich text: one map for each locale, or a bare one."""
     if not isinstance(value.get("content"), list):
         value = next((body for body in value.values() if isinstance(body, dict)), {})
@@ -161,7 +163,7 @@ def _post(message_id: str, value: Mapping[str, object], own_id: str) -> Said:
         lines.append("".join(words))
     for file in _objects(value.get("files")):
         attachments.extend(_file(message_id, file, "file"))
-    return Said(text=clean("\n".join(lines)), attachments=tuple(attachments))
+    return ParsedContent(text=clean("\n".join(lines)), attachments=tuple(attachments))
 
 
 def _lists(value: object) -> Iterator[list[Mapping[str, object]]]:

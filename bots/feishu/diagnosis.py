@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from bots.config import FeishuConfig
 from bots.diagnosis import Finding, Grade, Look, clock, problem
-from bots.feishu.entities import SCOPE
+from bots.feishu.card_entities import SCOPE
 from bots.feishu.errors import FeishuError
-from bots.feishu.longconn import LinkError, fetch_address
-from bots.feishu.rest import App, Rest
-from bots.feishu.timings import Timings
+from bots.feishu.long_connection import LongConnectionError, fetch_endpoint
+from bots.feishu.rest import FeishuApp, FeishuRestClient
+from bots.feishu.timeouts import FeishuTimeouts
 
-TIMINGS: Final = Timings(call_s=15.0, connect_s=15.0)
+TIMEOUTS: Final = FeishuTimeouts(call_s=15.0, connect_s=15.0)
 
 _CONSOLE: Final = "in the developer console"
 _PUBLISH: Final = "create a version and publish it"
@@ -31,7 +31,7 @@ _STATES: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _RequiredScope:
     """Something the app must be allowed, by any one of `scopes`; the first is the narrowest."""
 
     scopes: tuple[str, ...]
@@ -39,57 +39,57 @@ class _Need:
     essential: bool = False
 
 
-_NEEDS: Final = (
-    _Need(
+_REQUIRED_SCOPES: Final = (
+    _RequiredScope(
         ("im:message.p2p_msg:readonly", "im:message.p2p_msg"), "no direct messages", essential=True
     ),
-    _Need(
+    _RequiredScope(
         ("im:message.group_at_msg:readonly", "im:message.group_at_msg", "im:message.group_msg"),
         "no mentions in groups",
     ),
-    _Need(
+    _RequiredScope(
         ("im:message:send_as_bot", "im:message:send", "im:message"), "no answers", essential=True
     ),
-    _Need(
+    _RequiredScope(
         ("im:message:update", "im:message"),
         "the card does not grow and stays unfinished",
         essential=True,
     ),
-    _Need(("im:message.reactions:write_only", "im:message"), "no signs that it works"),
-    _Need(
+    _RequiredScope(("im:message.reactions:write_only", "im:message"), "no signs that it works"),
+    _RequiredScope(
         ("im:message:readonly", "im:message", "im:message.history:readonly"), "no files from people"
     ),
-    _Need(("im:resource", "im:resource:upload"), "no files to people"),
+    _RequiredScope(("im:resource", "im:resource:upload"), "no files to people"),
 )
-_ALL_GROUP_MESSAGES: Final = _Need(
+_ALL_GROUP_MESSAGES: Final = _RequiredScope(
     ("im:message.group_msg", "im:message.group_msg:readonly"),
     "group_policy: open sees only mentions",
 )
 
 
 async def diagnose(
-    section: FeishuConfig, look: Look, *, timings: Timings = TIMINGS
+    section: FeishuConfig, look: Look, *, timings: FeishuTimeouts = TIMEOUTS
 ) -> Sequence[Finding]:
     """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
-    app = App(
+    app = FeishuApp(
         app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
     )
-    rest = Rest(app, timings)
-    async with rest.pooled():
-        found = await _looked(rest, section, _Line(app=app, timings=timings))
+    rest = FeishuRestClient(app, timings)
+    async with rest.shared_pool():
+        found = await _run_checks(rest, section, _Line(app=app, timings=timings))
     if look.early:
-        found = [_mild(finding) for finding in found]
+        found = [_as_warning(finding) for finding in found]
     return [*found, *await clock(section.domain)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    app: App
-    timings: Timings
+    app: FeishuApp
+    timings: FeishuTimeouts
 
 
-async def _looked(rest: Rest, section: FeishuConfig, line: _Line) -> list[Finding]:
+async def _run_checks(rest: FeishuRestClient, section: FeishuConfig, line: _Line) -> list[Finding]:
     first = await _credentials(rest)
     if first.grade is Grade.PROBLEM:
         return [first]
@@ -104,7 +104,7 @@ async def _looked(rest: Rest, section: FeishuConfig, line: _Line) -> list[Findin
     return found
 
 
-def _mild(finding: Finding) -> Finding:
+def _as_warning(finding: Finding) -> Finding:
     """Return a warning in place of what an app that is not published yet cannot have."""
     is_later = finding.subject in {"app", "permissions", "connection"}
     return (
@@ -114,15 +114,15 @@ def _mild(finding: Finding) -> Finding:
     )
 
 
-async def _credentials(rest: Rest) -> Finding:
+async def _credentials(rest: FeishuRestClient) -> Finding:
     try:
-        await rest.sign_in()
+        await rest.authenticate()
     except FeishuError as error:
         return problem("app secret", error.user_message, _app_fix(error))
     return Finding(subject="app secret", text="belongs to the app id")
 
 
-async def _bot(rest: Rest) -> Finding:
+async def _bot(rest: FeishuRestClient) -> Finding:
     try:
         data = await rest.call("GET", "/open-apis/bot/v3/info")
     except FeishuError as error:
@@ -148,7 +148,7 @@ def _app_fix(error: FeishuError) -> str:
     return "check the network, the proxy (HTTPS_PROXY) and channels.feishu.domain"
 
 
-async def _permissions(rest: Rest, section: FeishuConfig) -> list[Finding]:
+async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Finding]:
     try:
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
@@ -156,11 +156,11 @@ async def _permissions(rest: Rest, section: FeishuConfig) -> list[Finding]:
         return [Finding(subject="permissions", text=text, grade=Grade.NOTE)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
-    return [_needed(granted, section), *streaming]
+    return [_check_scopes(granted, section), *streaming]
 
 
-def _needed(granted: set[str], section: FeishuConfig) -> Finding:
-    needs = [*_NEEDS, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
+def _check_scopes(granted: set[str], section: FeishuConfig) -> Finding:
+    needs = [*_REQUIRED_SCOPES, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
     lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
     if not lacking:
         return Finding(subject="permissions", text="all that are needed")
@@ -191,10 +191,10 @@ def _granted(scopes: object) -> Iterable[str]:
             yield str(scope.get("scope_name"))
 
 
-async def _connection(app: App, rest: Rest, timings: Timings) -> Finding:
+async def _connection(app: FeishuApp, rest: FeishuRestClient, timings: FeishuTimeouts) -> Finding:
     try:
-        await fetch_address(app, rest, timings)
-    except LinkError as error:
+        await fetch_endpoint(app, rest, timings)
+    except LongConnectionError as error:
         fix = (
             f"Events & Callbacks {_CONSOLE}: receive events through persistent connection"
             if error.refused

@@ -9,16 +9,16 @@ from urllib.parse import quote
 import httpx
 from anyio import to_thread
 
-from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, delivery_error
+from bots.feishu.errors import TOKEN_CODES, FeishuError, FeishuResponse, error_from
 from bots.feishu.forwarded import REF, transcript
-from bots.feishu.rest import Rest
+from bots.feishu.rest import FeishuRestClient
 from bots.streams import too_large
 from bus.messages import Attachment
 
 _CHUNK_BYTES: Final = 64 * 1024
 
 
-class Downloads:
+class FeishuDownloader:
     """Fetches the files of messages.
 
     Args:
@@ -26,7 +26,7 @@ class Downloads:
         silence_s: How long nothing may arrive.
     """
 
-    def __init__(self, rest: Rest, *, silence_s: float) -> None:
+    def __init__(self, rest: FeishuRestClient, *, silence_s: float) -> None:
         self._rest = rest
         self._silence_s = silence_s
 
@@ -44,17 +44,17 @@ class Downloads:
             return
         path = f"/open-apis/im/v1/{attachment.ref}"
         for is_last in (False, True):
-            async with self._rest.streamed(path, silence_s=self._silence_s) as (token, response):
+            async with self._rest.stream(path, silence_s=self._silence_s) as (token, response):
                 # In pieces as long as a refusal can be: then the first one is all of it.
                 chunks = response.aiter_bytes(_CHUNK_BYTES)
-                head, refusal = await _judged(response, chunks)
+                head, refusal = await _read_refusal(response, chunks)
                 if refusal is None:
                     _require_size(response, max_bytes)
                     yield _file(head, chunks, max_bytes)
                     return
                 if refusal.code not in TOKEN_CODES or is_last:
-                    raise _harmless(delivery_error(refusal))
-                self._rest.forget(token)
+                    raise _unambiguous(error_from(refusal))
+                self._rest.discard_token(token)
 
     async def _forwarded(self, message: str, max_bytes: int) -> AsyncIterator[bytes]:
         """Return the messages that a message holds, as a text."""
@@ -63,7 +63,7 @@ class Downloads:
                 "GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}"
             )
         except FeishuError as error:
-            raise _harmless(error) from error
+            raise _unambiguous(error) from error
         items = data.get("items")
         text = await to_thread.run_sync(transcript, items if isinstance(items, list) else [])
         if not text:
@@ -78,9 +78,9 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-async def _judged(
+async def _read_refusal(
     response: httpx.Response, chunks: AsyncIterator[bytes]
-) -> tuple[bytes, Answer | None]:
+) -> tuple[bytes, FeishuResponse | None]:
     """Return what was read already, and the refusal if the answer is one."""
     is_json = response.headers.get("content-type", "").startswith("application/json")
     is_refused = response.status_code >= httpx.codes.BAD_REQUEST
@@ -91,7 +91,7 @@ async def _judged(
     code = body.get("code")
     if not is_refused and (not isinstance(code, int) or code == 0):
         return head, None  # a JSON file
-    return b"", Answer(
+    return b"", FeishuResponse(
         status=response.status_code,
         code=code if isinstance(code, int) else None,
         msg=str(body.get("msg") or ""),
@@ -114,7 +114,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
     try:
         return await anext(chunks, None)
     except httpx.HTTPError as error:
-        raise _harmless(delivery_error(error)) from error
+        raise _unambiguous(error_from(error)) from error
 
 
 def _require_size(response: httpx.Response, max_bytes: int) -> None:
@@ -123,7 +123,7 @@ def _require_size(response: httpx.Response, max_bytes: int) -> None:
         raise too_large(max_bytes)
 
 
-def _harmless(error: FeishuError) -> FeishuError:
+def _unambiguous(error: FeishuError) -> FeishuError:
     """Asking for a file changes nothing: what is uncertain can simply be asked again."""
     error.ambiguous = False
     return error

@@ -27,7 +27,7 @@ CLOSED_CODES: Final = frozenset({300309, 200850})
 SEQUENCE_CODE: Final = 300317
 """An operation on a card whose number is not above the last one's."""
 
-SAME_ANYWHERE: Final = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
+CHAT_ERROR_CODES: Final = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
 """Refusals that a new message would meet as well as a changed one: of the text, the chat, the person."""
 
 _RATE_CODES: Final = frozenset({230020, APP_LIMIT_CODE, 11232})
@@ -36,7 +36,7 @@ _CARD_CODES: Final = frozenset({230099, 200570, 200621, 11310})
 _LATER_CODES: Final = frozenset({1, 2200, 55001, 230049, 1000040343})
 """Busy or an internal error of the platform, whatever the HTTP status: not delivered, try again."""
 
-_SAID: Final[Mapping[int, str]] = {
+_MESSAGES: Final[Mapping[int, str]] = {
     230001: "Feishu found a bad parameter in the message",
     230002: "the bot is not in this chat: add it to the group again",
     230006: "the app's bot ability is off: switch it on in the developer console and publish a version",
@@ -88,7 +88,7 @@ class FeishuError(DeliveryError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class FeishuResponse:
     """An HTTP answer of the API.
 
     Attributes:
@@ -111,39 +111,39 @@ class Answer:
         return self.code == 0 and self.status < httpx.codes.BAD_REQUEST
 
 
-def delivery_error(cause: Answer | httpx.HTTPError | TimeoutError) -> FeishuError:
+def error_from(cause: FeishuResponse | httpx.HTTPError | TimeoutError) -> FeishuError:
     """Return what a failed call means. Never holds a token, a secret or the message's text.
 
-    >>> error = delivery_error(Answer(status=400, code=230020))
+    >>> error = error_from(FeishuResponse(status=400, code=230020))
     >>> error.retryable, error.retry_after_s, error.ambiguous
     (True, 1.0, False)
     """
-    if isinstance(cause, Answer):
+    if isinstance(cause, FeishuResponse):
         return _refusal(cause)
     if isinstance(cause, _NEVER_SENT):
         return FeishuError(f"Feishu cannot be reached ({type(cause).__name__})", retryable=True)
     if isinstance(cause, httpx.UnsupportedProtocol):
-        return bad_domain()
+        return invalid_domain_error()
     if isinstance(cause, httpx.TransportError | TimeoutError):
         name = type(cause).__name__
         return FeishuError(f"Feishu did not answer ({name})", retryable=True, ambiguous=True)
     return FeishuError(f"the answer of Feishu is unreadable ({type(cause).__name__})")
 
 
-def bad_domain() -> FeishuError:
+def invalid_domain_error() -> FeishuError:
     """Return the error of a platform address that is no web address."""
     error = FeishuError("channels.feishu.domain is not an address such as https://open.feishu.cn")
     error.refused = True
     return error
 
 
-def _refusal(answer: Answer) -> FeishuError:
+def _refusal(answer: FeishuResponse) -> FeishuError:
     error = _by_status(answer) or _by_code(answer)
     error.code = answer.code or 0
     return error
 
 
-def _by_status(answer: Answer) -> FeishuError | None:
+def _by_status(answer: FeishuResponse) -> FeishuError | None:
     """Judge by the HTTP status where that is enough."""
     if answer.status == httpx.codes.TOO_MANY_REQUESTS or answer.code in _RATE_CODES:
         limit = FeishuError(_text(answer), retryable=True, retry_after_s=_retry_after_s(answer))
@@ -159,7 +159,7 @@ def _by_status(answer: Answer) -> FeishuError | None:
     return None
 
 
-def _by_code(answer: Answer) -> FeishuError:
+def _by_code(answer: FeishuResponse) -> FeishuError:
     code, text = answer.code, _text(answer)
     if code in TOKEN_CODES or code in CREDENTIAL_CODES:
         return _refused(text)
@@ -177,14 +177,14 @@ def _refused(text: str) -> FeishuError:
     return error
 
 
-def _text(answer: Answer) -> str:
-    said = _SAID.get(answer.code or 0)
+def _text(answer: FeishuResponse) -> str:
+    said = _MESSAGES.get(answer.code or 0)
     if said is None:
         said = f"Feishu refused: {' '.join(answer.msg.split())[:_MSG_CHARS] or 'no reason given'}"
     return f"{said} (code {answer.code}, HTTP {answer.status})"
 
 
-def _retry_after_s(answer: Answer) -> float:
+def _retry_after_s(answer: FeishuResponse) -> float:
     """Return the wait that the headers name: `x-ogw-ratelimit-reset`, in seconds."""
     for name in ("x-ogw-ratelimit-reset", "retry-after"):
         try:

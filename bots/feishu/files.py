@@ -8,10 +8,10 @@ from typing import Final
 
 import anyio
 
-from bots.feishu.api import Api
+from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
 from bots.feishu.errors import FeishuError
-from bots.feishu.rest import Body
+from bots.feishu.rest import RequestBody
 from bots.text.characters import clean
 from bus.platform import OutgoingFile
 
@@ -44,21 +44,21 @@ types (opus, mp4) can only be sent as `audio` and `media`, which need a length a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class FeishuUpload:
     """An uploaded file, ready to be sent: the message's type and content."""
 
     type: str
     value: Mapping[str, object]
 
 
-class Uploads:
+class FeishuFileUploader:
     """Uploads files. Nothing is visible to anyone before the message that names them is sent."""
 
-    def __init__(self, api: Api, *, limit_s: float) -> None:
+    def __init__(self, api: FeishuApi, *, limit_s: float) -> None:
         self._api = api
         self._limit_s = limit_s
 
-    async def upload(self, file: OutgoingFile) -> Upload:
+    async def upload(self, file: OutgoingFile) -> FeishuUpload:
         """Upload `file`: a picture where the platform takes it as one, else a file.
 
         Raises:
@@ -72,23 +72,23 @@ class Uploads:
             error.ambiguous = False
             raise
 
-    async def upload_text(self, name: str, text: str) -> Upload:
+    async def upload_text(self, name: str, text: str) -> FeishuUpload:
         """Upload a text as a file. Raises FeishuError, never ambiguous."""
         data = text.encode("utf-8", "replace")
         _check(name, len(data))
-        before, after, headers = _frame(
+        before, after, headers = _multipart_parts(
             {"file_type": "stream", "file_name": name}, "file", len(data)
         )
         body = before + data + after
         try:
-            form = Body(open=lambda: body, headers=headers)
+            form = RequestBody(open=lambda: body, headers=headers)
             key = await self._api.upload_file(form, limit_s=self._limit_s)
         except FeishuError as error:
             error.ambiguous = False
             raise
-        return Upload(type="file", value={"file_key": key})
+        return FeishuUpload(type="file", value={"file_key": key})
 
-    async def _upload(self, file: OutgoingFile) -> Upload:
+    async def _upload(self, file: OutgoingFile) -> FeishuUpload:
         size = (await anyio.Path(file.path).stat()).st_size
         _check(file.name, size)
         if file.mime in _PICTURES and size <= IMAGE_BYTES:
@@ -100,17 +100,17 @@ class Uploads:
                 # Refused as a picture (a broken one, too many pixels): it is still a file.
         return await self._file(file, size)
 
-    async def _picture(self, path: Path, size: int) -> Upload:
-        form = _form({"image_type": "message"}, "image", path, size)
+    async def _picture(self, path: Path, size: int) -> FeishuUpload:
+        form = _multipart_stream({"image_type": "message"}, "image", path, size)
         key = await self._api.upload_image(form, limit_s=self._limit_s)
-        return Upload(type="image", value={"image_key": key})
+        return FeishuUpload(type="image", value={"image_key": key})
 
-    async def _file(self, file: OutgoingFile, size: int) -> Upload:
-        name = _shown(file.name)
+    async def _file(self, file: OutgoingFile, size: int) -> FeishuUpload:
+        name = _safe_name(file.name)
         kind = _TYPES.get(PurePosixPath(name).suffix.lower(), "stream")
-        form = _form({"file_type": kind, "file_name": name}, "file", file.path, size)
+        form = _multipart_stream({"file_type": kind, "file_name": name}, "file", file.path, size)
         key = await self._api.upload_file(form, limit_s=self._limit_s)
-        return Upload(type="file", value={"file_key": key})
+        return FeishuUpload(type="file", value={"file_key": key})
 
 
 def _check(name: str, size: int) -> None:
@@ -120,15 +120,15 @@ def _check(name: str, size: int) -> None:
         raise FeishuError(f"{name} is larger than the 30 MB that Feishu takes")
 
 
-def _shown(name: str) -> str:
+def _safe_name(name: str) -> str:
     """Return the name without folders and control characters, of bounded length, with its suffix."""
     path = PurePosixPath(clean(name).replace("\n", " ").replace("\\", "/"))
     return f"{path.stem[: _NAME_CHARS - len(path.suffix[:20])]}{path.suffix[:20]}" or "file"
 
 
-def _form(fields: Mapping[str, str], field: str, path: Path, size: int) -> Body:
+def _multipart_stream(fields: Mapping[str, str], field: str, path: Path, size: int) -> RequestBody:
     """Return a multipart form that streams `path`."""
-    before, after, headers = _frame(fields, field, size)
+    before, after, headers = _multipart_parts(fields, field, size)
 
     async def stream() -> AsyncIterator[bytes]:
         yield before
@@ -137,10 +137,10 @@ def _form(fields: Mapping[str, str], field: str, path: Path, size: int) -> Body:
                 yield chunk
         yield after
 
-    return Body(open=stream, headers=headers)
+    return RequestBody(open=stream, headers=headers)
 
 
-def _frame(
+def _multipart_parts(
     fields: Mapping[str, str], field: str, size: int
 ) -> tuple[bytes, bytes, Mapping[str, str]]:
     """Return what stands before and after a file in a multipart form, and the form's headers.

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from bots.feishu.content import Unreadable, read_content, unread
-from bots.feishu.envelope import Node
+from bots.feishu.content import UnsupportedContent, describe_unsupported, parse_content
+from bots.feishu.json_node import JsonNode
 
 NAME: Final = "forwarded-messages.md"
 """What the file of them is called."""
@@ -30,7 +30,7 @@ def transcript(items: Iterable[object]) -> str:
     """
     people: dict[str, str] = {}
     parts = []
-    for item in map(Node, items):
+    for item in map(JsonNode, items):
         if item.text("msg_type") == "merge_forward":
             continue  # the one that holds the others, or one inside it, whose own follow
         sender = item["sender"].text("id")
@@ -39,7 +39,7 @@ def transcript(items: Iterable[object]) -> str:
     return "\n".join(parts)
 
 
-def _moment(item: Node) -> str:
+def _moment(item: JsonNode) -> str:
     at = item.text("create_time")
     if not (at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS):
         return ""
@@ -50,13 +50,13 @@ def _moment(item: Node) -> str:
     return f", {moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _words(item: Node) -> str:
+def _words(item: JsonNode) -> str:
     kind, content = item.text("msg_type"), item["body"].raw("content")
-    if told := unread(kind, content):
+    if told := describe_unsupported(kind, content):
         return told
     try:
-        said = read_content(item.text("message_id"), kind, content)
-    except Unreadable:
+        said = parse_content(item.text("message_id"), kind, content)
+    except UnsupportedContent:
         return "[Not readable here]"
     names = _names(item)
     text = said.text
@@ -66,6 +66,6 @@ def _words(item: Node) -> str:
     return "\n".join([*([text] if text.strip() else []), *files]) or "[empty]"
 
 
-def _names(item: Node) -> Mapping[str, str]:
+def _names(item: JsonNode) -> Mapping[str, str]:
     mentions = [(mention.text("key"), mention.text("name")) for mention in item.items("mentions")]
     return {key: name or "someone" for key, name in mentions if key}

@@ -5,12 +5,17 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bots.feishu.api import Bot
-from bots.feishu.content import Said, Unreadable, read_content, unread
-from bots.feishu.envelope import Node
+from bots.feishu.api import FeishuBot
+from bots.feishu.buttons import CARD_ACTION, parse_button_press
+from bots.feishu.content import (
+    ParsedContent,
+    UnsupportedContent,
+    describe_unsupported,
+    parse_content,
+)
+from bots.feishu.events import CHANNEL, ChatEntered, MenuClick, parse_other_event
 from bots.feishu.forwarded import NAME, REF
-from bots.feishu.happenings import CHANNEL, Arrival, Menu, read_happening
-from bots.feishu.presses import PRESS, read_press
+from bots.feishu.json_node import JsonNode
 from bus.messages import (
     Attachment,
     ButtonPress,
@@ -30,63 +35,67 @@ _CLOCK_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredFeishuEvent:
     """An event that is not a message for us, and why."""
 
     reason: Reason
     detail: str
 
 
-class _NotOurs(Exception):
+class _IgnoreEvent(Exception):
     """Carries the verdict out of the reading."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
-        self.ignored = Ignored(reason=reason, detail=detail)
+        self.ignored = IgnoredFeishuEvent(reason=reason, detail=detail)
 
 
-Event = InboundMessage | ButtonPress | Change | Arrival | Menu | Ignored
+FeishuEvent = InboundMessage | ButtonPress | Change | ChatEntered | MenuClick | IgnoredFeishuEvent
 """What an event can mean."""
 
 
-def read_event(payload: bytes, bot: Bot) -> Event:
+def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
     """Return what an event says, or why it says nothing to us. Never raises on hostile input.
 
-    >>> read_event(b'{"header": {"event_type": "im.chat.disbanded_v1"}}', Bot(open_id="ou_b", name="B")).detail
+    >>> parse_event(b'{"header": {"event_type": "im.chat.disbanded_v1"}}', FeishuBot(open_id="ou_b", name="B")).detail
     'im.chat.disbanded_v1'
     """
     try:
         envelope = json.loads(payload)
     except (ValueError, RecursionError):
-        return Ignored(reason=Reason.UNSUPPORTED, detail="the event is not JSON")
+        return IgnoredFeishuEvent(reason=Reason.UNSUPPORTED, detail="the event is not JSON")
     try:
-        return _event(Node(envelope), bot)
-    except _NotOurs as verdict:
+        return _event(JsonNode(envelope), bot)
+    except _IgnoreEvent as verdict:
         return verdict.ignored
-    except Unreadable as error:
-        return Ignored(reason=Reason.UNSUPPORTED, detail=str(error))
+    except UnsupportedContent as error:
+        return IgnoredFeishuEvent(reason=Reason.UNSUPPORTED, detail=str(error))
 
 
-def _event(envelope: Node, bot: Bot) -> Event:
+def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
     header, event = envelope["header"], envelope["event"]
     kind = header.text("event_type")
     if kind == _MESSAGE:
         return _message(header, event, bot)
-    meant = read_press(envelope) if kind in ("", PRESS) else read_happening(kind, header, event)
+    meant = (
+        parse_button_press(envelope)
+        if kind in ("", CARD_ACTION)
+        else parse_other_event(kind, header, event)
+    )
     if meant is None:
-        raise _NotOurs(Reason.UNSUPPORTED, kind[:80] or "an event without a type")
+        raise _IgnoreEvent(Reason.UNSUPPORTED, kind[:80] or "an event without a type")
     return meant
 
 
-def _message(header: Node, event: Node, bot: Bot) -> InboundMessage:
+def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessage:
     message, sender = event["message"], _sender(event["sender"], bot)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
-        raise _NotOurs(Reason.UNSUPPORTED, "a message without an id or chat")
+        raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without an id or chat")
     private = message.text("chat_type") == "p2p"
-    said = _said(message, bot, private=private)
+    said = _content(message, bot, private=private)
     mentions = list(message.items("mentions"))
-    words, commanded = _command(_words(said.text, mentions, bot), bot)
+    words, commanded = _command(_text(said.text, mentions, bot), bot)
     return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
@@ -103,28 +112,28 @@ def _message(header: Node, event: Node, bot: Bot) -> InboundMessage:
     )
 
 
-def _said(message: Node, bot: Bot, *, private: bool) -> Said:
+def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedContent:
     """Return what a message says. What cannot be read is told in private, where it was sent to the bot."""
     kind, content = message.text("message_type"), message.raw("content")
     if kind == _FORWARDED:
         ref = f"{REF}{message.text('message_id')}"
-        return Said(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
-    told = unread(kind, content) if private else ""
+        return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
+    told = describe_unsupported(kind, content) if private else ""
     if told:
-        return Said(text=told)
-    return read_content(message.text("message_id"), kind, content, bot.open_id)
+        return ParsedContent(text=told)
+    return parse_content(message.text("message_id"), kind, content, bot.open_id)
 
 
-def _sender(sender: Node, bot: Bot) -> Sender:
+def _sender(sender: JsonNode, bot: FeishuBot) -> Sender:
     user = sender["sender_id"].text("open_id")
     if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
-        raise _NotOurs(Reason.FROM_BOT, "the sender is an app")
+        raise _IgnoreEvent(Reason.FROM_BOT, "the sender is an app")
     if not user:
-        raise _NotOurs(Reason.UNSUPPORTED, "a message without a sender")
+        raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without a sender")
     return Sender(user_id=user)
 
 
-def _key(header: Node, message: Node, *, private: bool) -> ConversationKey:
+def _key(header: JsonNode, message: JsonNode, *, private: bool) -> ConversationKey:
     """Return the conversation: a topic is one, a chain of replies in a group is one, a private chat is one."""
     topic = message.text("thread_id")
     if not topic and not private:
@@ -137,7 +146,7 @@ def _key(header: Node, message: Node, *, private: bool) -> ConversationKey:
     )
 
 
-def _replies_to(message: Node) -> tuple[str, ...]:
+def _replies_to(message: JsonNode) -> tuple[str, ...]:
     """Return the messages that this one answers; in a topic the topic decides, not they."""
     if message.text("thread_id"):
         return ()
@@ -145,11 +154,11 @@ def _replies_to(message: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in ids if name))
 
 
-def _is_bot(mention: Node, bot: Bot) -> bool:
+def _is_bot(mention: JsonNode, bot: FeishuBot) -> bool:
     return mention["id"].text("open_id") == bot.open_id
 
 
-def _words(text: str, mentions: list[Node], bot: Bot) -> str:
+def _text(text: str, mentions: list[JsonNode], bot: FeishuBot) -> str:
     """Return the text without mentions of the bot and with readable mentions of others."""
     names = {"@_all": "@all"}
     for mention in mentions:
@@ -163,10 +172,10 @@ def _words(text: str, mentions: list[Node], bot: Bot) -> str:
     return _PLACEHOLDER.sub(replaced, text).strip()
 
 
-def _command(text: str, bot: Bot) -> tuple[str, bool]:
+def _command(text: str, bot: FeishuBot) -> tuple[str, bool]:
     """Take away the suffix of a command that names us, and tell whether there was one.
 
-    >>> _command("/help@parley me", Bot(open_id="ou_b", name="Parley"))
+    >>> _command("/help@parley me", FeishuBot(open_id="ou_b", name="Parley"))
     ('/help me', True)
     """
     match = _COMMAND_SUFFIX.match(text)

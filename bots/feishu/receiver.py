@@ -7,13 +7,13 @@ from typing import Final, TypeVar, assert_never
 
 import anyio
 
-from bots.feishu.api import Bot
-from bots.feishu.bundles import Bundles
-from bots.feishu.chats import Chats
-from bots.feishu.happenings import CHANNEL, Arrival, Menu
-from bots.feishu.inbound import Event, Ignored, read_event
-from bots.feishu.presses import toast
-from bots.feishu.welcome import Welcome
+from bots.feishu.api import FeishuBot
+from bots.feishu.buttons import toast
+from bots.feishu.events import CHANNEL, ChatEntered, MenuClick
+from bots.feishu.greeting import FeishuGreeting
+from bots.feishu.inbound import FeishuEvent, IgnoredFeishuEvent, parse_event
+from bots.feishu.media_groups import FeishuMediaGroups
+from bots.feishu.private_chats import PrivateChats
 from bots.lanes import Lanes
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import texts
@@ -34,83 +34,85 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class EventAck:
     """What the platform is told of an event.
 
     Attributes:
-        done: Whether it may forget the event; else it sends it again.
-        answer: What it shows to who pressed a button; empty = nothing.
+        accepted: Whether it may forget the event; else it sends it again.
+        response: What it shows to who pressed a button; empty = nothing.
     """
 
-    done: bool
-    answer: Mapping[str, object] = field(default_factory=dict)
+    accepted: bool
+    response: Mapping[str, object] = field(default_factory=dict)
 
 
-DONE: Final = Verdict(done=True)
-AGAIN: Final = Verdict(done=False)
+ACCEPTED: Final = EventAck(accepted=True)
+RETRY: Final = EventAck(accepted=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReceiverContext:
     """What events are acted on with.
 
     Attributes:
-        chats: Which chats are private, learned here.
-        welcome: Says hello.
+        private_chats: Which chats are private, learned here.
+        greeting: Says hello.
         commands: Names of the commands that a menu may call.
         language: In which something is said at once, where nothing tells; "" = English.
         press_s: A press is answered within this, well or badly.
     """
 
-    chats: Chats
-    welcome: Welcome
+    private_chats: PrivateChats
+    greeting: FeishuGreeting
     commands: Collection[str] = ()
     language: str = ""
     press_s: float = 2.0
 
 
-class Receiver:
+class FeishuReceiver:
     """Takes messages one chat at a time, in the order of their arrival; different chats, and presses, at once."""
 
-    def __init__(self, intake: Intake, bot: Bot, around: Surroundings) -> None:
+    def __init__(self, intake: Intake, bot: FeishuBot, around: ReceiverContext) -> None:
         self._intake = intake
         self._bot = bot
-        self._around = around
+        self._context = around
         self._lanes = Lanes()
-        self._bundles = Bundles()
+        self._bundles = FeishuMediaGroups()
 
-    async def handle(self, payload: bytes) -> Verdict:
+    async def handle(self, payload: bytes) -> EventAck:
         """Act on an event, and return what the platform is to be told."""
-        event = read_event(payload, self._bot)
+        event = parse_event(payload, self._bot)
         try:
-            return await self._act(event)
+            return await self._dispatch(event)
         except (IntakeFull, IntakeClosed) as error:
             _log.warning("an event was not taken, it will come again: %s", error)
         except Exception:  # noqa: BLE001 - one event's boundary: the platform still has it
             _log.exception("an event was not stored, it will come again")
-        return AGAIN
+        return RETRY
 
-    async def _act(self, event: Event) -> Verdict:
+    async def _dispatch(self, event: FeishuEvent) -> EventAck:
         match event:
-            case Ignored():
+            case IgnoredFeishuEvent():
                 self._intake.ignored(CHANNEL, event.reason, event.detail)
             case InboundMessage():
-                await self._received(event)
+                await self._handle_message(event)
             case Change():
                 await self._in_lane(event.key.chat, self._intake.change, event)
             case ButtonPress():
-                return Verdict(done=True, answer=toast(await self._pressed(event)))
-            case Arrival():
-                await self._arrived(event)
-            case Menu():
-                await self._clicked(event)
+                return EventAck(accepted=True, response=toast(await self._handle_press(event)))
+            case ChatEntered():
+                await self._handle_chat_entered(event)
+            case MenuClick():
+                await self._handle_menu_click(event)
             case _:
                 assert_never(event)
-        return DONE
+        return ACCEPTED
 
-    async def _received(self, message: InboundMessage) -> None:
-        self._around.chats.heard(message)
-        await self._in_lane(message.key.chat, self._intake.receive, self._bundles.bound(message))
+    async def _handle_message(self, message: InboundMessage) -> None:
+        self._context.private_chats.remember_message(message)
+        await self._in_lane(
+            message.key.chat, self._intake.receive, self._bundles.assign_album(message)
+        )
 
     async def _in_lane(
         self, chat: str, hand_over: Callable[[T], Awaitable[Reason]], event: T
@@ -118,10 +120,10 @@ class Receiver:
         async with self._lanes.lane(chat):
             await hand_over(event)
 
-    async def _pressed(self, press: ButtonPress) -> PressResponse:
+    async def _handle_press(self, press: ButtonPress) -> PressResponse:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
-            with anyio.fail_after(self._around.press_s):
+            with anyio.fail_after(self._context.press_s):
                 return await self._intake.press(press)
         except TimeoutError:
             _log.warning("a press was not taken in time")
@@ -129,27 +131,27 @@ class Receiver:
             _log.warning("a press was not taken: %s", error)
         except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
             _log.exception("a press was not taken")
-        return PressResponse(text=texts(self._around.language).press_again, urgent=True)
+        return PressResponse(text=texts(self._context.language).press_again, urgent=True)
 
-    async def _arrived(self, arrival: Arrival) -> None:
+    async def _handle_chat_entered(self, arrival: ChatEntered) -> None:
         if arrival.private and arrival.person:
-            self._around.chats.met(arrival.chat, arrival.person)
-        await self._around.welcome.greet(arrival)
+            self._context.private_chats.remember(arrival.chat, arrival.person)
+        await self._context.greeting.greet(arrival)
 
-    async def _clicked(self, menu: Menu) -> None:
+    async def _handle_menu_click(self, menu: MenuClick) -> None:
         """Run the command that an entry of the menu names, as if the person had typed it."""
-        if menu.entry.partition(" ")[0] not in self._around.commands:
+        if menu.entry.partition(" ")[0] not in self._context.commands:
             detail = f"the menu's entry {menu.entry[:40]!r} names no command"
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, detail)
             return
-        chat = self._around.chats.of(menu.person)
+        chat = self._context.private_chats.chat_with(menu.person)
         if not chat:
-            await self._around.welcome.explain(menu)
+            await self._context.greeting.explain_menu(menu)
             return
-        await self._received(_typed(menu, chat))
+        await self._handle_message(_menu_command(menu, chat))
 
 
-def _typed(menu: Menu, chat: str) -> InboundMessage:
+def _menu_command(menu: MenuClick, chat: str) -> InboundMessage:
     key = ConversationKey(channel=CHANNEL, workspace=menu.workspace, chat=chat, topic="")
     return InboundMessage(
         event_id=menu.event_id,

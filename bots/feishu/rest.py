@@ -13,8 +13,14 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
-from bots.feishu.errors import TOKEN_CODES, Answer, FeishuError, bad_domain, delivery_error
-from bots.feishu.timings import Timings
+from bots.feishu.errors import (
+    TOKEN_CODES,
+    FeishuError,
+    FeishuResponse,
+    error_from,
+    invalid_domain_error,
+)
+from bots.feishu.timeouts import FeishuTimeouts
 
 _TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
 _RENEW_S: Final = 600.0
@@ -23,7 +29,7 @@ half hour, and the old one stays good, so that nothing fails in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class FeishuApp:
     """Which app talks to which platform.
 
     Attributes:
@@ -56,7 +62,7 @@ class App:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class RequestBody:
     """A request's body, made anew for each attempt because a stream can be read once.
 
     Attributes:
@@ -68,22 +74,24 @@ class Body:
     headers: Mapping[str, str]
 
 
-def json_body(value: Mapping[str, object]) -> Body:
+def json_body(value: Mapping[str, object]) -> RequestBody:
     """Return `value` as a JSON body; half surrogate pairs, which UTF-8 cannot hold, become `?`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     data = text.encode("utf-8", "replace")
-    return Body(open=lambda: data, headers={"content-type": "application/json; charset=utf-8"})
+    return RequestBody(
+        open=lambda: data, headers={"content-type": "application/json; charset=utf-8"}
+    )
 
 
-class Rest:
+class FeishuRestClient:
     """The API of one app.
 
-    While `pooled` is open, calls share its connections; at other times each call opens its own,
+    While `shared_pool` is open, calls share its connections; at other times each call opens its own,
     so that the last answers of a stopping service still get out.
     """
 
     def __init__(
-        self, app: App, timings: Timings, clock: Callable[[], float] = time.monotonic
+        self, app: FeishuApp, timings: FeishuTimeouts, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._app = app
         self._timings = timings
@@ -102,7 +110,7 @@ class Rest:
         return self._tls
 
     @asynccontextmanager
-    async def pooled(self) -> AsyncIterator[None]:
+    async def shared_pool(self) -> AsyncIterator[None]:
         """Keep connections open between calls. Leaving waits shortly for calls that are under way."""
         if not self._app.host:
             yield
@@ -126,7 +134,7 @@ class Rest:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Body | None = None,
+        body: RequestBody | None = None,
         limit_s: float | None = None,
     ) -> Mapping[str, Any]:
         """Call the API with the tenant token, renewing it once if it is not taken; return `data`.
@@ -134,38 +142,38 @@ class Rest:
         Raises:
             FeishuError: the call failed; says whether and when to repeat it.
         """
-        asked = Request(method, path, params or {}, body, limit_s or self._timings.call_s)
-        return (await self.ask(asked)).data
+        asked = FeishuRequest(method, path, params or {}, body, limit_s or self._timings.call_s)
+        return (await self.request(asked)).data
 
-    async def ask(self, request: "Request") -> Answer:
+    async def request(self, request: "FeishuRequest") -> FeishuResponse:
         """Make a call as `call` does; return the whole answer, which is a good one. Raises FeishuError."""
         async with self._connections() as client:
             token = await self._tenant_token(client)
             answer = await self._send(client, request, token)
             if answer.code in TOKEN_CODES:
-                self.forget(token)
+                self.discard_token(token)
                 answer = await self._send(client, request, await self._tenant_token(client))
         if not answer.ok:
-            raise delivery_error(answer)
+            raise error_from(answer)
         return answer
 
-    async def sign_in(self) -> None:
+    async def authenticate(self) -> None:
         """Get a tenant token, unless there is one: proof that id and secret belong together. Raises FeishuError."""
         async with self._connections() as client:
             await self._tenant_token(client)
 
-    async def bare(self, path: str, value: Mapping[str, object]) -> Answer:
+    async def post_without_token(self, path: str, value: Mapping[str, object]) -> FeishuResponse:
         """POST without a token and return the answer, whatever its code.
 
         Raises:
             FeishuError: there was no answer.
         """
-        request = Request("POST", path, {}, json_body(value), self._timings.call_s)
+        request = FeishuRequest("POST", path, {}, json_body(value), self._timings.call_s)
         async with self._connections() as client:
             return await self._send(client, request, "")
 
     @asynccontextmanager
-    async def streamed(
+    async def stream(
         self, path: str, *, silence_s: float
     ) -> AsyncIterator[tuple[str, httpx.Response]]:
         """GET with the tenant token; yield the token and the answer, whatever it says, its body unread.
@@ -181,12 +189,12 @@ class Rest:
             try:
                 response = await stack.enter_async_context(request)
             except httpx.HTTPError as error:
-                found = delivery_error(error)
+                found = error_from(error)
                 found.ambiguous = False  # asking changes nothing
                 raise found from error
             yield token, response
 
-    def forget(self, token: str) -> None:
+    def discard_token(self, token: str) -> None:
         """Drop a token that was not taken, unless somebody renewed it meanwhile."""
         if self._token == token:
             self._token = ""
@@ -206,7 +214,7 @@ class Rest:
     @asynccontextmanager
     async def _connections(self) -> AsyncIterator[httpx.AsyncClient]:
         if not self._app.host:
-            raise bad_domain()
+            raise invalid_domain_error()
         self._calls += 1
         try:
             if self._pool is not None:
@@ -225,7 +233,7 @@ class Rest:
             with anyio.fail_after(self._timings.call_s):
                 async with self._token_lock:
                     if not self._token or self._clock() >= self._renew_at:
-                        self._keep(await self._fetch_token(client))
+                        self._store_token(await self._fetch_token(client))
                     return self._token
         except TimeoutError as error:
             raise FeishuError("Feishu gave no token in time", retryable=True) from error
@@ -233,21 +241,23 @@ class Rest:
             error.ambiguous = False
             raise
 
-    async def _fetch_token(self, client: httpx.AsyncClient) -> Answer:
+    async def _fetch_token(self, client: httpx.AsyncClient) -> FeishuResponse:
         secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
-        request = Request("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
+        request = FeishuRequest("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
         return await self._send(client, request, "")
 
-    def _keep(self, answer: Answer) -> None:
+    def _store_token(self, answer: FeishuResponse) -> None:
         token = answer.data.get("tenant_access_token")
         if not answer.ok or not isinstance(token, str) or not token:
-            raise delivery_error(answer)
+            raise error_from(answer)
         life_s = answer.data.get("expire")
         life_s = float(life_s) if isinstance(life_s, int | float) else 0.0
         self._token = token
         self._renew_at = self._clock() + life_s - min(_RENEW_S, life_s / 4)
 
-    async def _send(self, client: httpx.AsyncClient, request: "Request", token: str) -> Answer:
+    async def _send(
+        self, client: httpx.AsyncClient, request: "FeishuRequest", token: str
+    ) -> FeishuResponse:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         content = None
         if request.body is not None:
@@ -263,30 +273,30 @@ class Rest:
                     headers=headers,
                 )
         except (httpx.HTTPError, TimeoutError) as error:
-            raise delivery_error(error) from error
-        return _answer(response)
+            raise error_from(error) from error
+        return _parse_response(response)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FeishuRequest:
     """One call; `limit_s` bounds it."""
 
     method: str
     path: str
     params: Mapping[str, str] = field(default_factory=dict)
-    body: Body | None = None
+    body: RequestBody | None = None
     limit_s: float = 20.0
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _parse_response(response: httpx.Response) -> FeishuResponse:
     try:
         body = response.json()
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict) or not isinstance(body.get("code"), int):
-        return Answer(status=response.status_code, code=None, headers=response.headers)
+        return FeishuResponse(status=response.status_code, code=None, headers=response.headers)
     data = body.get("data")
-    return Answer(
+    return FeishuResponse(
         status=response.status_code,
         code=body["code"],
         msg=str(body.get("msg") or ""),

@@ -101,13 +101,13 @@ def _load() -> tuple[Any, type[Exception]]:
             raise ImportError("lark-oapi is not installed: run `make install`")
         place = spec.submodule_search_locations[0]
         for package in _PACKAGES:
-            _stand_in(_ROOT + package, place + package.replace(".", "/"))
+            _register_stub_package(_ROOT + package, place + package.replace(".", "/"))
     frames = importlib.import_module(_FRAMES)
     refused: type[Exception] = importlib.import_module(_MESSAGES).DecodeError
     return frames.Frame, refused
 
 
-def _stand_in(name: str, path: str) -> None:
+def _register_stub_package(name: str, path: str) -> None:
     package = ModuleType(name, "Stands in for the package, so that its __init__ does not run.")
     package.__path__ = [path]
     sys.modules[name] = package

@@ -11,12 +11,12 @@ from typing import Final
 
 import anyio
 
-from bots.feishu.api import Api
+from bots.feishu.api import FeishuApi
+from bots.feishu.encryption import DecryptionError, decrypt, sign_request
 from bots.feishu.errors import FeishuError
-from bots.feishu.happenings import CHANNEL
-from bots.feishu.receiver import Receiver
-from bots.feishu.seal import Sealed, opened, signature
-from bots.feishu.timings import Backoff, Timings
+from bots.feishu.events import CHANNEL
+from bots.feishu.receiver import FeishuReceiver
+from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
 from bots.webhooks import (
     AGAIN,
@@ -33,23 +33,23 @@ from bots.webhooks import (
 )
 from bus.platform import Clock, Intake, Reason
 
-_QUESTION_BYTES: Final = 4096
+_MAX_CHALLENGE_BYTES: Final = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
 
-_QUESTION: Final = "url_verification"
-_NOT_OURS: Final = (
+_URL_VERIFICATION: Final = "url_verification"
+_WRONG_VERIFICATION: Final = (
     "its token is wrong: set channels.feishu.verification_token to the app's Verification Token"
 )
 
 
-class Secrets:
+class FeishuWebhookSecrets:
     """What proves a delivery to be Feishu's."""
 
     def __init__(self, *, encrypt_key: str, verification_token: str) -> None:
         self._key = encrypt_key.strip()
         self._token = verification_token.strip()
 
-    def proved(self, call: Call, now: float) -> str:
+    def verify_signature(self, call: Call, now: float) -> str:
         """Return the signature of a signed call. Raises Refused."""
         timestamp = call.headers.get("x-lark-request-timestamp", "")
         nonce = call.headers.get("x-lark-request-nonce", "")
@@ -58,61 +58,61 @@ class Secrets:
             raise Refused("it is not signed")
         if not fresh(timestamp, now):
             raise Refused("its time is more than 5 minutes off: check this machine's clock")
-        expected = signature(self._key, timestamp, nonce, call.body)
+        expected = sign_request(self._key, timestamp, nonce, call.body)
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
             raise Refused(
                 "its signature is wrong: set channels.feishu.encrypt_key to the app's Encrypt Key"
             )
         return given
 
-    def read(self, body: bytes) -> dict[str, object]:
+    def decrypt_event(self, body: bytes) -> dict[str, object]:
         """Return the event in a signed body. Raises Refused."""
         sealed = json_object(body).get("encrypt")
         if not isinstance(sealed, str):
             raise Refused("it is not encrypted: set the Encrypt Key in the developer console")
-        return self._trusted(self._open(sealed))
+        return self._verify_token(self._decrypt(sealed))
 
-    def question(self, body: bytes) -> dict[str, object]:
+    def decrypt_challenge(self, body: bytes) -> dict[str, object]:
         """Return the console's unsigned question.
 
         Raises:
             Refused: whatever else is not signed; always 401, so that no answer tells how far opening it came.
         """
         try:
-            return self._question(body)
+            return self._decrypt_challenge(body)
         except Refused as refusal:
             raise Refused(str(refusal)) from None
 
-    def _question(self, body: bytes) -> dict[str, object]:
-        if len(body) > _QUESTION_BYTES:
+    def _decrypt_challenge(self, body: bytes) -> dict[str, object]:
+        if len(body) > _MAX_CHALLENGE_BYTES:
             raise Refused("it is not signed")
         asked = json_object(body)
         if isinstance(sealed := asked.get("encrypt"), str):
-            asked = self._open(sealed)
-        if asked.get("type") != _QUESTION:
+            asked = self._decrypt(sealed)
+        if asked.get("type") != _URL_VERIFICATION:
             raise Refused("it is not signed")
-        return self._trusted(asked)
+        return self._verify_token(asked)
 
-    def _open(self, sealed: str) -> dict[str, object]:
+    def _decrypt(self, sealed: str) -> dict[str, object]:
         try:
-            plain = opened(self._key, sealed)
-        except Sealed:
+            plain = decrypt(self._key, sealed)
+        except DecryptionError:
             raise Refused(
                 "it cannot be decrypted: set channels.feishu.encrypt_key to the app's Encrypt Key"
             ) from None
         return json_object(plain)
 
-    def _trusted(self, event: dict[str, object]) -> dict[str, object]:
+    def _verify_token(self, event: dict[str, object]) -> dict[str, object]:
         header = event.get("header")
         given = header.get("token") if isinstance(header, dict) else event.get("token")
         if not isinstance(given, str):
-            raise Refused(_NOT_OURS)
+            raise Refused(_WRONG_VERIFICATION)
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
-            raise Refused(_NOT_OURS)
+            raise Refused(_WRONG_VERIFICATION)
         return event
 
 
-class Deliveries:
+class FeishuWebhook:
     """The way events come in over HTTP, and what is known of it.
 
     It counts as connected once Feishu proved itself: that the address is set, reachable and signed with our key
@@ -120,7 +120,13 @@ class Deliveries:
     """
 
     def __init__(
-        self, api: Api, vitals: Vitals, timings: Timings, *, secrets: Secrets, now: Clock
+        self,
+        api: FeishuApi,
+        vitals: Vitals,
+        timings: FeishuTimeouts,
+        *,
+        secrets: FeishuWebhookSecrets,
+        now: Clock,
     ) -> None:
         self._api = api
         self._vitals = vitals
@@ -128,18 +134,18 @@ class Deliveries:
         self._secrets = secrets
         self._now = now
         self._seen = Seen(now)
-        self._proved = False
+        self._has_verified_request = False
         self._reachable = False
-        self._desk = Desk(CHANNEL, within_s=timings.ack_s, refused=self._doubted)
+        self._desk = Desk(CHANNEL, within_s=timings.ack_s, refused=self._on_refused)
         self.webhook: Final = Webhook(take=self._desk.take)
 
-    async def run(self, receiver: Receiver, intake: Intake) -> None:
+    async def run(self, receiver: FeishuReceiver, intake: Intake) -> None:
         """Take deliveries until cancelled; look now and then whether Feishu still knows the app."""
         backoff = Backoff(self._timings)
         self._reachable = True
-        with self._desk.staffed(partial(self._deliver, receiver, intake)):
+        with self._desk.staffed(partial(self._handle, receiver, intake)):
             while True:
-                self._show()
+                self._report_state()
                 await anyio.sleep(self._timings.check_s)
                 await self._check(backoff)
 
@@ -147,7 +153,7 @@ class Deliveries:
         """Ask for the bot until Feishu answers."""
         while True:
             try:
-                await self._api.bot()
+                await self._api.get_bot()
             except FeishuError as error:
                 self._reachable = False
                 refused = error.refused or not error.retryable
@@ -160,10 +166,10 @@ class Deliveries:
                 backoff.reset()
                 return
 
-    def _show(self, refused: str = "") -> None:
+    def _report_state(self, refused: str = "") -> None:
         if not self._reachable:
             return
-        if self._proved:
+        if self._has_verified_request:
             self._vitals.connected()
             return
         why = f" The last one was refused: {refused}." if refused else ""
@@ -172,30 +178,30 @@ class Deliveries:
             f" https://<this gateway>{path_of(CHANNEL)}.{why}"
         )
 
-    def _doubted(self, reason: str) -> None:
-        if not self._proved:
-            self._show(reason)
+    def _on_refused(self, reason: str) -> None:
+        if not self._has_verified_request:
+            self._report_state(reason)
 
-    async def _deliver(self, receiver: Receiver, intake: Intake, call: Call) -> Answer:
+    async def _handle(self, receiver: FeishuReceiver, intake: Intake, call: Call) -> Answer:
         if "x-lark-signature" not in call.headers:
-            return _reply(self._secrets.question(call.body))
-        signed = self._secrets.proved(call, self._now())
-        event = self._secrets.read(call.body)
-        self._proved = True
+            return _challenge_response(self._secrets.decrypt_challenge(call.body))
+        signed = self._secrets.verify_signature(call, self._now())
+        event = self._secrets.decrypt_event(call.body)
+        self._has_verified_request = True
         self._vitals.seen()
-        self._show()
-        if event.get("type") == _QUESTION:
-            return _reply(event)
+        self._report_state()
+        if event.get("type") == _URL_VERIFICATION:
+            return _challenge_response(event)
         if signed in self._seen:
             intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
             return DONE
         verdict = await receiver.handle(json.dumps(event).encode())
-        if not verdict.done:
+        if not verdict.accepted:
             return AGAIN
         self._seen.add(signed)
-        return Answer(body=json.dumps(verdict.answer).encode()) if verdict.answer else DONE
+        return Answer(body=json.dumps(verdict.response).encode()) if verdict.response else DONE
 
 
-def _reply(question: dict[str, object]) -> Answer:
+def _challenge_response(question: dict[str, object]) -> Answer:
     """Return the answer to the console's question."""
     return Answer(body=json.dumps({"challenge": question.get("challenge")}).encode())

@@ -9,22 +9,22 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from bots.config import SlackConfig
-from bots.slack.api import Api
+from bots.slack.api import SlackApi
 from bots.slack.capabilities import SLACK, STREAMING
-from bots.slack.connection import Connection, Timers
-from bots.slack.deeds import Deeds
-from bots.slack.downloads import Downloads as FileDownloads
+from bots.slack.connection import SlackTimeouts, SocketModeConnection
+from bots.slack.downloads import SlackDownloader as FileDownloads
 from bots.slack.errands import Errands
 from bots.slack.errors import SlackError
-from bots.slack.files import Files
+from bots.slack.event_actions import SlackEventActions
+from bots.slack.files import SlackFileUploader
 from bots.slack.format import fits
+from bots.slack.indicator import SlackIndicator as SlackSigns
 from bots.slack.link import LinkState
-from bots.slack.outbound import Outbound
+from bots.slack.outbound import SlackMessages
 from bots.slack.payload import CHANNEL
-from bots.slack.receiver import Receiver
-from bots.slack.signs import Signs as SlackSigns
-from bots.slack.streams import Streams
-from bots.slack.webhook import HttpEvents
+from bots.slack.receiver import SlackReceiver
+from bots.slack.streaming import SlackStreamingMessages
+from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
 from bots.webhooks import Webhook, Webhooks
 from bus.locales import texts
@@ -72,30 +72,32 @@ class SlackAdapter(
     """
 
     def __init__(
-        self, config: SlackConfig, *, timers: Timers | None = None, now: Clock = time.time
+        self, config: SlackConfig, *, timers: SlackTimeouts | None = None, now: Clock = time.time
     ) -> None:
-        timers = timers or Timers()
+        timers = timers or SlackTimeouts()
         self._config = config
         self._link = LinkState(now)
-        self._api = Api(
+        self._api = SlackApi(
             bot_token=config.bot_token,
             app_token=config.app_token,
             base_url=config.base_url,
             timeout_s=timers.call_s,
         )
         self._connection = _connection(self._api, self._link, timers, config, now)
-        self._files = Files(self._api, timeout_s=timers.call_s)
-        self._outbound = Outbound(self._api, self._files)
+        self._files = SlackFileUploader(self._api, timeout_s=timers.call_s)
+        self._outbound = SlackMessages(self._api, self._files)
         self._signs = SlackSigns(self._api, texts(config.language or ""))
         self._errands = Errands(timers.call_s)
-        self._streams = Streams(self._api, self._outbound, timers.streams, self._halted)
-        self._deeds = Deeds(
+        self._streams = SlackStreamingMessages(
+            self._api, self._outbound, timers.streaming, self._halted
+        )
+        self._deeds = SlackEventActions(
             self._api,
             self._outbound,
             self._streams,
             self._signs,
             self._errands,
-            self._connection.recheck,
+            self._connection.reauthenticate,
         )
         self._downloads = FileDownloads(
             self._api,
@@ -120,7 +122,7 @@ class SlackAdapter(
     @property
     @override
     def webhook(self) -> Webhook | None:
-        return self._connection.webhook if isinstance(self._connection, HttpEvents) else None
+        return self._connection.webhook if isinstance(self._connection, SlackWebhook) else None
 
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
@@ -128,15 +130,15 @@ class SlackAdapter(
         if problem := _problem(self._config):
             self._link.failed(problem)
             return
-        receiver = Receiver(
+        receiver = SlackReceiver(
             intake=intake,
-            deeds=self._deeds,
-            me=lambda: self._api.known_identity,
+            actions=self._deeds,
+            identity=lambda: self._api.known_identity,
             bot_token=self._config.bot_token,
         )
 
         async def connected() -> None:
-            async with self._api.pooled() as session:
+            async with self._api.shared_session() as session:
                 await self._connection.run(session, receiver.app(), intake)
 
         self._deeds.intake = intake
@@ -168,7 +170,7 @@ class SlackAdapter(
     @override
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._watched():
-            return await self._files.send(place, file, key=key)
+            return await self._files.send_file(place, file, key=key)
 
     @override
     async def edit(
@@ -180,13 +182,13 @@ class SlackAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         async with self._watched():
-            await self._streams.settle(place, message)
+            await self._streams.end_stream(place, message)
             await self._outbound.edit(place, message, markdown, buttons)
 
     @override
     async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         async with self._watched():
-            await self._streams.settle(place, message)
+            await self._streams.end_stream(place, message)
             await self._outbound.remove(place, message)
 
     @override
@@ -194,7 +196,7 @@ class SlackAdapter(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         async with self._watched():
-            return await self._streams.open(place, markdown, key=key, buttons=buttons)
+            return await self._streams.start(place, markdown, key=key, buttons=buttons)
 
     @override
     async def patch(
@@ -207,7 +209,7 @@ class SlackAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         async with self._watched():
-            show = self._streams.finish if final else self._streams.grow
+            show = self._streams.finish if final else self._streams.update
             await show(place, message, markdown, buttons)
 
     @override
@@ -237,7 +239,7 @@ class SlackAdapter(
             await self._signs.finished(place, ok=ok)
 
     async def _halted(self, place: ReplyTarget, message: MessageId, token: str) -> None:
-        await self._deeds.halted(place, message, token)
+        await self._deeds.on_stream_stopped(place, message, token)
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
@@ -246,16 +248,16 @@ class SlackAdapter(
             yield
         except SlackError as error:
             if error.token_refused:
-                self._connection.recheck()
+                self._connection.reauthenticate()
             raise
 
 
 def _connection(
-    api: Api, link: LinkState, timers: Timers, config: SlackConfig, now: Clock
-) -> Connection | HttpEvents:
+    api: SlackApi, link: LinkState, timers: SlackTimeouts, config: SlackConfig, now: Clock
+) -> SocketModeConnection | SlackWebhook:
     if config.mode == "http":
-        return HttpEvents(api, link, timers, secret=config.signing_secret or "", now=now)
-    return Connection(api, link, timers)
+        return SlackWebhook(api, link, timers, secret=config.signing_secret or "", now=now)
+    return SocketModeConnection(api, link, timers)
 
 
 def _problem(config: SlackConfig) -> str:

@@ -11,24 +11,24 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from bots.slack.errors import SlackError, delivery_error, http_error
-from bots.slack.payload import Identity, string
-from bots.slack.proxy import proxy_for
+from bots.slack.errors import SlackError, error_from_exception, error_from_status
+from bots.slack.payload import SlackIdentity, as_str
+from bots.slack.proxy import proxy_url_for
 
 CONNECT_TIMEOUT_S = 10.0
 
 
-def scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
+def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
     """Return what the app may do, as Slack tells with every answer; None where it does not.
 
-    >>> scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
+    >>> parse_scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
     True
     """
     told = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
     return None if told is None else frozenset(scope.strip() for scope in told.split(","))
 
 
-class CallbackGone(SlackError):
+class ResponseUrlExpired(SlackError):
     """A response_url was used up (5 times), is too old (30 minutes), or refuses the message."""
 
 
@@ -39,10 +39,10 @@ def sdk_logger() -> logging.Logger:
     return logger
 
 
-class Api:
+class SlackApi:
     """Slack's Web API.
 
-    Calls work at any time; while `pooled` is open they share one session, otherwise each opens its own
+    Calls work at any time; while `shared_session` is open they share one session, otherwise each opens its own
     (the outbox is emptied after the adapter stopped).
     """
 
@@ -52,10 +52,10 @@ class Api:
         self._base_url = base_url
         self._timeout_s = timeout_s
         self._pool: aiohttp.ClientSession | None = None
-        self._identity = Identity(team_id="", user_id="", bot_id="")
+        self._identity = SlackIdentity(team_id="", user_id="", bot_id="")
 
     @asynccontextmanager
-    async def pooled(self) -> AsyncIterator[aiohttp.ClientSession]:
+    async def shared_session(self) -> AsyncIterator[aiohttp.ClientSession]:
         """Hold the shared session open."""
         async with self._new_session() as session:
             self._pool = session
@@ -76,45 +76,45 @@ class Api:
                 async with self.session() as session:
                     return await request(self._web(session))
         except (SlackClientError, aiohttp.ClientError, OSError) as error:
-            raise delivery_error(error) from error
+            raise error_from_exception(error) from error
         except (AttributeError, ValueError) as error:
             # The SDK trips over a 200 whose body is no JSON object (a proxy's page).
-            raise http_error(200, {}) from error
+            raise error_from_status(200, {}) from error
 
-    async def sign_in(self) -> Identity:
+    async def authenticate(self) -> SlackIdentity:
         """Ask Slack who the bot is (auth.test). Raises SlackError."""
         answer = await self.call(lambda web: web.auth_test())
-        self._identity = Identity(
+        self._identity = SlackIdentity(
             team_id=answer.get("team_id") or "",
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
-            scopes=scopes(answer.headers),
-            name=string(answer.get("user")),
+            scopes=parse_scopes(answer.headers),
+            name=as_str(answer.get("user")),
         )
         return self._identity
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> SlackIdentity:
         """Return who the bot is; asks once. Raises SlackError."""
-        return self._identity if self._identity.user_id else await self.sign_in()
+        return self._identity if self._identity.user_id else await self.authenticate()
 
     @property
-    def known_identity(self) -> Identity:
+    def known_identity(self) -> SlackIdentity:
         """Who the bot is; all ids are "" before `sign_in`."""
         return self._identity
 
-    async def open_socket(self) -> str:
+    async def open_connection_url(self) -> str:
         """Return the one-time address of a Socket Mode connection; it is a secret. Raises SlackError."""
         answer = await self.call(lambda web: web.apps_connections_open(app_token=self._app_token))
         url = answer.get("url")
         if not isinstance(url, str) or not url.startswith(("ws://", "wss://")):
-            raise http_error(200, {})
+            raise error_from_status(200, {})
         return url
 
-    async def respond(self, url: str, body: dict[str, object]) -> None:
+    async def post_response_url(self, url: str, body: dict[str, object]) -> None:
         """Post to a response_url. The address is a secret: it is in no error.
 
         Raises:
-            CallbackGone: The address takes nothing more; send a message instead.
+            ResponseUrlExpired: The address takes nothing more; send a message instead.
             SlackError: Otherwise.
         """
         try:
@@ -123,15 +123,15 @@ class Api:
                     client = AsyncWebhookClient(
                         url, session=session, retry_handlers=[], logger=sdk_logger()
                     )
-                    client.proxy = proxy_for(url)
+                    client.proxy = proxy_url_for(url)
                     answer = await client.send_dict(body)
         except (SlackClientError, aiohttp.ClientError, OSError) as error:
-            raise delivery_error(error) from None
+            raise error_from_exception(error) from None
         if answer.status_code == 200 and answer.body.strip() in {"ok", '{"ok":true}', ""}:  # noqa: PLR2004
             return
         if answer.status_code in {200, 408, 429} or answer.status_code >= 500:  # noqa: PLR2004
-            raise http_error(answer.status_code, answer.headers)
-        raise CallbackGone("Slack takes no more answers to this command.")
+            raise error_from_status(answer.status_code, answer.headers)
+        raise ResponseUrlExpired("Slack takes no more answers to this command.")
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[aiohttp.ClientSession]:
@@ -150,7 +150,7 @@ class Api:
             retry_handlers=[],
             logger=sdk_logger(),
         )
-        web.proxy = proxy_for(self._base_url)
+        web.proxy = proxy_url_for(self._base_url)
         return web
 
     def _new_session(self) -> aiohttp.ClientSession:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from bots.slack.payload import listing, mapping, string
+from bots.slack.payload import as_list, as_mapping, as_str
 from bots.text.characters import clean
 from bus.messages import Attachment
 
@@ -19,16 +19,16 @@ _NO_FILE: Final = "no file: "
 _URL_CHARACTERS: Final = 2000
 
 
-def attachments(files: object) -> tuple[Attachment, ...]:
+def parse_attachments(files: object) -> tuple[Attachment, ...]:
     """Describe the files of a message, in order."""
-    found = (_attachment(mapping(file)) for file in listing(files))
+    found = (_attachment(as_mapping(file)) for file in as_list(files))
     return tuple(attachment for attachment in found if attachment)
 
 
-def unavailable(ref: str) -> str:
+def unavailable_reason(ref: str) -> str:
     """Return why an attachment cannot be fetched, by its `ref`; "" if it can be tried.
 
-    >>> unavailable("no file: tombstone"), unavailable("F1")
+    >>> unavailable_reason("no file: tombstone"), unavailable_reason("F1")
     ('it was deleted', '')
     """
     return UNAVAILABLE.get(ref.removeprefix(_NO_FILE), "") if ref.startswith(_NO_FILE) else ""
@@ -36,12 +36,12 @@ def unavailable(ref: str) -> str:
 
 def _attachment(file: Mapping[str, Any]) -> Attachment | None:
     """Describe a file; `ref` is its id, because addresses expire, and the address if one was sent."""
-    ref, size, mode = string(file.get("id")), file.get("size"), string(file.get("mode"))
+    ref, size, mode = as_str(file.get("id")), file.get("size"), as_str(file.get("mode"))
     if not ref:
         return None
-    mime = clean(string(file.get("mimetype"))) or "application/octet-stream"
+    mime = clean(as_str(file.get("mimetype"))) or "application/octet-stream"
     return Attachment(
-        name=clean(string(file.get("name")) or string(file.get("title"))) or ref,
+        name=clean(as_str(file.get("name")) or as_str(file.get("title"))) or ref,
         mime=mime,
         size_bytes=size if isinstance(size, int) and size >= 0 else None,
         kind=_kind(mime),
@@ -49,10 +49,10 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
     )
 
 
-def where(ref: str) -> tuple[str, str]:
+def split_ref(ref: str) -> tuple[str, str]:
     """Return an attachment's file id and the address that was sent with it, or "".
 
-    >>> where("F1 https://files.slack.com/a"), where("F1")
+    >>> split_ref("F1 https://files.slack.com/a"), split_ref("F1")
     (('F1', 'https://files.slack.com/a'), ('F1', ''))
     """
     file_id, _, url = ref.partition(" ")
@@ -60,7 +60,7 @@ def where(ref: str) -> tuple[str, str]:
 
 
 def _url(file: Mapping[str, Any]) -> str:
-    url = string(file.get("url_private_download")) or string(file.get("url_private"))
+    url = as_str(file.get("url_private_download")) or as_str(file.get("url_private"))
     return "" if file.get("is_external") or len(url) > _URL_CHARACTERS else url
 
 

@@ -1,16 +1,16 @@
-"""Buttons as Slack's `actions` blocks, and what a pressed one says. Pure."""
+"""Buttons as Slack's `action_blocks` blocks, and what a pressed one says. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bots.slack.payload import (
     CHANNEL,
-    Identity,
-    Ignored,
+    IgnoredSlackEvent,
+    SlackIdentity,
+    as_list,
+    as_mapping,
+    as_str,
     is_private,
-    listing,
-    mapping,
-    string,
 )
 from bots.text.characters import clean
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
@@ -20,16 +20,16 @@ MAX_LABEL = 75
 """Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
 
 MAX_ELEMENTS = 25
-"""Elements of one `actions` block."""
+"""Elements of one `action_blocks` block."""
 
 _PREFIX = "parley."
 """How the `action_id` of our own buttons begins; other blocks of the app have other ids."""
 
 
-def actions(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
+def action_blocks(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
     """Return the blocks that hold the buttons: one for every 25.
 
-    >>> actions([Button(label="Stop", token="stop:1:0", style="danger")])[0]["elements"][0]["value"]
+    >>> action_blocks([Button(label="Stop", token="stop:1:0", style="danger")])[0]["elements"][0]["value"]
     'stop:1:0'
     """
     found = [_element(number, button) for number, button in enumerate(buttons)]
@@ -53,43 +53,45 @@ def _element(number: int, button: Button) -> dict[str, Any]:
     }
 
 
-def press(body: Mapping[str, Any], me: Identity) -> ButtonPress | Ignored:
+def parse_button_press(
+    body: Mapping[str, Any], me: SlackIdentity
+) -> ButtonPress | IgnoredSlackEvent:
     """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
-    action = mapping(next(iter(listing(body.get("actions"))), None))
-    if not string(action.get("action_id")).startswith(_PREFIX):
-        return Ignored(reason=Reason.UNSUPPORTED, detail="a press of no button of ours")
-    user, container = mapping(body.get("user")), mapping(body.get("container"))
-    message = mapping(body.get("message"))
-    chat = string(mapping(body.get("channel")).get("id")) or string(container.get("channel_id"))
-    ts = string(message.get("ts")) or string(container.get("message_ts"))
-    presser, token = string(user.get("id")), string(action.get("value"))
+    action = as_mapping(next(iter(as_list(body.get("actions"))), None))
+    if not as_str(action.get("action_id")).startswith(_PREFIX):
+        return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail="a press of no button of ours")
+    user, container = as_mapping(body.get("user")), as_mapping(body.get("container"))
+    message = as_mapping(body.get("message"))
+    chat = as_str(as_mapping(body.get("channel")).get("id")) or as_str(container.get("channel_id"))
+    ts = as_str(message.get("ts")) or as_str(container.get("message_ts"))
+    presser, token = as_str(user.get("id")), as_str(action.get("value"))
     if not (chat and ts and presser and token):
-        return Ignored(
+        return IgnoredSlackEvent(
             reason=Reason.UNSUPPORTED, detail="a press without chat, message, user or value"
         )
-    thread = string(message.get("thread_ts")) or string(container.get("thread_ts"))
+    thread = as_str(message.get("thread_ts")) or as_str(container.get("thread_ts"))
     private = is_private(chat)
     root = thread or ts
-    once = string(body.get("trigger_id")) or f"{ts}:{string(action.get('action_ts'))}:{presser}"
+    once = as_str(body.get("trigger_id")) or f"{ts}:{as_str(action.get('action_ts'))}:{presser}"
     return ButtonPress(
         event_id=f"press:{once}",
         key=ConversationKey(
             channel=CHANNEL,
-            workspace=string(mapping(body.get("team")).get("id")) or me.team_id,
+            workspace=as_str(as_mapping(body.get("team")).get("id")) or me.team_id,
             chat=chat,
             topic="" if private else root,
         ),
         place=ReplyTarget(
             chat=chat,
             thread=thread if private else root,
-            callback=string(body.get("response_url")),
+            callback=as_str(body.get("response_url")),
             user=presser,
         ),
         message_id=ts,
         token=token,
         sender=Sender(
             user_id=presser,
-            name=clean(string(user.get("name")) or string(user.get("username"))),
+            name=clean(as_str(user.get("name")) or as_str(user.get("username"))),
         ),
         private=private,
     )

@@ -9,10 +9,10 @@ import anyio
 
 from bots.config import SlackConfig
 from bots.diagnosis import Finding, Grade, Look, clock, problem
-from bots.slack.api import Api, scopes
+from bots.slack.api import SlackApi, parse_scopes
 from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
-from bots.slack.errors import SlackError, delivery_error
-from bots.slack.proxy import proxy_for
+from bots.slack.errors import SlackError, error_from_exception
+from bots.slack.proxy import proxy_url_for
 
 CALL_S: Final = 15.0
 """How long one call, or the greeting of a connection, may take."""
@@ -48,7 +48,7 @@ _APP_FIX: Final = (
 
 async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
     """Look at the app behind a section's tokens."""
-    api = Api(
+    api = SlackApi(
         bot_token=section.bot_token,
         app_token=section.app_token,
         base_url=section.base_url,
@@ -59,7 +59,7 @@ async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
         return [
             problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
         ]
-    async with api.pooled():
+    async with api.shared_session():
         found = await _bot_token(api)
         if section.mode == "http":
             found += _signing_secret(section)
@@ -68,7 +68,7 @@ async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
     return [*found, _events(), *await clock(section.base_url)]
 
 
-async def _bot_token(api: Api) -> list[Finding]:
+async def _bot_token(api: SlackApi) -> list[Finding]:
     try:
         answer = await api.call(lambda web: web.auth_test())
     except SlackError as error:
@@ -77,7 +77,7 @@ async def _bot_token(api: Api) -> list[Finding]:
         text = f"it is the token of a person ({answer.get('user')}), not of a bot"
         return [problem("bot token", text, _BOT_FIX)]
     who = f"@{answer.get('user')} in {answer.get('team')}"
-    granted = scopes(answer.headers)
+    granted = parse_scopes(answer.headers)
     if granted is None:
         told = "Slack did not tell which it gave"
         unknown = Finding(subject="permissions", text=told, grade=Grade.NOTE)
@@ -117,9 +117,9 @@ def _signing_secret(section: SlackConfig) -> list[Finding]:
     return [problem("signing secret", "is not set, and mode http needs it", fix)]
 
 
-async def _app_token(api: Api, look: Look) -> list[Finding]:
+async def _app_token(api: SlackApi, look: Look) -> list[Finding]:
     try:
-        url = await api.open_socket()
+        url = await api.open_connection_url()
     except SlackError as error:
         fix = _APP_FIX if error.code else _network()
         return [problem("app token", error.user_message, fix)]
@@ -129,12 +129,12 @@ async def _app_token(api: Api, look: Look) -> list[Finding]:
     return found
 
 
-async def _connection(api: Api, url: str) -> Finding:
+async def _connection(api: SlackApi, url: str) -> Finding:
     """Connect, hear the greeting, hang up. An event that comes meanwhile is not acknowledged, and comes again."""
     try:
         hello = await _greeting(api, url)
     except (SlackError, aiohttp.ClientError, OSError, ValueError) as error:
-        told = error if isinstance(error, SlackError) else delivery_error(error)
+        told = error if isinstance(error, SlackError) else error_from_exception(error)
         return problem("connection", told.user_message, _network())
     if hello.get("type") == "disconnect":
         reason = str(hello.get("reason"))
@@ -153,11 +153,11 @@ async def _connection(api: Api, url: str) -> Finding:
     return Finding(subject="connection", text="Slack says hello; nobody else is connected")
 
 
-async def _greeting(api: Api, url: str) -> dict[str, Any]:
+async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
     with anyio.fail_after(CALL_S):
         async with (
             api.session() as session,
-            session.ws_connect(url, proxy=proxy_for(url), heartbeat=CALL_S) as socket,
+            session.ws_connect(url, proxy=proxy_url_for(url), heartbeat=CALL_S) as socket,
         ):
             message = await socket.receive_str()
     frame = json.loads(message)

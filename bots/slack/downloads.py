@@ -8,10 +8,10 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 import anyio
 
-from bots.slack.api import Api
-from bots.slack.attachments import unavailable, where
-from bots.slack.errors import SlackError, delivery_error, http_error
-from bots.slack.proxy import proxy_for
+from bots.slack.api import SlackApi
+from bots.slack.attachments import split_ref, unavailable_reason
+from bots.slack.errors import SlackError, error_from_exception, error_from_status
+from bots.slack.proxy import proxy_url_for
 from bots.streams import bounded, too_large
 from bus.messages import Attachment
 
@@ -27,7 +27,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
 
 
-class Downloads:
+class SlackDownloader:
     """Fetches files.
 
     Args:
@@ -36,7 +36,7 @@ class Downloads:
         token: The bot's token.
     """
 
-    def __init__(self, api: Api, *, base_url: str, token: str, timeout_s: float) -> None:
+    def __init__(self, api: SlackApi, *, base_url: str, token: str, timeout_s: float) -> None:
         self._api = api
         self._home = urlsplit(base_url)
         self._token = token
@@ -51,25 +51,25 @@ class Downloads:
         Raises:
             SlackError: It is not there, too large, not to be had with this token, or the connection broke.
         """
-        if why := unavailable(attachment.ref):
+        if why := unavailable_reason(attachment.ref):
             raise SlackError(why)
-        file = await self._described(attachment.ref)
+        file = await self._file_info(attachment.ref)
         size = file.get("size")
         if isinstance(size, int) and size > max_bytes:
             raise too_large(max_bytes)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._api.session())
-            answer = await self._opened(stack, session, _address(file))
+            answer = await self._open_url(stack, session, _address(file))
             _check(answer, file, max_bytes)
             pieces = answer.content.iter_chunked(CHUNK_BYTES)
             yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
 
-    async def _described(self, ref: str) -> Mapping[str, Any]:
+    async def _file_info(self, ref: str) -> Mapping[str, Any]:
         """Ask for a file's present address: those in events expire, and shared channels send none.
 
         Where Slack refuses to tell, the address that came with the message is tried.
         """
-        file_id, sent = where(ref)
+        file_id, sent = split_ref(ref)
         try:
             answer = await self._api.call(lambda web: web.files_info(file=file_id))
         except SlackError as error:
@@ -80,10 +80,10 @@ class Downloads:
         if isinstance(file, dict):
             return file
         if not sent:
-            raise http_error(200, {})
+            raise error_from_status(200, {})
         return {"url_private_download": sent}
 
-    async def _opened(
+    async def _open_url(
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
     ) -> aiohttp.ClientResponse:
         for _ in range(MAX_REDIRECTS + 1):
@@ -97,13 +97,13 @@ class Downloads:
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
     ) -> aiohttp.ClientResponse:
         """Open one address. It is a secret: it is in no error."""
-        if not self._is_slacks(url):
+        if not self._is_slack_host(url):
             raise SlackError("The file does not lie at Slack, so it cannot be fetched.")
         request = session.get(
             url,
             headers={"Authorization": f"Bearer {self._token}"},
             allow_redirects=False,
-            proxy=proxy_for(url),
+            proxy=proxy_url_for(url),
             timeout=aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENCE_S),
         )
         try:
@@ -112,7 +112,7 @@ class Downloads:
         except _BREAKS as error:
             raise _broken(error) from None
 
-    def _is_slacks(self, url: str) -> bool:
+    def _is_slack_host(self, url: str) -> bool:
         target, home = urlsplit(url), self._home
         if target.scheme != home.scheme or not target.hostname or not home.hostname:
             return False
@@ -133,7 +133,7 @@ def _address(file: Mapping[str, Any]) -> str:
 
 def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: int) -> None:
     if answer.status != 200:  # noqa: PLR2004
-        found = http_error(answer.status, answer.headers)
+        found = error_from_status(answer.status, answer.headers)
         found.ambiguous = False
         raise found
     length = answer.content_length
@@ -147,6 +147,6 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
 
 
 def _broken(error: Exception) -> SlackError:
-    found = delivery_error(error)
+    found = error_from_exception(error)
     found.ambiguous = False  # nothing was sent: asking again does no harm
     return found

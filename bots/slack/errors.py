@@ -63,7 +63,7 @@ class SlackError(DeliveryError):
         return self.code in TOKEN_CODES
 
 
-def delivery_error(error: Exception) -> SlackError:
+def error_from_exception(error: Exception) -> SlackError:
     """Return the decision for what slack_sdk or aiohttp raised."""
     match error:
         case SlackApiError():
@@ -80,7 +80,7 @@ def delivery_error(error: Exception) -> SlackError:
             )
 
 
-def http_error(status: int, headers: Mapping[str, str]) -> SlackError:
+def error_from_status(status: int, headers: Mapping[str, str]) -> SlackError:
     """Return the decision for an HTTP answer that carries no code of Slack's."""
     if status == 429:  # noqa: PLR2004
         return _limited(headers)
@@ -99,7 +99,7 @@ def _answered(error: SlackApiError) -> SlackError:
     data: Mapping[str, Any] = found if isinstance(found, dict) else {}
     code = data.get("error")
     if not isinstance(code, str) or not code or status == 429 or status >= 500:  # noqa: PLR2004
-        return http_error(status, headers)
+        return error_from_status(status, headers)
     return _refused(re.sub(r"[^\w.:-]", "", code)[:80], data, headers)
 
 

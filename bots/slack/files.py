@@ -11,9 +11,9 @@ from typing import Any, Final
 import aiohttp
 import anyio
 
-from bots.slack.api import Api
-from bots.slack.errors import SlackError, delivery_error, http_error
-from bots.slack.proxy import proxy_for
+from bots.slack.api import SlackApi
+from bots.slack.errors import SlackError, error_from_exception, error_from_status
+from bots.slack.proxy import proxy_url_for
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
@@ -27,7 +27,7 @@ MAX_ALT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Parcel:
+class _PendingUpload:
     """What is to be uploaded; `body` opens its bytes."""
 
     name: str
@@ -36,19 +36,19 @@ class _Parcel:
     alt: str = ""
 
 
-class Files:
+class SlackFileUploader:
     """Uploads files."""
 
-    def __init__(self, api: Api, *, timeout_s: float) -> None:
+    def __init__(self, api: SlackApi, *, timeout_s: float) -> None:
         self._api = api
         self._timeout_s = timeout_s
         self._sent: OrderedDict[str, str] = OrderedDict()
 
-    def sent_as(self, key: str) -> str:
+    def file_id_for(self, key: str) -> str:
         """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
         return self._sent.get(key, "")
 
-    async def send(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share one file where `place` says; returns the file's id.
 
         Nobody sees anything before the last of the three calls, so only that one can be ambiguous.
@@ -57,7 +57,7 @@ class Files:
             SlackError: Slack or the connection refused it, or the file is empty.
         """
         alt = _described(file.name) if file.mime.startswith("image/") else ""
-        parcel = _Parcel(
+        parcel = _PendingUpload(
             name=file.name, size_bytes=file.size_bytes, body=partial(_on_disk, file.path), alt=alt
         )
         return await self._share(place, parcel, key=key)
@@ -65,14 +65,14 @@ class Files:
     async def send_text(self, place: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
         """Share a text as a file, likewise."""
         data = text.encode()
-        parcel = _Parcel(name=name, size_bytes=len(data), body=partial(_in_memory, data))
+        parcel = _PendingUpload(name=name, size_bytes=len(data), body=partial(_in_memory, data))
         return await self._share(place, parcel, key=key)
 
-    async def _share(self, place: ReplyTarget, parcel: _Parcel, *, key: str) -> MessageId:
+    async def _share(self, place: ReplyTarget, parcel: _PendingUpload, *, key: str) -> MessageId:
         if parcel.size_bytes < 1:
             raise SlackError(f"Slack takes no empty files ({parcel.name}).")
         try:
-            ref = await self._stage(parcel)
+            ref = await self._upload_unshared(parcel)
         except SlackError as error:
             error.ambiguous = False
             raise
@@ -88,7 +88,7 @@ class Files:
         )
         return MessageId(ref)
 
-    async def _stage(self, parcel: _Parcel) -> str:
+    async def _upload_unshared(self, parcel: _PendingUpload) -> str:
         slot = await self._api.call(
             lambda web: web.files_getUploadURLExternal(
                 filename=parcel.name, length=parcel.size_bytes, alt_txt=parcel.alt or None
@@ -96,11 +96,11 @@ class Files:
         )
         url, ref = slot.get("upload_url"), slot.get("file_id")
         if not isinstance(url, str) or not isinstance(ref, str):
-            raise http_error(200, {})
+            raise error_from_status(200, {})
         await self._upload(url, parcel)
         return ref
 
-    async def _upload(self, url: str, parcel: _Parcel) -> None:
+    async def _upload(self, url: str, parcel: _PendingUpload) -> None:
         """Send the bytes. The address is a secret: it is in no error."""
         deadline_s = self._timeout_s + parcel.size_bytes / _MIN_BYTES_PER_S
         headers = {"Content-Type": "application/octet-stream"}
@@ -109,15 +109,17 @@ class Files:
                 async with (
                     self._api.session() as session,
                     parcel.body() as body,
-                    session.post(url, data=body, headers=headers, proxy=proxy_for(url)) as answer,
+                    session.post(
+                        url, data=body, headers=headers, proxy=proxy_url_for(url)
+                    ) as answer,
                 ):
                     status, told = answer.status, dict(answer.headers)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise delivery_error(error) from None
+            raise error_from_exception(error) from None
         except OSError as error:
             raise SlackError(f"The file {parcel.name} cannot be read any more.") from error
         if status != 200:  # noqa: PLR2004
-            raise http_error(status, told)
+            raise error_from_status(status, told)
 
 
 @asynccontextmanager

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bots.slack.buttons import actions
-from bots.slack.mrkdwn import escape, mrkdwn
-from bots.slack.tables import native, share, size, table_block
+from bots.slack.buttons import action_blocks
+from bots.slack.mrkdwn import escape, render_mrkdwn
+from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text.bisect import Load
 from bots.text.emit import emit
 from bots.text.grid import grid
@@ -27,7 +27,7 @@ from bots.text.tree import (
 )
 from bus.messages import Button
 
-__all__ = ["SlackText", "escape", "fits", "plainly", "render"]
+__all__ = ["SlackText", "escape", "fits", "render", "render_plain"]
 
 MAX_TEXT = 39_000
 """Characters of the fallback text: Slack recommends at most 4,000."""
@@ -72,21 +72,21 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     """
     tree = parse(markdown)
     shown = _shown(tree) or ({"type": "markdown", "text": EMPTY},)
-    text = mrkdwn(tree, limit=MAX_TEXT) or EMPTY
-    return SlackText(text=text, blocks=(*shown, *actions(buttons)))
+    text = render_mrkdwn(tree, limit=MAX_TEXT) or EMPTY
+    return SlackText(text=text, blocks=(*shown, *action_blocks(buttons)))
 
 
-def plainly(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
+def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     """Return a message without formatting, for one whose blocks Slack refused.
 
-    >>> plainly("**hi** <!here>").text
+    >>> render_plain("**hi** <!here>").text
     '**hi** &lt;!here&gt;'
     """
     text = escape(markdown)[:MAX_TEXT] or EMPTY
     if not buttons or len(text) > MAX_SECTION:
         return SlackText(text=text, blocks=())
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
-    return SlackText(text=text, blocks=(section, *actions(buttons)))
+    return SlackText(text=text, blocks=(section, *action_blocks(buttons)))
 
 
 def fits(markdown: str) -> Load:
@@ -94,18 +94,18 @@ def fits(markdown: str) -> Load:
     if len(markdown) > MAX_BLOCK * 2:
         return Load(share=len(markdown) / ROOM)
     tree = parse(markdown)
-    tables = [table for block in tree if (table := native(block))]
-    words = _words([block for block in tree if native(block) is None])
-    chars = len(words) + sum(map(size, tables))
+    tables = [table for block in tree if (table := native_table(block))]
+    words = _words([block for block in tree if native_table(block) is None])
+    chars = len(words) + sum(map(table_chars, tables))
     items = sum(isinstance(block, Heading | Rule) for block in walk(tree)) + 1 + 2 * len(tables)
-    return Load(share=max(items / MAX_ITEMS, chars / ROOM, share(tables)))
+    return Load(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
 
 
 def _shown(tree: Sequence[Block]) -> tuple[dict[str, Any], ...]:
     """Return the blocks of a message: the first table by itself, what stands around it as Markdown."""
     for at, block in enumerate(tree):
-        table = native(block)
-        if table is not None and share([table]) <= 1:
+        table = native_table(block)
+        if table is not None and table_load([table]) <= 1:
             before = _markdown(tree[:at], MAX_BLOCK)
             used = sum(len(block["text"]) for block in before)
             return (*before, table_block(table), *_markdown(tree[at + 1 :], MAX_BLOCK - used))

@@ -23,7 +23,7 @@ _HINT = "help | new | status | models | memory | stop"
 _CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
 
 
-def manifest(
+def app_manifest(
     name: str = NAME, *, request_url: str | None = None, agent: bool = False
 ) -> dict[str, Any]:
     """Return the manifest of an app that this adapter can serve.
@@ -34,9 +34,9 @@ def manifest(
         agent: Declare it an agent: Slack's own status, stop button and prompts. That cannot be undone, closes
             the app to guests, and makes every direct message a thread.
 
-    >>> manifest()["settings"]["socket_mode_enabled"]
+    >>> app_manifest()["settings"]["socket_mode_enabled"]
     True
-    >>> manifest(request_url="https://bot.example.org/x")["settings"]["interactivity"]["request_url"]
+    >>> app_manifest(request_url="https://bot.example.org/x")["settings"]["interactivity"]["request_url"]
     'https://bot.example.org/x'
     """
     target = {"request_url": request_url} if request_url else {}

@@ -44,7 +44,7 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def mrkdwn(blocks: Sequence[Block], *, limit: int) -> str:
+def render_mrkdwn(blocks: Sequence[Block], *, limit: int) -> str:
     """Write blocks as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
     parts: list[str] = []
     size = 0

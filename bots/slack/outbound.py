@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bots.slack.api import Api, CallbackGone
+from bots.slack.api import ResponseUrlExpired, SlackApi
 from bots.slack.errors import BLOCK_CODES, SlackError
-from bots.slack.files import Files
-from bots.slack.format import EMPTY, SlackText, fits, plainly, render
-from bots.slack.payload import seconds
+from bots.slack.files import SlackFileUploader
+from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
+from bots.slack.payload import parse_timestamp
 from bots.text.codefile import CodeFile, code_file
 from bots.text.split import split
 from bus.messages import Button, MessageId, ReplyTarget
@@ -20,26 +20,26 @@ METADATA_TYPE = "parley_delivery"
 _PAGE = 200
 _PAGES = 10
 
-_GONE: Final = frozenset({"message_not_found", "channel_not_found"})
-_STREAMING: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
+_GONE_CODES: Final = frozenset({"message_not_found", "channel_not_found"})
+_STREAMING_CODES: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
 """What Slack answers to a change of a message that still streams."""
 
-_NO_FILES: Final = frozenset({
+_FILE_REFUSED_CODES: Final = frozenset({
     "access_denied", "file_type_not_allowed", "file_upload_size_restricted", "file_uploads_disabled",
     "file_uploads_except_images_disabled", "missing_scope", "posting_to_channel_denied", "storage_limit_reached",
 })  # fmt: skip
 """Refusals of a file that a message may not meet."""
 
 
-def metadata(key: str) -> dict[str, Any]:
+def delivery_metadata(key: str) -> dict[str, Any]:
     """Return what a message carries so that it can be found again."""
     return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
 
 
-class Outbound:
+class SlackMessages:
     """Sends to Slack. Every method raises SlackError. `files` knows which file was sent with which key."""
 
-    def __init__(self, api: Api, files: Files) -> None:
+    def __init__(self, api: SlackApi, files: SlackFileUploader) -> None:
         self._api = api
         self._files = files
 
@@ -53,18 +53,18 @@ class Outbound:
         """
         if place.callback:
             try:
-                return await self._answer(place.callback, markdown, buttons)
-            except CallbackGone:
+                return await self._respond_to_command(place.callback, markdown, buttons)
+            except ResponseUrlExpired:
                 pass
         code = code_too_long(markdown)
         if code is None:
-            return await self._formed(
+            return await self._with_plain_fallback(
                 markdown, buttons, lambda form: self._post(place, form, key=key)
             )
         try:
             return await self._files.send_text(place, code.name, code.text, key=key)
         except SlackError as error:
-            if error.code not in _NO_FILES:
+            if error.code not in _FILE_REFUSED_CODES:
                 raise
         first, *rest = split(markdown, fits)
         sent = await self.send(place, first, key=key)
@@ -78,29 +78,29 @@ class Outbound:
         """Replace a message's text and buttons; one that still streams is ended before."""
         code = code_too_long(markdown)
         if code is None:
-            await self.show(place, message, markdown, buttons)
+            await self.update(place, message, markdown, buttons)
             return
         try:
-            await self._share_once(place, message, code)
+            await self._upload_code_once(place, message, code)
         except SlackError as error:
-            if error.code not in _NO_FILES:
+            if error.code not in _FILE_REFUSED_CODES:
                 raise
             first, *rest = split(markdown, fits)
-            await self.show(place, message, first, buttons)
+            await self.update(place, message, first, buttons)
             for number, piece in enumerate(rest, 1):
                 await self.send(place, piece, key=f"{place.chat}:{message}+{number}")
         else:
             told = place.texts.code_in_file.format(name=code.name)
-            await self.show(place, message, told, buttons)
+            await self.update(place, message, told, buttons)
 
-    async def show(
+    async def update(
         self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons for now; what no message holds is cut."""
-        await self._settled(
+        await self._ending_stream(
             place,
             message,
-            lambda: self._formed(
+            lambda: self._with_plain_fallback(
                 markdown, buttons, lambda form: self._update(place, message, form)
             ),
         )
@@ -108,7 +108,7 @@ class Outbound:
     async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         """Take a message away; one that is gone already is fine."""
         try:
-            await self._settled(
+            await self._ending_stream(
                 place,
                 message,
                 lambda: self._api.call(
@@ -116,12 +116,12 @@ class Outbound:
                 ),
             )
         except SlackError as error:
-            if error.code not in _GONE:
+            if error.code not in _GONE_CODES:
                 raise
 
-    async def whisper(self, callback: str, text: str) -> None:
+    async def respond_ephemeral(self, callback: str, text: str) -> None:
         """Tell whoever used a command or a button something, unseen by others."""
-        await self._answer(callback, text, ())
+        await self._respond_to_command(callback, text, ())
 
     async def stop_stream(
         self, place: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
@@ -133,7 +133,7 @@ class Outbound:
                     channel=place.chat,
                     ts=str(message),
                     markdown_text=rest or None,
-                    metadata=metadata(key) if key else None,
+                    metadata=delivery_metadata(key) if key else None,
                 )
             )
         except SlackError as error:
@@ -155,27 +155,35 @@ class Outbound:
         """
         if place.callback:
             raise SlackError("An answer to a Slack command cannot be looked up.")
-        me, ref, doubt = await self._api.identity(), self._files.sent_as(key), False
-        async for message in self._sent(place, since=since):
+        me, ref, doubt = await self._api.identity(), self._files.file_id_for(key), False
+        async for message in self._messages_since(place, since=since):
             if message.get("user") != me.user_id and message.get("bot_id") != me.bot_id:
                 continue
             shared = [file.get("id") for file in message.get("files") or ()]
-            if _key(message) == key or (ref and ref in shared) or _is_unwritten(message):
+            if (
+                _delivery_key(message) == key
+                or (ref and ref in shared)
+                or _is_empty_stream(message)
+            ):
                 return MessageId(ref or message["ts"])
             doubt = doubt or bool(shared)
         if doubt and not ref:
             raise SlackError("Slack does not tell which file was sent for this.")
         return None
 
-    async def _share_once(self, place: ReplyTarget, message: MessageId, code: CodeFile) -> None:
+    async def _upload_code_once(
+        self, place: ReplyTarget, message: MessageId, code: CodeFile
+    ) -> None:
         """Share the code that a message stood for, unless an earlier attempt did."""
         key = f"{place.chat}:{message}"
-        since = seconds(message) or 0.0
-        if self._files.sent_as(key) and await self.find(place, key=key, since=since):
+        since = parse_timestamp(message) or 0.0
+        if self._files.file_id_for(key) and await self.find(place, key=key, since=since):
             return
         await self._files.send_text(place, code.name, code.text, key=key)
 
-    async def _answer(self, callback: str, markdown: str, buttons: Sequence[Button]) -> MessageId:
+    async def _respond_to_command(
+        self, callback: str, markdown: str, buttons: Sequence[Button]
+    ) -> MessageId:
         """Answer a command, visible to its author alone. Such a message has no id."""
         *before, last = split(markdown, fits)
         for piece in before:
@@ -191,9 +199,9 @@ class Outbound:
         }
         if message.blocks:
             body["blocks"] = list(message.blocks)
-        await self._api.respond(callback, body)
+        await self._api.post_response_url(callback, body)
 
-    async def _formed(
+    async def _with_plain_fallback(
         self,
         markdown: str,
         buttons: Sequence[Button],
@@ -205,16 +213,16 @@ class Outbound:
         except SlackError as error:
             if error.code not in BLOCK_CODES:
                 raise
-            return await put(plainly(markdown, buttons))
+            return await put(render_plain(markdown, buttons))
 
-    async def _settled(
+    async def _ending_stream(
         self, place: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
     ) -> None:
         """Change a message; one that an earlier process left streaming is ended first."""
         try:
             await change()
         except SlackError as error:
-            if error.code not in _STREAMING:
+            if error.code not in _STREAMING_CODES:
                 raise
             await self.stop_stream(place, message)
             await change()
@@ -229,7 +237,7 @@ class Outbound:
                 thread_ts=place.thread or None,
                 unfurl_links=False,
                 unfurl_media=False,
-                metadata=metadata(key),
+                metadata=delivery_metadata(key),
             )
         )
         return MessageId(answer.get("ts") or "")
@@ -247,7 +255,9 @@ class Outbound:
         )
         return message
 
-    async def _sent(self, place: ReplyTarget, *, since: float) -> AsyncIterator[dict[str, Any]]:
+    async def _messages_since(
+        self, place: ReplyTarget, *, since: float
+    ) -> AsyncIterator[dict[str, Any]]:
         """Yield the messages where answers to `place` stand, sent after `since`."""
         window: dict[str, Any] = {
             "channel": place.chat,
@@ -271,12 +281,12 @@ class Outbound:
         return await self._api.call(lambda web: web.conversations_history(**window))
 
 
-def _is_unwritten(message: Mapping[str, Any]) -> bool:
+def _is_empty_stream(message: Mapping[str, Any]) -> bool:
     """Tell a stream of ours that was begun and never written to: it can carry no key before it ends."""
     return not (message.get("text") or message.get("blocks") or message.get("files"))
 
 
-def _key(message: dict[str, Any]) -> str:
+def _delivery_key(message: dict[str, Any]) -> str:
     metadata = message.get("metadata") or {}
     if metadata.get("event_type") != METADATA_TYPE:
         return ""

@@ -10,7 +10,7 @@ CHANNEL = "slack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class SlackIdentity:
     """Who the bot is in its workspace, as auth.test tells.
 
     Attributes:
@@ -31,35 +31,35 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredSlackEvent:
     """Not a message for us, and why."""
 
     reason: Reason
     detail: str = ""
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def as_mapping(value: object) -> Mapping[str, Any]:
     """Return a field that should be an object; an empty one if it is none."""
     return value if isinstance(value, dict) else {}
 
 
-def listing(value: object) -> Sequence[Any]:
+def as_list(value: object) -> Sequence[Any]:
     """Return a field that should be a list; an empty one if it is none."""
     return value if isinstance(value, list) else ()
 
 
-def string(value: object) -> str:
+def as_str(value: object) -> str:
     """Return a field that should be text; "" if it is none."""
     return value if isinstance(value, str) else ""
 
 
-def workspace(body: Mapping[str, Any], me: Identity) -> str:
+def installing_team(body: Mapping[str, Any], me: SlackIdentity) -> str:
     """Return the team that installed the bot: in a channel shared with another company not the author's.
 
     An app that a whole organisation installed has no single team: then it is the one where the event happened.
     """
-    first = mapping(next(iter(listing(body.get("authorizations"))), None))
-    return string(first.get("team_id")) or string(body.get("team_id")) or me.team_id
+    first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
+    return as_str(first.get("team_id")) or as_str(body.get("team_id")) or me.team_id
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:
@@ -67,10 +67,10 @@ def is_private(chat: str, channel_type: str = "") -> bool:
     return channel_type == "im" or chat.startswith("D")
 
 
-def seconds(ts: str) -> float | None:
+def parse_timestamp(ts: str) -> float | None:
     """Return a message's time (Unix seconds).
 
-    >>> seconds("1.5"), seconds("no time")
+    >>> parse_timestamp("1.5"), parse_timestamp("no time")
     (1.5, None)
     """
     try:

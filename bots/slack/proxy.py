@@ -10,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
-def proxy_for(url: str) -> str | None:
+def proxy_url_for(url: str) -> str | None:
     """Return the proxy that the environment names for an http(s) or ws(s) address, or None."""
     parts = urlsplit(url)
     if not parts.hostname or proxy_bypass(parts.hostname):

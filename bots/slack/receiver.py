@@ -11,33 +11,40 @@ from slack_bolt.authorization import AuthorizeResult
 
 from bots.lanes import Lanes
 from bots.slack.api import sdk_logger
-from bots.slack.buttons import press
-from bots.slack.deeds import Deeds
-from bots.slack.inbound import Dismissed, Found, Halt, Opened, command, event
-from bots.slack.payload import CHANNEL, Identity, Ignored
+from bots.slack.buttons import parse_button_press
+from bots.slack.event_actions import SlackEventActions
+from bots.slack.inbound import (
+    AgentChatOpened,
+    AgentSessionStopped,
+    AuthorizationRevoked,
+    SlackEvent,
+    parse_event,
+    parse_slash_command,
+)
+from bots.slack.payload import CHANNEL, IgnoredSlackEvent, SlackIdentity
 from bus.errors import BusError
 from bus.messages import ButtonPress, Change, InboundMessage
 from bus.platform import Intake, Reason
 
 logger = logging.getLogger(__name__)
 
-_ANYTHING = re.compile(".*", re.DOTALL)
+_ANY = re.compile(".*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
+class SlackReceiver:
     """Hands payloads to the bus.
 
     Args:
         intake: Where messages, presses and changes go.
-        deeds: What the adapter itself does about events; everything returns soon.
-        me: Tells who the bot is; spares Bolt a call to auth.test, whose failure it would acknowledge.
+        actions: What the adapter itself does about events; everything returns soon.
+        identity: Tells who the bot is; spares Bolt a call to auth.test, whose failure it would acknowledge.
         bot_token: Put into Bolt's context.
     """
 
     intake: Intake
-    deeds: Deeds
-    me: Callable[[], Identity]
+    actions: SlackEventActions
+    identity: Callable[[], SlackIdentity]
     bot_token: str
 
     def app(self) -> AsyncApp:
@@ -52,7 +59,7 @@ class Receiver:
         async def authorize() -> (
             AuthorizeResult
         ):  # Bolt passes what it finds among the parameters' names.
-            bot = self.me()
+            bot = self.identity()
             return AuthorizeResult(
                 enterprise_id=None,
                 team_id=bot.team_id,
@@ -77,64 +84,64 @@ class Receiver:
         lanes = Lanes()
 
         async def on_event(body: dict[str, Any]) -> None:
-            await self._take(event(body, self.me()), lanes)
+            await self._dispatch(parse_event(body, self.identity()), lanes)
 
         async def on_command(body: dict[str, Any], ack: AsyncAck) -> None:
-            await self._take(command(body, self.me()), lanes)
+            await self._dispatch(parse_slash_command(body, self.identity()), lanes)
             await ack()
 
         async def on_press(body: dict[str, Any], ack: AsyncAck) -> None:
-            await self._press(press(body, self.me()), lanes)
+            await self._handle_press(parse_button_press(body, self.identity()), lanes)
             await ack()
 
         async def on_other(body: dict[str, Any], ack: AsyncAck) -> None:
             self.intake.ignored(CHANNEL, Reason.UNSUPPORTED, f"{body.get('type')}")
             await ack()
 
-        app.event(_ANYTHING)(on_event)
-        app.command(_ANYTHING)(on_command)
-        app.action(_ANYTHING)(on_press)
-        app.shortcut(_ANYTHING)(on_other)
-        app.view(_ANYTHING)(on_other)
-        app.options(_ANYTHING)(on_other)
-        app.error(_not_taken)
+        app.event(_ANY)(on_event)
+        app.command(_ANY)(on_command)
+        app.action(_ANY)(on_press)
+        app.shortcut(_ANY)(on_other)
+        app.view(_ANY)(on_other)
+        app.options(_ANY)(on_other)
+        app.error(_log_not_accepted)
 
-    async def _take(self, found: Found, lanes: Lanes) -> None:
+    async def _dispatch(self, found: SlackEvent, lanes: Lanes) -> None:
         match found:
-            case Ignored():
+            case IgnoredSlackEvent():
                 self.intake.ignored(CHANNEL, found.reason, found.detail)
             case InboundMessage():
                 async with lanes.lane(found.key.chat):  # Messages of one chat in their order.
                     if await self.intake.receive(found) is Reason.ACCEPTED:
-                        self.deeds.heard(found)
+                        self.actions.on_message_accepted(found)
             case Change():
                 async with lanes.lane(found.key.chat):  # Not before the message that it changes.
                     await self.intake.change(found)
-            case Opened():
-                self.deeds.opened(found)
-            case Halt():
-                await self._halt(found, lanes)
-            case Dismissed():
-                self.deeds.dismissed(found)
+            case AgentChatOpened():
+                self.actions.on_chat_opened(found)
+            case AgentSessionStopped():
+                await self._handle_stop(found, lanes)
+            case AuthorizationRevoked():
+                self.actions.on_authorization_revoked(found)
 
-    async def _press(self, found: ButtonPress | Ignored, lanes: Lanes) -> None:
-        if isinstance(found, Ignored):
+    async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: Lanes) -> None:
+        if isinstance(found, IgnoredSlackEvent):
             self.intake.ignored(CHANNEL, found.reason, found.detail)
             return
         async with lanes.lane(found.key.chat):
             answer = await self.intake.press(found)
-        self.deeds.answered(found, answer)
+        self.actions.send_press_response(found, answer)
 
-    async def _halt(self, found: Halt, lanes: Lanes) -> None:
+    async def _handle_stop(self, found: AgentSessionStopped, lanes: Lanes) -> None:
         """Stop what a person stopped by Slack's own button, in that person's name."""
-        presses = self.deeds.stopped(found)
+        presses = self.actions.button_presses_for_stop(found)
         for stop in presses:
-            await self._press(stop, lanes)
+            await self._handle_press(stop, lanes)
         if not presses:
-            await self._take(found.command, lanes)
+            await self._dispatch(found.stop_command, lanes)
 
 
-async def _not_taken(error: Exception) -> None:
+async def _log_not_accepted(error: Exception) -> None:
     expected = isinstance(error, BusError)
     logger.warning(
         "slack: not taken over, Slack will send it again: %s",

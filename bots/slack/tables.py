@@ -31,19 +31,21 @@ MAX_CHARS: Final = 10_000
 _STYLES: Final[Mapping[type[Inline], str]] = {Strong: "bold", Emphasis: "italic", Strike: "strike"}
 
 
-def native(block: Block) -> Table | None:
+def native_table(block: Block) -> Table | None:
     """Return a block that is a table which Slack's own block can hold, once it is not too long."""
     return block if isinstance(block, Table) and len(block.header) <= MAX_COLUMNS else None
 
 
-def size(table: Table) -> int:
+def table_chars(table: Table) -> int:
     """Return the characters of all cells."""
     return sum(len(plain(cell)) for row in (table.header, *table.rows) for cell in row)
 
 
-def share(tables: Sequence[Table]) -> float:
+def table_load(tables: Sequence[Table]) -> float:
     """Return how much of a message tables take: 1.0 = one table as large as it may be, 2 = two tables."""
-    sizes = [max((len(table.rows) + 1) / MAX_ROWS, size(table) / MAX_CHARS) for table in tables]
+    sizes = [
+        max((len(table.rows) + 1) / MAX_ROWS, table_chars(table) / MAX_CHARS) for table in tables
+    ]
     return max(sizes, default=0.0) if len(sizes) < 2 else max(len(sizes), *sizes)  # noqa: PLR2004
 
 

@@ -16,8 +16,8 @@ from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
-from bots.slack.api import Api
-from bots.slack.connection import Timers, explained, lacking
+from bots.slack.api import SlackApi
+from bots.slack.connection import SlackTimeouts, explain_token_error, missing_scopes_warning
 from bots.slack.errors import SlackError
 from bots.slack.link import LinkState
 from bots.slack.payload import CHANNEL
@@ -27,7 +27,7 @@ from bus.platform import Clock, Intake, Reason
 
 _log: Final = logging.getLogger(__name__)
 
-_PASSED_ON: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
+_FORWARDED_HEADERS: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
 """Headers that Bolt sees. They are not signed, and others would switch modes of Bolt."""
 
 _OK: Final = 200
@@ -35,17 +35,17 @@ _UNKNOWN: Final = 404
 _KIND_CHARS: Final = 80
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
+def sign_request(secret: str, timestamp: str, body: bytes) -> str:
     """Return what Slack signs a request with.
 
-    >>> signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", b"token=xyzz0WbapA4vBCDEFasx0q6G")[:11]
+    >>> sign_request("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", b"token=xyzz0WbapA4vBCDEFasx0q6G")[:11]
     'v0=8a2b7124'
     """
     signed = b"v0:" + timestamp.encode() + b":" + body
     return "v0=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
-class HttpEvents:
+class SlackWebhook:
     """The way events come in over HTTP, and what is known of it.
 
     The connection counts as such once Slack proved itself by a signed request: that the request URL is set,
@@ -53,7 +53,7 @@ class HttpEvents:
     """
 
     def __init__(
-        self, api: Api, link: LinkState, timers: Timers, *, secret: str, now: Clock
+        self, api: SlackApi, link: LinkState, timers: SlackTimeouts, *, secret: str, now: Clock
     ) -> None:
         self._api = api
         self._link = link
@@ -61,48 +61,50 @@ class HttpEvents:
         self._secret = secret.strip()
         self._now = now
         self._seen = Seen(now)
-        self._desk = Desk(CHANNEL, within_s=timers.ack_s, refused=self._doubted)
-        self._doubt = anyio.Event()
-        self._proved = False
+        self._desk = Desk(CHANNEL, within_s=timers.ack_s, refused=self._on_refused)
+        self._reauthenticate = anyio.Event()
+        self._has_verified_request = False
         self._signed_in = False
         self.webhook: Final = Webhook(take=self._desk.take)
 
-    def recheck(self) -> None:
+    def reauthenticate(self) -> None:
         """Sign in again now: a call was refused because of the token."""
-        self._doubt.set()
+        self._reauthenticate.set()
 
     async def run(self, _session: aiohttp.ClientSession, app: AsyncApp, intake: Intake) -> None:
         """Take deliveries until cancelled."""
         self._link.connecting()
-        with self._desk.staffed(partial(self._deliver, app, intake)):
+        with self._desk.staffed(partial(self._handle, app, intake)):
             pause_s = 0.0
             while True:
-                self._doubt = anyio.Event()
+                self._reauthenticate = anyio.Event()
                 try:
-                    await self._api.sign_in()
+                    await self._api.authenticate()
                 except SlackError as error:
                     self._signed_in = False
                     wanted = "the Bot User OAuth Token (xoxb-...)"
-                    pause_s = self._after(explained(error, "bot_token", wanted), pause_s)
+                    pause_s = self._report_failure(
+                        explain_token_error(error, "bot_token", wanted), pause_s
+                    )
                     wait_s = pause_s
                 else:
                     self._signed_in = True
-                    self._link.lacks(lacking(self._api.known_identity))
-                    self._show()
+                    self._link.lacks(missing_scopes_warning(self._api.known_identity))
+                    self._report_state()
                     pause_s, wait_s = 0.0, self._timers.check_s
                 with anyio.move_on_after(wait_s):
-                    await self._doubt.wait()
+                    await self._reauthenticate.wait()
 
-    def _after(self, error: SlackError, paused_s: float) -> float:
+    def _report_failure(self, error: SlackError, paused_s: float) -> float:
         """Show a failed sign-in; return the pause before the next, in seconds."""
         if error.retryable:
             self._link.lost(f"{error.user_message} Trying again until it works.")
         else:
             self._link.failed(error.user_message)
-        return self._timers.pause_s(error, paused_s)
+        return self._timers.retry_delay_s(error, paused_s)
 
-    def _show(self, refused: str = "") -> None:
-        if self._proved:
+    def _report_state(self, refused: str = "") -> None:
+        if self._has_verified_request:
             self._link.connected()
             return
         why = f" The last one was refused: {refused}." if refused else ""
@@ -111,18 +113,18 @@ class HttpEvents:
             f"{path_of(CHANNEL)}.{why}"
         )
 
-    def _doubted(self, reason: str) -> None:
-        if self._signed_in and not self._proved:
-            self._show(reason)
+    def _on_refused(self, reason: str) -> None:
+        if self._signed_in and not self._has_verified_request:
+            self._report_state(reason)
 
-    async def _deliver(self, app: AsyncApp, intake: Intake, call: Call) -> Answer:
-        signed = self._verified(call)
-        self._proved = True
+    async def _handle(self, app: AsyncApp, intake: Intake, call: Call) -> Answer:
+        signed = self._verify(call)
+        self._has_verified_request = True
         self._link.heard()
         if not self._api.known_identity.user_id:
             return AGAIN  # Without our own ids nobody's mention can be recognised.
         if self._signed_in:
-            self._show()
+            self._report_state()
         if signed in self._seen:
             intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
             return DONE
@@ -134,7 +136,7 @@ class HttpEvents:
             self._seen.add(signed)
         return answer
 
-    def _verified(self, call: Call) -> str:
+    def _verify(self, call: Call) -> str:
         """Return the signature of a request that is Slack's and new. Raises Refused."""
         timestamp = call.headers.get("x-slack-request-timestamp", "")
         given = call.headers.get("x-slack-signature", "")
@@ -142,7 +144,7 @@ class HttpEvents:
             raise Refused("it is not signed")
         if not fresh(timestamp, self._now()):
             raise Refused("its time is more than 5 minutes off: check this machine's clock")
-        expected = signature(self._secret, timestamp, call.body)
+        expected = sign_request(self._secret, timestamp, call.body)
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
             raise Refused(
                 "its signature is wrong: set channels.slack.signing_secret to the Signing Secret of the Slack app"
@@ -164,7 +166,7 @@ def _answer(request: AsyncBoltRequest, given: BoltResponse, intake: Intake) -> A
 
 def _request(call: Call) -> AsyncBoltRequest:
     """Return a request as Bolt reads it. Raises Refused (400)."""
-    headers = {name: call.headers[name] for name in _PASSED_ON if name in call.headers}
+    headers = {name: call.headers[name] for name in _FORWARDED_HEADERS if name in call.headers}
     try:
         return AsyncBoltRequest(body=call.body.decode(), headers=dict(headers))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bots.slack.manifest import NAME_CHARS, creation_link, manifest
+from bots.slack.manifest import NAME_CHARS, app_manifest, creation_link
 from bots.webhooks import path_of
 from gateway.failures import CommandFailed
 
@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = str(arguments.name).strip()
     if not 0 < len(name) <= NAME_CHARS:
         raise CommandFailed(f"--name: a Slack app's name has 1 to {NAME_CHARS} characters")
-    found = manifest(name, request_url=_request_url(arguments.http), agent=arguments.agent)
+    found = app_manifest(name, request_url=_request_url(arguments.http), agent=arguments.agent)
     if arguments.link:
         sys.stdout.write(f"{creation_link(found)}\n")
     elif arguments.json:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bots.slack.manifest import creation_link, manifest
+from bots.slack.manifest import app_manifest, creation_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ PLATFORMS: Mapping[str, Offer] = {
     "slack": Offer(
         title="Slack",
         how="Open this address, choose the workspace, press Create:\n"
-        f"  {creation_link(manifest())}\n"
+        f"  {creation_link(app_manifest())}\n"
         "Then Install App, Install to Workspace; and Basic Information, App-Level Tokens: generate one"
         " with connections:write.",
         asks=(

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from agent.config import AgentConfig
 from bots.config import BotsConfig
-from bots.slack.manifest import manifest
+from bots.slack.manifest import app_manifest
 from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Reason
@@ -205,7 +205,7 @@ def test_every_command_of_the_command_line_is_documented() -> None:
 def test_the_slack_manifest_shown_is_the_one_that_is_printed() -> None:
     page = ROOT / "docs" / "howto" / "connect-slack.md"
     (shown,) = (yaml.safe_load(b) for b in blocks(page, "yaml") if "display_information" in b)
-    assert shown == manifest()
+    assert shown == app_manifest()
 
 
 # --- links, versions, what a reader types ----------------------------------------------------------------------

@@ -8,14 +8,14 @@ import anyio
 
 from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
-from bots.feishu.timings import Timings
+from bots.feishu.timeouts import FeishuTimeouts
 from bus.messages import ButtonPress, Change, InboundMessage, PressResponse, ReplyTarget
 from bus.platform import CommandInfo, ConnectionState, Reason
 from tests.fakes.feishu import FakeFeishu, Message
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
 
-QUICK = Timings(
+QUICK = FeishuTimeouts(
     call_s=5,
     upload_s=5,
     connect_s=5,
@@ -71,7 +71,7 @@ class Intake:
 
 
 def adapter_for(
-    feishu: FakeFeishu, *, timings: Timings = QUICK, **settings: object
+    feishu: FakeFeishu, *, timings: FeishuTimeouts = QUICK, **settings: object
 ) -> FeishuAdapter:
     """Return an adapter that is configured for the fake."""
     config = FeishuConfig.model_validate(feishu.settings | settings)

@@ -9,20 +9,20 @@ from typing_extensions import override
 
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter
-from bots.slack.connection import Timers
-from bots.slack.socketmode import Pace
+from bots.slack.connection import SlackTimeouts
+from bots.slack.socket_mode import SocketModeTimeouts
 from bus.errors import IntakeFull
 from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
 from bus.platform import ConnectionState, Intake, Reason
 from tests.fakes.slack import FakeSlack
 
-FAST = Timers(
+FAST = SlackTimeouts(
     call_s=2.0,
     first_retry_s=0.02,
     max_retry_s=0.1,
     refused_retry_s=0.05,
     stable_s=0.0,
-    socket=Pace(hello_s=1.0, ping_s=5.0, drain_s=0.5),
+    socket_mode=SocketModeTimeouts(hello_s=1.0, ping_s=5.0, drain_s=0.5),
 )
 
 
@@ -102,7 +102,7 @@ async def running(
     slack: FakeSlack,
     intake: Recorder | None = None,
     *,
-    timers: Timers = FAST,
+    timers: SlackTimeouts = FAST,
     connected: bool = True,
     given: Mapping[str, object] | None = None,
 ) -> AsyncIterator[SlackAdapter]:

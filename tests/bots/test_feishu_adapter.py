@@ -8,7 +8,7 @@ import pytest
 
 from bots.config import FeishuConfig
 from bots.feishu.adapter import build
-from bots.feishu.timings import Timings
+from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull
 from bus.messages import ReplyTarget
 from bus.platform import (
@@ -65,7 +65,7 @@ async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Except
 
 async def test_an_intake_that_is_too_slow_is_answered_with_500_in_time() -> None:
     intake = Intake(gates={"slow": anyio.Event()})
-    timings = Timings(ack_s=0.05)
+    timings = FeishuTimeouts(ack_s=0.05)
     async with (
         FakeFeishu(redeliver_s=0.02) as feishu,
         running(adapter_for(feishu, timings=timings), intake),

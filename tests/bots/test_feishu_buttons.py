@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from bots.feishu import cards
-from bots.feishu.cards import Foot
+from bots.feishu.cards import CardFooter
 from bus.errors import IntakeClosed
 from bus.locales.english import ENGLISH
 from bus.messages import Button, PressResponse
@@ -160,7 +160,7 @@ async def test_a_refused_card_keeps_its_buttons_without_markup() -> None:
 
 def test_buttons_give_way_to_text_where_both_are_too_large() -> None:
     many = [Button(label="字" * 75, token=f"option:7:{n}") for n in range(10)]
-    small = cards.answer("Which?", Foot(buttons=many))
+    small = cards.final_card("Which?", CardFooter(buttons=many))
     assert json.dumps(small).count("option:7:") == 10
-    large = cards.answer("x" * 27_500, Foot(buttons=many))
+    large = cards.final_card("x" * 27_500, CardFooter(buttons=many))
     assert "option:7:" not in json.dumps(large)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bots.feishu.adapter import FeishuAdapter
-from bots.feishu.timings import Timings
+from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError
 from bus.messages import Attachment
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running
@@ -25,7 +25,7 @@ async def fetched(adapter: FeishuAdapter, ref: str, limit: int = LIMIT) -> bytes
 
 @asynccontextmanager
 async def connected(
-    intake: Intake | None = None, timings: Timings = QUICK
+    intake: Intake | None = None, timings: FeishuTimeouts = QUICK
 ) -> AsyncIterator[tuple[FakeFeishu, FeishuAdapter]]:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, timings=timings)

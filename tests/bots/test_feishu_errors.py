@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from bots.feishu.errors import Answer, delivery_error
+from bots.feishu.errors import FeishuResponse, error_from
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ from bots.feishu.errors import Answer, delivery_error
     ],
 )
 def test_answers(status: int, code: int | None, retryable: bool, gone: bool) -> None:
-    error = delivery_error(Answer(status=status, code=code, msg="a reason"))
+    error = error_from(FeishuResponse(status=status, code=code, msg="a reason"))
     assert (error.retryable, error.target_gone, error.ambiguous) == (retryable, gone, False)
     assert error.code == (code or 0)
     assert str(code or status) in error.user_message or str(status) in error.user_message
@@ -66,19 +66,19 @@ def test_answers(status: int, code: int | None, retryable: bool, gone: bool) -> 
     ],
 )
 def test_transport(error: httpx.HTTPError | TimeoutError, ambiguous: bool) -> None:
-    found = delivery_error(error)
+    found = error_from(error)
     assert found.retryable
     assert found.ambiguous is ambiguous
 
 
 def test_a_success_that_is_no_json_may_have_arrived() -> None:
-    error = delivery_error(Answer(status=200, code=None))
+    error = error_from(FeishuResponse(status=200, code=None))
     assert (error.retryable, error.ambiguous) == (True, True)
 
 
 def test_other_failures_are_permanent() -> None:
-    assert not delivery_error(httpx.DecodingError("x")).retryable
-    assert "channels.feishu.domain" in delivery_error(httpx.UnsupportedProtocol("x")).user_message
+    assert not error_from(httpx.DecodingError("x")).retryable
+    assert "channels.feishu.domain" in error_from(httpx.UnsupportedProtocol("x")).user_message
 
 
 @pytest.mark.parametrize(
@@ -95,23 +95,23 @@ def test_other_failures_are_permanent() -> None:
     ],
 )
 def test_the_wait_after_a_rate_limit(headers: dict[str, str], seconds: float) -> None:
-    error = delivery_error(Answer(status=429, code=99991400, headers=headers))
+    error = error_from(FeishuResponse(status=429, code=99991400, headers=headers))
     assert error.retry_after_s == seconds
 
 
 def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
-    error = delivery_error(Answer(status=400, code=424242, msg="why\n" * 1000))
+    error = error_from(FeishuResponse(status=400, code=424242, msg="why\n" * 1000))
     assert len(error.user_message) < 300
     assert "\n" not in error.user_message
 
 
 @pytest.mark.parametrize("code", [10014, 99991663])
 def test_refused_credentials_are_marked(code: int) -> None:
-    error = delivery_error(Answer(status=200, code=code))
+    error = error_from(FeishuResponse(status=200, code=code))
     assert error.refused
     assert error.retry_after_s == 60.0
 
 
 @pytest.mark.parametrize(("code", "bad"), [(230099, True), (200570, True), (230025, False)])
 def test_bad_cards_are_marked(code: int, bad: bool) -> None:
-    assert delivery_error(Answer(status=400, code=code)).bad_card is bad
+    assert error_from(FeishuResponse(status=400, code=code)).bad_card is bad

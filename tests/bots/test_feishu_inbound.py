@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.feishu.api import Bot
-from bots.feishu.inbound import Ignored, read_event
+from bots.feishu.api import FeishuBot
+from bots.feishu.inbound import IgnoredFeishuEvent, parse_event
 from bus.messages import (
     Attachment,
     Change,
@@ -21,7 +21,7 @@ from bus.messages import (
 )
 from bus.platform import Reason
 
-BOT = Bot(open_id="ou_0bot", name="Parley")
+BOT = FeishuBot(open_id="ou_0bot", name="Parley")
 AT_BOT = {"key": "@_user_1", "id": {"open_id": "ou_0bot"}, "name": "Parley"}
 AT_BOB = {"key": "@_user_2", "id": {"open_id": "ou_bob"}, "name": "Bob Stone"}
 
@@ -52,14 +52,14 @@ def event(
 
 
 def read(payload: bytes) -> InboundMessage:
-    found = read_event(payload, BOT)
+    found = parse_event(payload, BOT)
     assert isinstance(found, InboundMessage)
     return found
 
 
-def ignored(payload: bytes) -> Ignored:
-    found = read_event(payload, BOT)
-    assert isinstance(found, Ignored)
+def ignored(payload: bytes) -> IgnoredFeishuEvent:
+    found = parse_event(payload, BOT)
+    assert isinstance(found, IgnoredFeishuEvent)
     return found
 
 
@@ -336,11 +336,11 @@ JSON = st.recursive(
 def test_any_json_is_read_or_ignored(
     content: object, kind: str, mentions: object, fields: dict[str, object]
 ) -> None:
-    found = read_event(event(json.dumps(content), kind=kind, mentions=mentions, **fields), BOT)
+    found = parse_event(event(json.dumps(content), kind=kind, mentions=mentions, **fields), BOT)
     if isinstance(found, InboundMessage):
         assert decode_inbound(encode_inbound(found)) == found
     else:
-        assert isinstance(found, Ignored)
+        assert isinstance(found, IgnoredFeishuEvent)
         assert found.detail
 
 
@@ -391,7 +391,7 @@ def happening(kind: str, told: object, **header: str) -> bytes:
 def test_a_withdrawn_message_is_a_deleted_one() -> None:
     told = {"message_id": "om_1", "chat_id": "oc_1", "recall_type": "message_owner"}
     key = ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="")
-    found = read_event(happening("im.message.recalled_v1", told), BOT)
+    found = parse_event(happening("im.message.recalled_v1", told), BOT)
     assert found == Change(event_id="ev_1", key=key, message_id="om_1")
 
 
@@ -409,7 +409,7 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
     ),
 )
 def test_any_event_is_read_or_ignored(told: object, kind: str) -> None:
-    found = read_event(happening(kind, told), BOT)
+    found = parse_event(happening(kind, told), BOT)
     assert not isinstance(found, InboundMessage)
 
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from bots.feishu.adapter import FeishuAdapter
-from bots.feishu.seal import Sealed, opened
+from bots.feishu.encryption import DecryptionError, decrypt
 from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
 from bus.messages import PressResponse
@@ -68,13 +68,13 @@ async def listening(
 
 def test_what_was_sealed_by_the_documents_example_can_be_opened() -> None:
     sealed = "P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk="
-    assert opened("test key", sealed) == b"hello world"
+    assert decrypt("test key", sealed) == b"hello world"
 
 
 @pytest.mark.parametrize("sealed", ["", "!", "aGVsbG8=", "A" * 44, "é", "P37w+VZImNgPEO1RBhJ6Rg=="])
 def test_what_was_not_sealed_with_our_key_is_an_error(sealed: str) -> None:
-    with pytest.raises(Sealed):
-        opened("key", sealed)
+    with pytest.raises(DecryptionError):
+        decrypt("key", sealed)
 
 
 async def test_it_is_connected_once_feishu_proved_itself() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter, build
-from bots.slack.socketmode import Pace
+from bots.slack.socket_mode import SocketModeTimeouts
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import (
@@ -228,7 +228,7 @@ async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
 
 
 async def test_a_silent_connection_is_replaced() -> None:
-    timers = replace(FAST, socket=Pace(hello_s=1.0, ping_s=0.05, drain_s=0.1))
+    timers = replace(FAST, socket_mode=SocketModeTimeouts(hello_s=1.0, ping_s=0.05, drain_s=0.1))
     async with fast_slack() as slack:
         slack.sockets.deaf = True
         async with running(slack, timers=timers):
@@ -236,7 +236,7 @@ async def test_a_silent_connection_is_replaced() -> None:
 
 
 async def test_connected_means_that_slack_said_hello() -> None:
-    timers = replace(FAST, socket=Pace(hello_s=0.1, ping_s=5.0, drain_s=0.1))
+    timers = replace(FAST, socket_mode=SocketModeTimeouts(hello_s=0.1, ping_s=5.0, drain_s=0.1))
     async with fast_slack() as slack:
         slack.sockets.mute = True
         async with running(slack, timers=timers, connected=False) as adapter:

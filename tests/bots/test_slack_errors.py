@@ -6,7 +6,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bots.slack.errors import SlackError, delivery_error, http_error
+from bots.slack.errors import SlackError, error_from_exception, error_from_status
 
 SECRET = "xoxb-secret"
 
@@ -23,7 +23,7 @@ def refused(
         headers=headers or {},
         status_code=status,
     )
-    return delivery_error(SlackApiError("no", answer))  # type: ignore[no-untyped-call]
+    return error_from_exception(SlackApiError("no", answer))  # type: ignore[no-untyped-call]
 
 
 def decision(error: SlackError) -> tuple[bool, bool, bool]:
@@ -87,7 +87,7 @@ def test_codes(code: str, expected: tuple[bool, bool, bool]) -> None:
     ],
 )
 def test_answers_without_a_code(status: int, expected: tuple[bool, bool, bool]) -> None:
-    assert decision(http_error(status, {})) == expected
+    assert decision(error_from_status(status, {})) == expected
 
 
 def test_a_5xx_was_not_delivered_whatever_its_body_says() -> None:
@@ -105,7 +105,7 @@ def test_a_5xx_was_not_delivered_whatever_its_body_says() -> None:
 )
 def test_a_rate_limit_names_the_pause(headers: dict[str, str], pause_s: float) -> None:
     assert refused("ratelimited", status=429, headers=headers).retry_after_s == pause_s
-    assert http_error(429, headers).retry_after_s == pause_s
+    assert error_from_status(429, headers).retry_after_s == pause_s
 
 
 def connector_error() -> aiohttp.ClientConnectorError:
@@ -129,7 +129,7 @@ def connector_error() -> aiohttp.ClientConnectorError:
     ids=lambda value: type(value).__name__,
 )
 def test_the_way_to_slack(error: Exception, expected: tuple[bool, bool, bool]) -> None:
-    assert decision(delivery_error(error)) == expected
+    assert decision(error_from_exception(error)) == expected
 
 
 def test_a_missing_permission_is_named() -> None:
@@ -149,7 +149,7 @@ def test_a_missing_permission_is_named() -> None:
 )
 def test_any_shape_of_answer_is_read(response: object, code: str) -> None:
     error = SlackApiError("no", response)  # type: ignore[no-untyped-call]
-    assert delivery_error(error).code == code
+    assert error_from_exception(error).code == code
 
 
 def test_texts_hold_no_secret_and_no_foreign_mark_up() -> None:
@@ -159,4 +159,4 @@ def test_texts_hold_no_secret_and_no_foreign_mark_up() -> None:
         ConnectionKey(SECRET, 443, True, True, None, None, None),
         OSError(1, SECRET),
     )
-    assert SECRET not in delivery_error(addressed).user_message
+    assert SECRET not in error_from_exception(addressed).user_message

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, plainly, render
+from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, render, render_plain
 from bots.text.markdown import close_open
 from bots.text.split import split
 from bus.messages import Button
@@ -188,7 +188,7 @@ def test_tables_that_no_block_holds_are_drawn() -> None:
 def test_buttons_stand_below() -> None:
     shown = render(TABLE, (Button(label="Go", token="t"),))
     assert [found["type"] for found in shown.blocks] == ["table", "actions"]
-    assert plainly("x" * 4_000, (Button(label="Go", token="t"),)).blocks == ()
+    assert render_plain("x" * 4_000, (Button(label="Go", token="t"),)).blocks == ()
 
 
 @settings(max_examples=40, deadline=None)

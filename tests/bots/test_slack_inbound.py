@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bots.slack.inbound import Found, command, event
-from bots.slack.markup import plain
-from bots.slack.payload import Identity, Ignored
+from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
+from bots.slack.mrkdwn_parser import parse_mrkdwn
+from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
 from bus.messages import (
     ConversationKey,
     InboundMessage,
@@ -19,7 +19,7 @@ from bus.messages import (
 )
 from bus.platform import Reason
 
-ME = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT")
+ME = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 
 
 def body(**fields: object) -> dict[str, Any]:
@@ -32,18 +32,18 @@ def body(**fields: object) -> dict[str, Any]:
     }
 
 
-def taken(found: Found) -> InboundMessage:
+def taken(found: SlackEvent) -> InboundMessage:
     assert isinstance(found, InboundMessage), found
     return found
 
 
-def skipped(found: Found) -> Reason:
-    assert isinstance(found, Ignored), found
+def skipped(found: SlackEvent) -> Reason:
+    assert isinstance(found, IgnoredSlackEvent), found
     return found.reason
 
 
 def test_a_channel_message_opens_a_thread() -> None:
-    found = taken(event(body(text="<@UBOT> hello", channel_type="channel"), ME))
+    found = taken(parse_event(body(text="<@UBOT> hello", channel_type="channel"), ME))
     assert found == InboundMessage(
         event_id="Ev1",
         message_id="10.000100",
@@ -60,14 +60,14 @@ def test_a_channel_message_opens_a_thread() -> None:
 
 
 def test_a_reply_in_a_thread_stays_in_it() -> None:
-    found = taken(event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
+    found = taken(parse_event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
     assert found.key.topic == "5.000001"
     assert found.place == ReplyTarget(chat="C1", thread="5.000001", reply_to="10.000100", user="U1")
     assert found.replies_to == ("5.000001",)
 
 
 def test_a_thread_root_answers_nothing() -> None:
-    found = taken(event(body(thread_ts="10.000100"), ME))
+    found = taken(parse_event(body(thread_ts="10.000100"), ME))
     assert found.key.topic == "10.000100"
     assert found.replies_to == ()
 
@@ -76,7 +76,7 @@ def test_a_thread_root_answers_nothing() -> None:
     ("thread_ts", "thread"), [(None, ""), ("5.000001", "5.000001")], ids=["flat", "in a thread"]
 )
 def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str) -> None:
-    found = taken(event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
+    found = taken(parse_event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="D1")
     assert found.place == ReplyTarget(chat="D1", thread=thread, reply_to="10.000100", user="U1")
     assert found.private
@@ -87,37 +87,37 @@ def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str
 
 def test_an_agent_answers_in_the_thread_that_a_direct_message_begins() -> None:
     agent = replace(ME, scopes=frozenset({"assistant:write"}))
-    found = taken(event(body(channel="D1", channel_type="im"), agent))
+    found = taken(parse_event(body(channel="D1", channel_type="im"), agent))
     assert found.place.thread == "10.000100"
     assert found.key.topic == ""
-    within = taken(event(body(channel="D1", channel_type="im", thread_ts="5.000001"), agent))
+    within = taken(parse_event(body(channel="D1", channel_type="im", thread_ts="5.000001"), agent))
     assert within.place.thread == "5.000001"
     assert within.key == found.key
 
 
 @pytest.mark.parametrize("channel_type", ["im", "app_home", None])
 def test_what_is_private(channel_type: str | None) -> None:
-    assert taken(event(body(channel="D1", channel_type=channel_type), ME)).private
+    assert taken(parse_event(body(channel="D1", channel_type=channel_type), ME)).private
 
 
 def test_a_group_of_people_is_not_private() -> None:
-    found = taken(event(body(channel="G1", channel_type="mpim"), ME))
+    found = taken(parse_event(body(channel="G1", channel_type="mpim"), ME))
     assert not found.private
     assert not found.addressed
 
 
 def test_mention_and_message_of_one_post_agree() -> None:
     text = "<@UBOT> hello"
-    mention = taken(event(body(type="app_mention", text=text) | {"event_id": "Ev1"}, ME))
-    message = taken(event(body(text=text, channel_type="channel") | {"event_id": "Ev2"}, ME))
+    mention = taken(parse_event(body(type="app_mention", text=text) | {"event_id": "Ev1"}, ME))
+    message = taken(parse_event(body(text=text, channel_type="channel") | {"event_id": "Ev2"}, ME))
     assert mention.event_id != message.event_id
     for name in ("message_id", "key", "place", "text", "addressed", "private"):
         assert getattr(mention, name) == getattr(message, name)
 
 
 def test_a_mention_event_addresses_the_bot_even_if_its_id_is_unknown() -> None:
-    nobody = Identity(team_id="", user_id="", bot_id="")
-    assert taken(event(body(type="app_mention", text="<@UBOT> hello"), nobody)).addressed
+    nobody = SlackIdentity(team_id="", user_id="", bot_id="")
+    assert taken(parse_event(body(type="app_mention", text="<@UBOT> hello"), nobody)).addressed
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_mention_event_addresses_the_bot_even_if_its_id_is_unknown() -> None:
 def test_the_workspace_is_the_one_that_installed_the_bot(
     fields: dict[str, Any], workspace: str
 ) -> None:
-    assert taken(event(body() | fields, ME)).key.workspace == workspace
+    assert taken(parse_event(body() | fields, ME)).key.workspace == workspace
 
 
 @pytest.mark.parametrize(
@@ -159,17 +159,17 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
     ],
 )
 def test_what_is_not_for_us(fields: dict[str, Any], reason: Reason) -> None:
-    assert skipped(event(body(**fields), ME)) is reason
+    assert skipped(parse_event(body(**fields), ME)) is reason
 
 
 @pytest.mark.parametrize("payload", [{}, {"event": None}, {"event": []}, {"event": {"type": 7}}])
 def test_payloads_that_make_no_sense(payload: dict[str, Any]) -> None:
-    assert skipped(event(payload, ME)) is Reason.UNSUPPORTED
+    assert skipped(parse_event(payload, ME)) is Reason.UNSUPPORTED
 
 
 @pytest.mark.parametrize("subtype", [None, "file_share", "me_message", "thread_broadcast"])
 def test_what_a_person_says(subtype: str | None) -> None:
-    assert taken(event(body(subtype=subtype), ME)).text == "hi"
+    assert taken(parse_event(body(subtype=subtype), ME)).text == "hi"
 
 
 def test_files_are_described() -> None:
@@ -180,7 +180,7 @@ def test_files_are_described() -> None:
         {"name": "no id"},
         "nonsense",
     ]
-    found = taken(event(body(subtype="file_share", text="", files=files), ME)).attachments
+    found = taken(parse_event(body(subtype="file_share", text="", files=files), ME)).attachments
     assert [(a.ref, a.name, a.mime, a.kind, a.size_bytes) for a in found] == [
         ("F1", "a.png", "image/png", "image", 12),
         ("F2", "notes", "text/plain", "file", None),
@@ -215,7 +215,7 @@ def test_files_are_described() -> None:
     ],
 )
 def test_mark_up_becomes_plain_text(marked: str, text: str, *, mentioned: bool) -> None:
-    assert plain(marked, bot="UBOT") == (text, mentioned)
+    assert parse_mrkdwn(marked, bot="UBOT") == (text, mentioned)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_mark_up_becomes_plain_text(marked: str, text: str, *, mentioned: bool) 
     ids=range(9),
 )
 def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
-    found = event(body(text=text, user_profile={"display_name": "\ud800\x00"}), ME)
+    found = parse_event(body(text=text, user_profile={"display_name": "\ud800\x00"}), ME)
     if isinstance(found, InboundMessage):
         assert decode_inbound(encode_inbound(found)) == found
         assert not re.search(r"[\x00\x07\x1b\ud800-\udfff]", found.text)
@@ -267,7 +267,7 @@ def slash(**fields: object) -> dict[str, Any]:
     ],
 )
 def test_slash_commands(text: str, said: str) -> None:
-    found = taken(command(slash(text=text), ME))
+    found = taken(parse_slash_command(slash(text=text), ME))
     assert found.text == said
     assert found.event_id == "slash:13.37"
     assert found.message_id == ""
@@ -279,11 +279,11 @@ def test_slash_commands(text: str, said: str) -> None:
 
 
 def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> None:
-    found = taken(command(slash(channel_id="D1"), ME))
+    found = taken(parse_slash_command(slash(channel_id="D1"), ME))
     assert found.private
-    assert found.key == taken(event(body(channel="D1", channel_type="im"), ME)).key
+    assert found.key == taken(parse_event(body(channel="D1", channel_type="im"), ME)).key
 
 
 @pytest.mark.parametrize("missing", ["channel_id", "user_id", "trigger_id"])
 def test_slash_commands_that_make_no_sense(missing: str) -> None:
-    assert skipped(command(slash(**{missing: None}), ME)) is Reason.UNSUPPORTED
+    assert skipped(parse_slash_command(slash(**{missing: None}), ME)) is Reason.UNSUPPORTED

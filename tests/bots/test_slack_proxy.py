@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.slack.proxy import proxy_for
+from bots.slack.proxy import proxy_url_for
 
 
 @pytest.fixture(autouse=True)
@@ -27,4 +27,4 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_environment_names_the_proxy(url: str, proxy: str | None) -> None:
-    assert proxy_for(url) == proxy
+    assert proxy_url_for(url) == proxy

@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from bots.slack.adapter import SlackAdapter
-from bots.slack.connection import Timers
-from bots.slack.webhook import signature
+from bots.slack.connection import SlackTimeouts
+from bots.slack.webhook import sign_request
 from bots.webhooks import Answer, Call, Webhook
 from bus.platform import ConnectionState, Reason
 from tests.bots.slack_rig import FAST, Recorder, config
@@ -42,7 +42,11 @@ def signed(slack: FakeSlack, body: bytes, *, ago_s: float = 0.0) -> dict[str, st
 
 @asynccontextmanager
 async def running(
-    slack: FakeSlack, intake: Recorder, *, timers: Timers = HTTP, given: Mapping[str, object] = {}
+    slack: FakeSlack,
+    intake: Recorder,
+    *,
+    timers: SlackTimeouts = HTTP,
+    given: Mapping[str, object] = {},
 ) -> AsyncIterator[tuple[SlackAdapter, Webhook]]:
     """Run an adapter until the block ends; enter it when the adapter is signed in."""
     settings = {"mode": "http", "signing_secret": slack.events.secret, "app_token": "", **given}
@@ -69,7 +73,7 @@ def test_the_signature_is_the_one_of_slacks_documents() -> None:
         b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
     )
     known = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
-    assert signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body) == known
+    assert sign_request("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body) == known
 
 
 async def test_it_is_connected_once_slack_proved_itself() -> None:

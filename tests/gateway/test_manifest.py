@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
-from bots.slack.manifest import DESCRIPTION_CHARS, manifest
+from bots.slack.manifest import DESCRIPTION_CHARS, app_manifest
 from bots.webhooks import path_of
 from gateway.cli import main
 from tests.fakes.slack import FakeSlack
@@ -38,7 +38,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_the_manifest_is_for_socket_mode_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
     found = yaml.safe_load(printed(capsys))
-    assert found == manifest()
+    assert found == app_manifest()
     assert found["settings"]["socket_mode_enabled"] is True
     assert "request_url" not in found["settings"]["event_subscriptions"]
     (command,) = found["features"]["slash_commands"]
@@ -77,7 +77,7 @@ def test_the_link_holds_the_whole_manifest(capsys: pytest.CaptureFixture[str]) -
     address = urlsplit(printed(capsys, "--link", "--name", "Bär").strip())
     asked = parse_qs(address.query)
     assert (address.hostname, asked["new_app"]) == ("api.slack.com", ["1"])
-    assert json.loads(asked["manifest_json"][0]) == manifest("Bär")
+    assert json.loads(asked["manifest_json"][0]) == app_manifest("Bär")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from bots.text.characters import clean
 _TOKEN = re.compile(r"<([^<>]*)>([:,](?=\s|$))?( ?)")
 
 
-def plain(text: str, *, bot: str = "") -> tuple[str, bool]:
+def parse_mrkdwn(text: str, *, bot: str = "") -> tuple[str, bool]:
     """Return what was said, and whether the bot was mentioned.
 
     Mentions of the bot go, other mentions become readable, links keep label and address, escapes are undone.
@@ -17,7 +17,7 @@ def plain(text: str, *, bot: str = "") -> tuple[str, bool]:
         text: The `text` of a message or command.
         bot: The bot's user id; "" = unknown.
 
-    >>> plain("<@U1BOT> ask <@U2|ann> &lt;b&gt; <https://x.org|x>", bot="U1BOT")
+    >>> parse_mrkdwn("<@U1BOT> ask <@U2|ann> &lt;b&gt; <https://x.org|x>", bot="U1BOT")
     ('ask @ann <b> x (https://x.org)', True)
     """
     mentioned = False

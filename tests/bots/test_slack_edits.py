@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bots.slack.inbound import Found, event
-from bots.slack.payload import Identity, Ignored
+from bots.slack.inbound import SlackEvent, parse_event
+from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
 from bus.messages import Change, InboundMessage
 from bus.platform import Reason
 from tests.bots.slack_rig import Recorder, fast_slack, running
@@ -30,25 +30,25 @@ def changed(
     )
 
 
-def change(found: Found) -> Change:
+def change(found: SlackEvent) -> Change:
     assert isinstance(found, Change), found
     return found
 
 
 def test_an_edited_message_is_read_as_a_new_one_is() -> None:
     fields = {"text": "<@UBOT> hello &amp; more", "thread_ts": "5.000001"}
-    edited = change(event(changed(fields, {"text": "<@UBOT> hello"}), ME)).edited
-    fresh = event(body(**fields), ME)
+    edited = change(parse_event(changed(fields, {"text": "<@UBOT> hello"}), ME)).edited
+    fresh = parse_event(body(**fields), ME)
     assert isinstance(fresh, InboundMessage)
     assert edited == fresh
 
 
 def test_it_is_named_as_its_message_was() -> None:
-    found = change(event(changed({"text": "new"}, {}), ME))
+    found = change(parse_event(changed({"text": "new"}, {}), ME))
     assert found.message_id == AT
     assert found.event_id == "Ev1"
     assert (found.key.chat, found.key.topic) == ("C1", AT)
-    private = change(event(changed({"text": "new"}, {}, channel="D1", channel_type="im"), ME))
+    private = change(parse_event(changed({"text": "new"}, {}, channel="D1", channel_type="im"), ME))
     assert private.key.topic == ""
     assert private.edited is not None
     assert private.edited.addressed
@@ -68,13 +68,15 @@ def test_it_is_named_as_its_message_was() -> None:
 def test_changes_that_nobody_made_are_none(
     now: dict[str, Any], before: dict[str, Any] | None
 ) -> None:
-    found = event(changed(now, before), ME)
-    assert isinstance(found, Ignored)
+    found = parse_event(changed(now, before), ME)
+    assert isinstance(found, IgnoredSlackEvent)
     assert found.reason is Reason.UNSUPPORTED
 
 
 def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
-    found = change(event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME))
+    found = change(
+        parse_event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME)
+    )
     assert found.edited is not None
     assert found.edited.text == "new"
 
@@ -84,21 +86,21 @@ def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
     [{"user": "UBOT", "bot_id": "BBOT"}, {"bot_id": "BOTHER"}, {"user": "USLACKBOT"}],
 )
 def test_changes_of_bots_are_no_news(author: dict[str, str]) -> None:
-    found = event(changed({"text": "new", **author}, author), ME)
-    assert isinstance(found, Ignored)
+    found = parse_event(changed({"text": "new", **author}, author), ME)
+    assert isinstance(found, IgnoredSlackEvent)
     assert found.reason is Reason.FROM_BOT
 
 
 def test_a_file_that_was_taken_out_is_an_edit() -> None:
     files = [{"id": "F1", "name": "a.txt"}]
-    found = change(event(changed({"files": []}, {"files": files}), ME))
+    found = change(parse_event(changed({"files": []}, {"files": files}), ME))
     assert found.edited is not None
     assert found.edited.attachments == ()
 
 
 def test_a_message_of_which_nothing_is_left_to_say() -> None:
-    found = event(changed({"text": ""}, {}), ME)
-    assert isinstance(found, Ignored)
+    found = parse_event(changed({"text": ""}, {}), ME)
+    assert isinstance(found, IgnoredSlackEvent)
     assert found.reason is Reason.EMPTY
 
 
@@ -112,27 +114,27 @@ def test_a_deleted_message(was: dict[str, Any] | None) -> None:
         deleted_ts=AT,
         previous_message=was,
     )
-    found = change(event(gone, ME))
+    found = change(parse_event(gone, ME))
     assert (found.message_id, found.edited) == (AT, None)
 
 
 def test_a_deleted_message_with_answers_leaves_a_tombstone() -> None:
     tomb = {"subtype": "tombstone", "user": "USLACKBOT", "text": "This message was deleted."}
-    found = change(event(changed({**tomb, "thread_ts": AT}, {"thread_ts": AT}), ME))
+    found = change(parse_event(changed({**tomb, "thread_ts": AT}, {"thread_ts": AT}), ME))
     assert (found.message_id, found.edited) == (AT, None)
 
 
 def test_the_bots_own_deleted_message_is_no_news() -> None:
     was = {"user": "UBOT", "bot_id": "BBOT", "ts": AT}
     gone = body(subtype="message_deleted", user=None, deleted_ts=AT, previous_message=was)
-    assert isinstance(event(gone, ME), Ignored)
+    assert isinstance(parse_event(gone, ME), IgnoredSlackEvent)
 
 
 @pytest.mark.parametrize("fields", [{"message": "?"}, {"message": {"ts": 5}}, {}])
 @pytest.mark.parametrize("subtype", ["message_changed", "message_deleted"])
 def test_changes_that_make_no_sense(subtype: str, fields: dict[str, Any]) -> None:
     nonsense = body(subtype=subtype, user=None, ts=None, text=None, previous_message=7, **fields)
-    assert isinstance(event(nonsense, ME), Ignored)
+    assert isinstance(parse_event(nonsense, ME), IgnoredSlackEvent)
 
 
 async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:
@@ -169,7 +171,7 @@ async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:
 def test_a_guest_of_a_shared_channel_is_answered_in_their_own_team(
     fields: dict[str, str], user: str
 ) -> None:
-    found = event(body(**fields), ME)
+    found = parse_event(body(**fields), ME)
     assert isinstance(found, InboundMessage)
     assert found.place.user == user
     assert found.key.workspace == "T1"
@@ -177,11 +179,11 @@ def test_a_guest_of_a_shared_channel_is_answered_in_their_own_team(
 
 
 def test_an_app_of_a_whole_organisation_keeps_its_workspaces_apart() -> None:
-    me = Identity(team_id="E1", user_id="UBOT", bot_id="BBOT")
+    me = SlackIdentity(team_id="E1", user_id="UBOT", bot_id="BBOT")
     org = {"enterprise_id": "E1", "team_id": None, "is_enterprise_install": True}
     keys = []
     for team in ("T1", "T2"):
-        found = event(body() | {"team_id": team, "authorizations": [org]}, me)
+        found = parse_event(body() | {"team_id": team, "authorizations": [org]}, me)
         assert isinstance(found, InboundMessage)
         keys.append(found.key.workspace)
     assert keys == ["T1", "T2"]

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from bots.slack.buttons import actions, press
-from bots.slack.payload import Identity, Ignored
+from bots.slack.buttons import action_blocks, parse_button_press
+from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
 from bots.webhooks import Call
 from bus.errors import DeliveryError
 from bus.messages import Button, ButtonPress, ReplyTarget
@@ -19,7 +19,7 @@ from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_payloads import pressed
 from tests.fakes.slack_state import Message
 
-ME = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT")
+ME = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 YES = Button(label="Yes", token="option:7:0", style="primary")
 NO = Button(label="No", token="option:7:1")
@@ -41,7 +41,7 @@ def payload(said: Message | None = None, **more: object) -> dict[str, Any]:
 
 
 def taken(body: dict[str, Any]) -> ButtonPress:
-    found = press(body, ME)
+    found = parse_button_press(body, ME)
     assert isinstance(found, ButtonPress), found
     return found
 
@@ -81,8 +81,8 @@ def test_two_presses_are_two_and_one_that_comes_again_is_one() -> None:
     ],
 )
 def test_presses_of_nothing_of_ours(broken: dict[str, Any]) -> None:
-    found = press({**payload(), **broken}, ME)
-    assert isinstance(found, Ignored)
+    found = parse_button_press({**payload(), **broken}, ME)
+    assert isinstance(found, IgnoredSlackEvent)
     assert found.reason is Reason.UNSUPPORTED
 
 
@@ -93,7 +93,9 @@ def test_what_an_ephemeral_message_tells_is_enough() -> None:
 
 
 def test_labels_fit_and_many_buttons_are_several_blocks() -> None:
-    blocks = actions([Button(label="é" * 80 if n else "  ", token=f"t{n}") for n in range(26)])
+    blocks = action_blocks(
+        [Button(label="é" * 80 if n else "  ", token=f"t{n}") for n in range(26)]
+    )
     assert [len(block["elements"]) for block in blocks] == [25, 1]
     labels = [e["text"]["text"] for block in blocks for e in block["elements"]]
     assert all(1 <= len(label) <= 75 for label in labels)

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from bots.text.characters import clean
 
 
-class Node:
+class JsonNode:
     """A JSON object whose fields may be missing or of any type; what is not there is empty."""
 
     def __init__(self, value: object) -> None:
         self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
 
-    def __getitem__(self, name: str) -> "Node":
-        return Node(self._value.get(name))
+    def __getitem__(self, name: str) -> "JsonNode":
+        return JsonNode(self._value.get(name))
 
     def text(self, name: str) -> str:
         """Return a text field, without characters that are no text."""
@@ -28,7 +28,7 @@ class Node:
         """Return whether a field is true."""
         return self._value.get(name) is True
 
-    def items(self, name: str) -> "Iterator[Node]":
+    def items(self, name: str) -> "Iterator[JsonNode]":
         """Yield the objects of a list."""
         value = self._value.get(name)
-        yield from (Node(item) for item in (value if isinstance(value, list) else []))
+        yield from (JsonNode(item) for item in (value if isinstance(value, list) else []))

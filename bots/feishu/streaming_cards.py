@@ -14,8 +14,8 @@ from typing import Final
 import anyio
 
 from bots.feishu import cards
-from bots.feishu.cardkit import CardKit
-from bots.feishu.cards import Card, Foot
+from bots.feishu.cardkit import CardKitApi
+from bots.feishu.cards import Card, CardFooter
 from bots.feishu.errors import CLOSED_CODES, SEQUENCE_CODE, FeishuError
 
 _log: Final = logging.getLogger(__name__)
@@ -36,30 +36,30 @@ _LEAPS: Final = (100_000, 10_000_000)
 
 
 @dataclass(slots=True)
-class _Stream:
+class _StreamingCard:
     """What is known of a card.
 
     Attributes:
         sequence: The last number used.
-        shape: What stands below its text now; None = unknown.
+        footer: What stands below its text now; None = unknown.
         opened_at: When its stream was opened (monotonic).
-        refused: The stream cannot be opened again.
+        is_unstreamable: The stream cannot be opened again.
     """
 
     sequence: int
-    shape: tuple[str, ...] | None = None
+    footer: tuple[str, ...] | None = None
     opened_at: float = 0.0
-    refused: bool = False
+    is_unstreamable: bool = False
     finished: bool = False
-    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
-class Streams:
+class StreamingCards:
     """The cards that this process lets grow. Operations on one card go one after the other."""
 
     def __init__(
         self,
-        kit: CardKit,
+        kit: CardKitApi,
         *,
         clock: Callable[[], float] = anyio.current_time,
         now: Callable[[], float] = time.time,
@@ -67,61 +67,67 @@ class Streams:
         self._kit = kit
         self._clock = clock
         self._now = now
-        self._streams: OrderedDict[str, _Stream] = OrderedDict()
+        self._streams: OrderedDict[str, _StreamingCard] = OrderedDict()
 
-    def begun(self, card_id: str, foot: Foot) -> None:
+    def register(self, card_id: str, foot: CardFooter) -> None:
         """Note a card that was made just now, streaming."""
         stream = self._stream(card_id)
-        if stream.shape is None:
-            stream.shape, stream.opened_at = _shape(foot), self._clock()
+        if stream.footer is None:
+            stream.footer, stream.opened_at = _shape(foot), self._clock()
 
-    async def grow(self, card_id: str, text: str, foot: Foot) -> None:
+    async def update(self, card_id: str, text: str, foot: CardFooter) -> None:
         """Show more of an answer. Raises FeishuError."""
         stream = self._stream(card_id)
-        async with stream.turn:
-            if stream.shape is not None and self._clock() - stream.opened_at > RENEW_S:
-                await self._open(card_id, stream)
+        async with stream.lock:
+            if stream.footer is not None and self._clock() - stream.opened_at > RENEW_S:
+                await self._open_stream(card_id, stream)
             try:
-                await self._show(card_id, stream, text, foot)
+                await self._update_card(card_id, stream, text, foot)
             except FeishuError as error:
-                if error.code not in CLOSED_CODES or stream.refused:
+                if error.code not in CLOSED_CODES or stream.is_unstreamable:
                     raise
                 _log.info("a streaming card was closed by the platform: %s", error)
-                await self._open(card_id, stream)
-                await self._show(card_id, stream, text, foot)
+                await self._open_stream(card_id, stream)
+                await self._update_card(card_id, stream, text, foot)
 
     async def finish(self, card_id: str, card: Card) -> None:
         """Show the answer as it stays. Raises FeishuError."""
         stream = self._stream(card_id)
-        async with stream.turn:
+        async with stream.lock:
             if not stream.finished:
-                await self._close(card_id, stream)
-            await self._replace(card_id, stream, card, is_frame=False)
-            stream.finished, stream.shape = True, None
+                await self._close_stream(card_id, stream)
+            await self._replace_card(card_id, stream, card, is_frame=False)
+            stream.finished, stream.footer = True, None
 
-    async def _show(self, card_id: str, stream: _Stream, text: str, foot: Foot) -> None:
+    async def _update_card(
+        self, card_id: str, stream: _StreamingCard, text: str, foot: CardFooter
+    ) -> None:
         """Change the text alone where no more has changed, else the whole card."""
-        if stream.refused:
-            await self._replace(card_id, stream, cards.working(text, foot), is_frame=True)
-        elif stream.shape == _shape(foot):
-            await self._write(card_id, stream, text)
+        if stream.is_unstreamable:
+            await self._replace_card(
+                card_id, stream, cards.progress_card(text, foot), is_frame=True
+            )
+        elif stream.footer == _shape(foot):
+            await self._update_text(card_id, stream, text)
         else:
-            await self._replace(card_id, stream, cards.streaming(text, foot), is_frame=True)
-            if stream.shape is None:
+            await self._replace_card(
+                card_id, stream, cards.streaming_card(text, foot), is_frame=True
+            )
+            if stream.footer is None:
                 stream.opened_at = self._clock()
-            stream.shape, stream.finished = _shape(foot), False
+            stream.footer, stream.finished = _shape(foot), False
 
-    async def _write(self, card_id: str, stream: _Stream, text: str) -> None:
+    async def _update_text(self, card_id: str, stream: _StreamingCard, text: str) -> None:
         async def written(sequence: int) -> None:
-            await self._kit.write(card_id, cards.shown(text), sequence=sequence)
+            await self._kit.update_text(card_id, cards.non_empty(text), sequence=sequence)
 
         await _in_sequence(stream, written)
 
-    async def _open(self, card_id: str, stream: _Stream) -> None:
+    async def _open_stream(self, card_id: str, stream: _StreamingCard) -> None:
         """Open the stream for another ten minutes; note it if that is refused."""
 
         async def opened(sequence: int) -> None:
-            await self._kit.stream(card_id, on=True, sequence=sequence)
+            await self._kit.set_streaming(card_id, on=True, sequence=sequence)
 
         try:
             await _in_sequence(stream, opened)
@@ -129,13 +135,13 @@ class Streams:
             if error.retryable:
                 raise
             _log.warning("a card cannot stream again, it is replaced from now on: %s", error)
-            stream.refused = True
+            stream.is_unstreamable = True
         else:
             stream.opened_at = self._clock()
 
-    async def _close(self, card_id: str, stream: _Stream) -> None:
+    async def _close_stream(self, card_id: str, stream: _StreamingCard) -> None:
         async def closed(sequence: int) -> None:
-            await self._kit.stream(card_id, on=False, sequence=sequence)
+            await self._kit.set_streaming(card_id, on=False, sequence=sequence)
 
         try:
             await _in_sequence(stream, closed)
@@ -143,24 +149,26 @@ class Streams:
             # The finished card that follows says the same.
             _log.info("a stream was not closed: %s", error)
 
-    async def _replace(self, card_id: str, stream: _Stream, card: Card, *, is_frame: bool) -> None:
+    async def _replace_card(
+        self, card_id: str, stream: _StreamingCard, card: Card, *, is_frame: bool
+    ) -> None:
         async def replaced(sequence: int) -> None:
             await self._kit.replace(card_id, card, sequence=sequence, is_frame=is_frame)
 
         await _in_sequence(stream, replaced)
 
-    def _stream(self, card_id: str) -> _Stream:
+    def _stream(self, card_id: str) -> _StreamingCard:
         found = self._streams.get(card_id)
         if found is None:
             steps = int((self._now() - _EPOCH) * _STEPS_PER_S)
-            found = self._streams[card_id] = _Stream(steps % _MAX_SEQUENCE)
+            found = self._streams[card_id] = _StreamingCard(steps % _MAX_SEQUENCE)
             while len(self._streams) > _KEPT:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(card_id)
         return found
 
 
-async def _in_sequence(stream: _Stream, operation: Callable[[int], Awaitable[None]]) -> None:
+async def _in_sequence(stream: _StreamingCard, operation: Callable[[int], Awaitable[None]]) -> None:
     """Run an operation under the next number; leap ahead if the platform has a higher one. Raises FeishuError."""
     for leap in (*_LEAPS, 0):
         stream.sequence += 1  # used up, whatever becomes of the operation
@@ -174,5 +182,5 @@ async def _in_sequence(stream: _Stream, operation: Callable[[int], Awaitable[Non
             return
 
 
-def _shape(foot: Foot) -> tuple[str, ...]:
+def _shape(foot: CardFooter) -> tuple[str, ...]:
     return (foot.note, *(f"{button.token} {button.label}" for button in foot.buttons))

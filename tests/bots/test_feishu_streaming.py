@@ -7,10 +7,10 @@ import pytest
 
 from bots.feishu import cards
 from bots.feishu.adapter import FeishuAdapter
-from bots.feishu.cardkit import CardKit
+from bots.feishu.cardkit import CardKitApi
 from bots.feishu.errors import FeishuError
-from bots.feishu.rest import App, Rest
-from bots.feishu.streams import RENEW_S, Streams
+from bots.feishu.rest import FeishuApp, FeishuRestClient
+from bots.feishu.streaming_cards import RENEW_S, StreamingCards
 from bus.locales.english import ENGLISH
 from bus.messages import Button, MessageId, ReplyTarget, platform_message_id
 from bus.platform import ConnectionState
@@ -319,14 +319,14 @@ async def test_a_stream_is_opened_anew_before_the_platform_ends_it() -> None:
     clock = Clock()
     async with FakeFeishu() as feishu:
         feishu.allow_cardkit()
-        app = App(app_id=feishu.app_id, app_secret=feishu.app_secret, domain=feishu.url)
-        kit = CardKit(Rest(app, QUICK))
-        streams = Streams(kit, clock=clock)
-        made = await kit.create(cards.streaming("…"))
-        streams.begun(made.id, cards.BARE)
+        app = FeishuApp(app_id=feishu.app_id, app_secret=feishu.app_secret, domain=feishu.url)
+        kit = CardKitApi(FeishuRestClient(app, QUICK))
+        streams = StreamingCards(kit, clock=clock)
+        made = await kit.create(cards.streaming_card("…"))
+        streams.register(made.id, cards.NO_FOOTER)
         for _ in range(3):
             clock.now += RENEW_S - 100
-            await streams.grow(made.id, f"at {clock.now}", cards.BARE)
+            await streams.update(made.id, f"at {clock.now}", cards.NO_FOOTER)
         ops = [call.body["sequence"] for call in feishu.calls("card.settings")]
         assert len(ops) == 1  # 400 s, 800 s (renewed), 1200 s
         assert len(feishu.calls("card.content")) == 3

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bots.feishu.envelope import Node
+from bots.feishu.json_node import JsonNode
 from bus.messages import Change, ConversationKey
 
 CHANNEL: Final = "feishu"
@@ -15,7 +15,7 @@ _MENU: Final = "application.bot.menu_v6"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class ChatEntered:
     """Somebody opened the chat with the bot, or added the bot to a group.
 
     Attributes:
@@ -33,7 +33,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Menu:
+class MenuClick:
     """Somebody clicked an entry of the bot's menu; in which chat is not told: in that with the bot.
 
     Attributes:
@@ -46,7 +46,9 @@ class Menu:
     entry: str
 
 
-def read_happening(kind: str, header: Node, event: Node) -> Change | Arrival | Menu | None:
+def parse_other_event(
+    kind: str, header: JsonNode, event: JsonNode
+) -> Change | ChatEntered | MenuClick | None:
     """Return what an event tells; None if it is nothing to act on."""
     event_id = header.text("event_id")
     if kind == _RECALLED:
@@ -58,7 +60,7 @@ def read_happening(kind: str, header: Node, event: Node) -> Change | Arrival | M
     return None
 
 
-def _recalled(event_id: str, header: Node, event: Node) -> Change | None:
+def _recalled(event_id: str, header: JsonNode, event: JsonNode) -> Change | None:
     message, chat = event.text("message_id"), event.text("chat_id")
     if not (message and chat):
         return None
@@ -66,11 +68,11 @@ def _recalled(event_id: str, header: Node, event: Node) -> Change | None:
     return Change(event_id=event_id or f"recalled:{message}", key=key, message_id=message)
 
 
-def _arrival(event_id: str, event: Node, *, private: bool) -> Arrival | None:
+def _arrival(event_id: str, event: JsonNode, *, private: bool) -> ChatEntered | None:
     chat, person = event.text("chat_id"), event["operator_id"].text("open_id")
     if not chat:
         return None
-    return Arrival(
+    return ChatEntered(
         event_id=event_id or chat,
         chat=chat,
         person=person,
@@ -79,10 +81,12 @@ def _arrival(event_id: str, event: Node, *, private: bool) -> Arrival | None:
     )
 
 
-def _menu(event_id: str, header: Node, event: Node) -> Menu | None:
+def _menu(event_id: str, header: JsonNode, event: JsonNode) -> MenuClick | None:
     operator = event["operator"]
     person = operator["operator_id"].text("open_id") or operator.text("open_id")
     entry = event.text("event_key").strip().removeprefix("/")
     if not (event_id and person and entry):
         return None
-    return Menu(event_id=event_id, workspace=header.text("tenant_key"), person=person, entry=entry)
+    return MenuClick(
+        event_id=event_id, workspace=header.text("tenant_key"), person=person, entry=entry
+    )

@@ -19,10 +19,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from bots.feishu.errors import FeishuError
-from bots.feishu.rest import App, Rest
+from bots.feishu.long_connection_session import (
+    EventHandler,
+    LongConnectionSession,
+    SessionContext,
+    ping_interval_s,
+)
+from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
-from bots.feishu.session import Handler, Session, Wiring, ping_interval_s
-from bots.feishu.timings import Backoff, Timings
+from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
 
 _ENDPOINT: Final = "/callback/ws/endpoint"
@@ -35,7 +40,7 @@ _TOO_MANY: Final = "1000040350"
 """`handshake-autherrcode` of an app that holds its 50 connections already."""
 
 
-class LinkError(Exception):
+class LongConnectionError(Exception):
     """No connection could be made.
 
     Attributes:
@@ -50,7 +55,7 @@ class LinkError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class LongConnectionEndpoint:
     """Where to connect to, and how often to ping there. The URL holds a ticket: never log it."""
 
     url: str
@@ -61,40 +66,46 @@ class Address:
 class LongConnection:
     """Keeps one long connection open until cancelled; any number of them fit into one process."""
 
-    def __init__(self, *, app: App, rest: Rest, vitals: Vitals, timings: Timings) -> None:
+    def __init__(
+        self, *, app: FeishuApp, rest: FeishuRestClient, vitals: Vitals, timings: FeishuTimeouts
+    ) -> None:
         self._app = app
         self._rest = rest
         self._vitals = vitals
         self._timings = timings
         self._backoff = Backoff(timings)
 
-    async def run(self, codec: FrameCodec, handler: Handler) -> None:
+    async def run(self, codec: FrameCodec, handler: EventHandler) -> None:
         """Connect, receive and reconnect for ever."""
-        wiring = Wiring(codec=codec, handler=handler, heard=self._heard, timings=self._timings)
+        wiring = SessionContext(
+            codec=codec, handler=handler, on_frame=self._on_frame, timings=self._timings
+        )
         while True:
             try:
-                await self._session(wiring)
-                error = LinkError("the connection was closed")
-            except LinkError as failure:
+                await self._connect_once(wiring)
+                error = LongConnectionError("the connection was closed")
+            except LongConnectionError as failure:
                 error = failure
             wait_s = self._timings.refused_s if error.refused else self._backoff.next_s()
             report = self._vitals.failed if error.refused else self._vitals.trying
             report(f"{error.detail}; trying again in {wait_s:.0f} s")
             await anyio.sleep(wait_s)
 
-    async def _session(self, wiring: Wiring) -> None:
+    async def _connect_once(self, wiring: SessionContext) -> None:
         """Connect once and stay until the connection ends.
 
         Raises:
-            LinkError: there was no connection.
+            LongConnectionError: there was no connection.
         """
-        address = await fetch_address(self._app, self._rest, self._timings)
+        address = await fetch_endpoint(self._app, self._rest, self._timings)
         ping_s = address.ping_s or self._timings.ping_s
         async with self._connected(address.url) as socket:
             self._vitals.connected()
-            await Session(socket, wiring, service=address.service, ping_s=ping_s).run()
+            await LongConnectionSession(
+                socket, wiring, service=address.service, ping_s=ping_s
+            ).run()
 
-    def _heard(self) -> None:
+    def _on_frame(self) -> None:
         self._backoff.reset()
         self._vitals.seen()
 
@@ -110,7 +121,7 @@ class LongConnection:
             raise _handshake_error(error) from error
         except (OSError, InvalidHandshake, InvalidURI, TimeoutError, ImportError) as error:
             # ImportError: a SOCKS proxy in the environment without the package for it.
-            raise LinkError(
+            raise LongConnectionError(
                 f"the long connection cannot be opened ({type(error).__name__})"
             ) from error
         try:
@@ -120,27 +131,29 @@ class LongConnection:
                 await socket.close()
 
 
-async def fetch_address(app: App, rest: Rest, timings: Timings) -> Address:
+async def fetch_endpoint(
+    app: FeishuApp, rest: FeishuRestClient, timings: FeishuTimeouts
+) -> LongConnectionEndpoint:
     """Ask where an app may connect to; this opens no connection.
 
     Raises:
-        LinkError: there is no address now.
+        LongConnectionError: there is no address now.
     """
     secrets = {"AppID": app.app_id, "AppSecret": app.app_secret}
     try:
         with anyio.fail_after(timings.connect_s):
-            answer = await rest.bare(_ENDPOINT, secrets)
+            answer = await rest.post_without_token(_ENDPOINT, secrets)
     except FeishuError as error:
-        raise LinkError(f"{app.host}: {error}", refused=error.refused) from error
+        raise LongConnectionError(f"{app.host}: {error}", refused=error.refused) from error
     except TimeoutError as error:
-        raise LinkError(f"{app.host} did not answer in time") from error
+        raise LongConnectionError(f"{app.host} did not answer in time") from error
     if answer.ok:
-        return _read_address(answer.data)
+        return _parse_endpoint(answer.data)
     where = f"{app.host} (HTTP {answer.status}, code {answer.code})"
     if answer.code is None or answer.code in _BUSY_CODES:
-        raise LinkError(f"no long connection at {where}")
+        raise LongConnectionError(f"no long connection at {where}")
     advice = "check channels.feishu.app_id, app_secret and domain, and that the app is published"
-    raise LinkError(f"the app is refused by {where}: {advice}", refused=True)
+    raise LongConnectionError(f"the app is refused by {where}: {advice}", refused=True)
 
 
 async def _open(
@@ -158,28 +171,28 @@ async def _open(
     )
 
 
-def _read_address(data: Mapping[str, object]) -> Address:
+def _parse_endpoint(data: Mapping[str, object]) -> LongConnectionEndpoint:
     url = data.get("URL")
     if not isinstance(url, str) or not url.startswith(("ws:", "wss:")):
-        raise LinkError("Feishu named no address for the long connection")
+        raise LongConnectionError("Feishu named no address for the long connection")
     service = parse_qs(urlsplit(url).query).get("service_id", [""])[0]
-    return Address(
+    return LongConnectionEndpoint(
         url=url,
         service=int(service) if service.isascii() and service.isdigit() else 0,
         ping_s=ping_interval_s(data.get("ClientConfig")),
     )
 
 
-def _handshake_error(error: InvalidStatus) -> LinkError:
+def _handshake_error(error: InvalidStatus) -> LongConnectionError:
     headers = error.response.headers
     if headers.get("handshake-autherrcode") == _TOO_MANY:
-        return LinkError(
+        return LongConnectionError(
             "the app holds its 50 connections already: stop other instances", refused=True
         )
     status = headers.get("handshake-status") or str(error.response.status_code)
     if status in {"403", "514"}:
         advice = "check channels.feishu.app_id and app_secret"
-        return LinkError(
+        return LongConnectionError(
             f"the long connection is refused (status {status}): {advice}", refused=True
         )
-    return LinkError(f"the long connection cannot be opened (status {status})")
+    return LongConnectionError(f"the long connection cannot be opened (status {status})")

@@ -13,10 +13,10 @@ from anyio.abc import TaskGroup
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from bots.feishu.parts import Parts
-from bots.feishu.receiver import AGAIN, Verdict
+from bots.feishu.frame_assembler import FrameAssembler
+from bots.feishu.receiver import RETRY, EventAck
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
-from bots.feishu.timings import Timings
+from bots.feishu.timeouts import FeishuTimeouts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -27,40 +27,40 @@ _LONGEST_PING_S: Final = 3600
 _MAX_HANDLERS: Final = 256
 """Events handled at once; beyond, the reader waits for room, which slows the platform down."""
 
-Handler = Callable[[bytes], Awaitable[Verdict]]
+EventHandler = Callable[[bytes], Awaitable[EventAck]]
 """Takes an event's JSON; returns what the platform is told of it. Never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class SessionContext:
     """What every session of a connection shares.
 
     Attributes:
         codec: Frames to bytes and back.
         handler: Gets each event.
-        heard: Called whenever the platform sent anything.
+        on_frame: Called whenever the platform sent anything.
         timings: Bounds.
     """
 
     codec: FrameCodec
-    handler: Handler
-    heard: Callable[[], None]
-    timings: Timings
+    handler: EventHandler
+    on_frame: Callable[[], None]
+    timings: FeishuTimeouts
 
 
-class Session:
+class LongConnectionSession:
     """Receives until its websocket ends. Events not acknowledged by then come again."""
 
     def __init__(
-        self, socket: ClientConnection, wiring: Wiring, *, service: int, ping_s: float
+        self, socket: ClientConnection, wiring: SessionContext, *, service: int, ping_s: float
     ) -> None:
         self._socket = socket
-        self._wiring = wiring
+        self._context = wiring
         self._service = service
         self._ping_s = ping_s
         self._silent = False
-        self._parts = Parts(keep_s=wiring.timings.parts_s)
-        self._room = anyio.Semaphore(_MAX_HANDLERS)
+        self._assembler = FrameAssembler(keep_s=wiring.timings.parts_s)
+        self._capacity = anyio.Semaphore(_MAX_HANDLERS)
 
     async def run(self) -> None:
         """Receive, answer and ping until the connection ends."""
@@ -69,25 +69,25 @@ class Session:
             try:
                 async for message in self._socket:
                     if isinstance(message, bytes):
-                        await self._take(message, tasks)
+                        await self._on_message(message, tasks)
             except ConnectionClosed as error:
                 _log.info("the long connection broke off (%s)", type(error).__name__)
             tasks.cancel_scope.cancel()
 
-    async def _take(self, message: bytes, tasks: TaskGroup) -> None:
+    async def _on_message(self, message: bytes, tasks: TaskGroup) -> None:
         self._silent = False
-        self._wiring.heard()
+        self._context.on_frame()
         try:
-            frame = self._wiring.codec.decode(message)
+            frame = self._context.codec.decode(message)
         except FrameError as error:
             _log.warning("the long connection sent something unreadable: %s", error)
             return
         if frame.method == _CONTROL:
             self._control(frame)
             return
-        payload = self._parts.join(frame)
+        payload = self._assembler.add(frame)
         if payload is not None:
-            await self._room.acquire()
+            await self._capacity.acquire()
             tasks.start_soon(self._handle, frame, payload)
 
     def _control(self, frame: Frame) -> None:
@@ -98,20 +98,20 @@ class Session:
     async def _handle(self, frame: Frame, payload: bytes) -> None:
         try:
             began = time.monotonic()
-            verdict = AGAIN
-            with anyio.move_on_after(self._wiring.timings.ack_s) as budget:
-                verdict = await self._wiring.handler(payload)
+            verdict = RETRY
+            with anyio.move_on_after(self._context.timings.ack_s) as budget:
+                verdict = await self._context.handler(payload)
             if budget.cancelled_caught:
                 _log.warning("an event was not stored in time; it will come again")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
         finally:
-            self._room.release()
+            self._capacity.release()
 
-    async def _acknowledge(self, frame: Frame, verdict: Verdict, *, took_ms: int) -> None:
+    async def _acknowledge(self, frame: Frame, verdict: EventAck, *, took_ms: int) -> None:
         """Send the frame back with a verdict instead of the event."""
-        told: dict[str, object] = {"code": _DONE if verdict.done else _AGAIN}
-        if verdict.answer:
-            told["data"] = base64.b64encode(_dump(verdict.answer)).decode()
+        told: dict[str, object] = {"code": _DONE if verdict.accepted else _AGAIN}
+        if verdict.response:
+            told["data"] = base64.b64encode(_dump(verdict.response)).decode()
         payload = _dump(told)
         headers = {**frame.headers, "biz_rt": str(took_ms)}
         await self._send(replace(frame, headers=headers, payload=payload))
@@ -131,8 +131,8 @@ class Session:
 
     async def _send(self, frame: Frame) -> None:
         try:
-            with anyio.move_on_after(self._wiring.timings.connect_s):
-                await self._socket.send(self._wiring.codec.encode(frame))
+            with anyio.move_on_after(self._context.timings.connect_s):
+                await self._socket.send(self._context.codec.encode(frame))
         except ConnectionClosed:
             _log.debug("a frame was not sent: the connection is closed")
 

@@ -24,7 +24,7 @@ class _Pending:
         return sum(len(piece) for piece in self.pieces.values())
 
 
-class Parts:
+class FrameAssembler:
     """Events of which some parts are still missing. Bounded in time and bytes."""
 
     def __init__(self, *, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class Parts:
         self._clock = clock
         self._pending: dict[str, _Pending] = {}
 
-    def join(self, frame: Frame) -> bytes | None:
+    def add(self, frame: Frame) -> bytes | None:
         """Return the whole payload when `frame` is whole or the last missing part of it, else None."""
         total, number = _number(frame.headers, "sum", 1), _number(frame.headers, "seq", 0)
         if total <= 1:

@@ -19,8 +19,8 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
-from bots.slack.errors import SlackError, delivery_error
-from bots.slack.proxy import proxy_for
+from bots.slack.errors import SlackError, error_from_exception
+from bots.slack.proxy import proxy_url_for
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SocketModeTimeouts:
     """How long things may take on a connection, in seconds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Pace:
     drain_s: float = 2.0
 
 
-class Ended(SlackError):
+class SocketModeRefused(SlackError):
     """Slack ended a connection with a word, before it was open; `code` is that word."""
 
     def __init__(self, reason: str) -> None:
@@ -53,7 +53,7 @@ class Ended(SlackError):
         self.code = reason
 
 
-class Socket:
+class SocketModeSession:
     """A Socket Mode connection that is used once.
 
     Args:
@@ -71,75 +71,75 @@ class Socket:
         hang_up: anyio.Event,
         opened: Callable[[], None],
         heard: Callable[[], None],
-        pace: Pace,
+        pace: SocketModeTimeouts,
     ) -> None:
         self._app = app
-        self._hang_up = hang_up
-        self._opened = opened
-        self._heard = heard
-        self._pace = pace
+        self._close_requested = hang_up
+        self._on_connected = opened
+        self._on_frame = heard
+        self._timeouts = pace
 
-    async def serve(self, session: aiohttp.ClientSession, url: str) -> str:
+    async def run(self, session: aiohttp.ClientSession, url: str) -> str:
         """Serve until the connection ends; return why, in Slack's words where it gave any.
 
         Raises:
             SlackError: There was no connection, or no hello.
         """
         try:
-            with anyio.fail_after(self._pace.hello_s):
+            with anyio.fail_after(self._timeouts.hello_s):
                 ws = await session.ws_connect(
                     url,
-                    proxy=proxy_for(url),
-                    heartbeat=self._pace.ping_s,
+                    proxy=proxy_url_for(url),
+                    heartbeat=self._timeouts.ping_s,
                     max_msg_size=MAX_FRAME_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
                 )
         except (aiohttp.ClientError, OSError) as error:
-            raise delivery_error(error) from None
+            raise error_from_exception(error) from None
         try:
-            return await self._serve(ws, await self._greet(ws))
+            return await self._process(ws, await self._wait_for_hello(ws))
         finally:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):
                 await ws.close()
 
-    async def _greet(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
+    async def _wait_for_hello(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
         """Wait for the hello; an envelope that comes without one says as much, and is returned."""
-        with anyio.move_on_after(self._pace.hello_s):
+        with anyio.move_on_after(self._timeouts.hello_s):
             frame = await self._receive(ws)
             if frame is not None and frame.get("type") == "disconnect":
-                raise Ended(str(frame.get("reason") or "disconnect"))
+                raise SocketModeRefused(str(frame.get("reason") or "disconnect"))
             if frame is not None:
-                self._opened()
+                self._on_connected()
                 return None if frame.get("type") == "hello" else frame
         raise SlackError("Slack opened a connection but did not say hello.", retryable=True)
 
-    async def _serve(
+    async def _process(
         self, ws: aiohttp.ClientWebSocketResponse, first: dict[str, Any] | None
     ) -> str:
         reason = "a call was refused"
         async with anyio.create_task_group() as watch:
-            watch.start_soon(self._end_on_request, watch)
+            watch.start_soon(self._close_on_request, watch)
             async with anyio.create_task_group() as tasks:
                 if first is not None:
-                    self._take(ws, first, tasks)
+                    self._dispatch(ws, first, tasks)
                 reason = await self._read(ws, tasks)
                 # What is in work is still acknowledged on this connection, if it is quick.
-                tasks.cancel_scope.deadline = anyio.current_time() + self._pace.drain_s
+                tasks.cancel_scope.deadline = anyio.current_time() + self._timeouts.drain_s
             watch.cancel_scope.cancel()
         return reason
 
-    async def _end_on_request(self, tasks: TaskGroup) -> None:
-        await self._hang_up.wait()
+    async def _close_on_request(self, tasks: TaskGroup) -> None:
+        await self._close_requested.wait()
         tasks.cancel_scope.cancel()
 
     async def _read(self, ws: aiohttp.ClientWebSocketResponse, tasks: TaskGroup) -> str:
         while (frame := await self._receive(ws)) is not None:
             if frame.get("type") == "disconnect":
                 return str(frame.get("reason") or "disconnect")
-            self._take(ws, frame, tasks)
+            self._dispatch(ws, frame, tasks)
         return "closed"
 
-    def _take(
+    def _dispatch(
         self, ws: aiohttp.ClientWebSocketResponse, frame: dict[str, Any], tasks: TaskGroup
     ) -> None:
         request = SocketModeRequest.from_dict(frame)
@@ -152,7 +152,7 @@ class Socket:
             message = await ws.receive()
             if message.type is not aiohttp.WSMsgType.TEXT:
                 return None
-            self._heard()
+            self._on_frame()
             try:
                 frame = json.loads(message.data)
             except (ValueError, RecursionError):

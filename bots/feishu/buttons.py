@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bots.feishu.cards import PRIVATE, TOKEN
-from bots.feishu.envelope import Node
-from bots.feishu.happenings import CHANNEL
+from bots.feishu.cards import PRIVATE_FIELD, TOKEN_FIELD
+from bots.feishu.events import CHANNEL
+from bots.feishu.json_node import JsonNode
 from bus.messages import ButtonPress, ConversationKey, PressResponse, ReplyTarget, Sender
 
-PRESS: Final = "card.action.trigger"
+CARD_ACTION: Final = "card.action.trigger"
 
 
-def read_press(envelope: Node) -> ButtonPress | None:
+def parse_button_press(envelope: JsonNode) -> ButtonPress | None:
     """Return the press that a callback tells of; None if it is of no button of ours.
 
     Callbacks of the old kind have no header, and their fields lie flat.
@@ -22,9 +22,11 @@ def read_press(envelope: Node) -> ButtonPress | None:
     return _press(event, event["context"], event_id=header.text("event_id"), header=header)
 
 
-def _press(event: Node, context: Node, *, event_id: str, header: Node) -> ButtonPress | None:
+def _press(
+    event: JsonNode, context: JsonNode, *, event_id: str, header: JsonNode
+) -> ButtonPress | None:
     value, operator = event["action"]["value"], event["operator"]
-    token, user = value.text(TOKEN), operator.text("open_id") or event.text("open_id")
+    token, user = value.text(TOKEN_FIELD), operator.text("open_id") or event.text("open_id")
     chat, message = context.text("open_chat_id"), context.text("open_message_id")
     if not (token and user and chat and message):
         return None
@@ -40,7 +42,7 @@ def _press(event: Node, context: Node, *, event_id: str, header: Node) -> Button
         message_id=message,
         token=token,
         sender=Sender(user_id=user),
-        private=value.flag(PRIVATE),
+        private=value.flag(PRIVATE_FIELD),
     )
 
 

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from bots.slack.api import Api
+from bots.slack.api import SlackApi
 from bots.slack.errands import Errands
 from bots.slack.errors import SlackError
-from bots.slack.inbound import Dismissed, Halt, Opened
-from bots.slack.outbound import Outbound
+from bots.slack.inbound import AgentChatOpened, AgentSessionStopped, AuthorizationRevoked
+from bots.slack.indicator import SlackIndicator
+from bots.slack.outbound import SlackMessages
 from bots.slack.payload import CHANNEL, is_private
-from bots.slack.signs import Signs
-from bots.slack.streams import Streams
+from bots.slack.streaming import SlackStreamingMessages
 from bus.errors import BusError
 from bus.messages import (
     ButtonPress,
@@ -27,7 +27,7 @@ from bus.platform import Intake
 _log: Final = logging.getLogger(__name__)
 
 
-class Deeds:
+class SlackEventActions:
     """Tells pressers, greets, checks tokens, and stops turns that a person stopped in Slack.
 
     Args:
@@ -39,10 +39,10 @@ class Deeds:
 
     def __init__(
         self,
-        api: Api,
-        outbound: Outbound,
-        streams: Streams,
-        signs: Signs,
+        api: SlackApi,
+        outbound: SlackMessages,
+        streams: SlackStreamingMessages,
+        signs: SlackIndicator,
         errands: Errands,
         recheck: Callable[[], None],
     ) -> None:
@@ -51,40 +51,43 @@ class Deeds:
         self._streams = streams
         self._signs = signs
         self._errands = errands
-        self._recheck = recheck
+        self._reauthenticate = recheck
         self.intake: Intake | None = None
 
-    def heard(self, inbound: InboundMessage) -> None:
+    def on_message_accepted(self, inbound: InboundMessage) -> None:
         """Note a message that the bus took."""
-        self._signs.heard(inbound)
+        self._signs.remember_title(inbound)
 
-    def answered(self, press: ButtonPress, answer: PressResponse) -> None:
+    def send_press_response(self, press: ButtonPress, answer: PressResponse) -> None:
         """Tell whoever pressed a button what became of it."""
         callback = press.place.callback
         if answer.text and callback:
             self._errands.start(
-                "the answer to a press", lambda: self._outbound.whisper(callback, answer.text)
+                "the answer to a press",
+                lambda: self._outbound.respond_ephemeral(callback, answer.text),
             )
 
-    def opened(self, opened: Opened) -> None:
+    def on_chat_opened(self, opened: AgentChatOpened) -> None:
         """Greet whoever opened the chat."""
-        self._errands.start("a greeting", lambda: self._signs.greet(opened.chat, opened.thread))
+        self._errands.start(
+            "a greeting", lambda: self._signs.suggest_prompts(opened.chat, opened.thread)
+        )
 
-    def dismissed(self, dismissed: Dismissed) -> None:
+    def on_authorization_revoked(self, dismissed: AuthorizationRevoked) -> None:
         """Look whether the app still may do anything."""
-        _log.warning("slack: the app lost rights (%s)", dismissed.why)
-        self._errands.start("a look at the token", self._look)
+        _log.warning("slack: the app lost rights (%s)", dismissed.event_type)
+        self._errands.start("a look at the token", self._verify_token)
 
-    def stopped(self, halt: Halt) -> list[ButtonPress]:
+    def button_presses_for_stop(self, halt: AgentSessionStopped) -> list[ButtonPress]:
         """Return the presses that a stop amounts to; none = it is a command."""
-        stop = halt.command
+        stop = halt.stop_command
         return [
             _press(stop.place, ts, token, stop.sender, stop.key)
-            for ts in halt.streams
-            if (token := self._streams.halt(stop.place.chat, ts))
+            for ts in halt.message_ids
+            if (token := self._streams.mark_stopped(stop.place.chat, ts))
         ]
 
-    async def halted(self, place: ReplyTarget, message: MessageId, token: str) -> None:
+    async def on_stream_stopped(self, place: ReplyTarget, message: MessageId, token: str) -> None:
         """Stop the turn whose stream a person stopped: Slack did not say who, so it was the one who asked."""
         if not token or self.intake is None:
             return
@@ -100,13 +103,13 @@ class Deeds:
         except BusError as error:
             _log.warning("slack: a stopped answer could not be ended: %s", error)
 
-    async def _look(self) -> None:
+    async def _verify_token(self) -> None:
         try:
-            await self._api.sign_in()
+            await self._api.authenticate()
         except SlackError as error:
             if not error.token_refused:
                 raise
-            self._recheck()
+            self._reauthenticate()
 
 
 def _press(

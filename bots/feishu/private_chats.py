@@ -9,19 +9,19 @@ _KEPT: Final = 10_000
 """Private chats that are remembered; of more, those that were quiet for longest are forgotten."""
 
 
-class Chats:
+class PrivateChats:
     """The private chats that this process knows of."""
 
     def __init__(self) -> None:
         self._people: OrderedDict[str, str] = OrderedDict()
         self._chats: dict[str, str] = {}
 
-    def heard(self, inbound: InboundMessage) -> None:
+    def remember_message(self, inbound: InboundMessage) -> None:
         """Note where a message came from."""
         if inbound.private:
-            self.met(inbound.key.chat, inbound.sender.user_id)
+            self.remember(inbound.key.chat, inbound.sender.user_id)
 
-    def met(self, chat: str, person: str) -> None:
+    def remember(self, chat: str, person: str) -> None:
         """Note a private chat."""
         self._people[chat] = person
         self._people.move_to_end(chat)
@@ -34,6 +34,6 @@ class Chats:
         """Return whether a chat is known to be private."""
         return chat in self._people
 
-    def of(self, person: str) -> str:
+    def chat_with(self, person: str) -> str:
         """Return the private chat with a person; "" if it is not known."""
         return self._chats.get(person, "")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from bots.slack.adapter import SlackAdapter
 from bots.slack.budget import Budget
 from bots.slack.format import render
-from bots.slack.streams import StreamPace
-from bots.slack.streamtext import harmless
+from bots.slack.stream_text import escape_stream_text
+from bots.slack.streaming import StreamingLimits
 from bus.errors import DeliveryError
 from bus.messages import Button, MessageId, ReplyTarget
 from tests.bots.markdown_samples import SAMPLE, documents
@@ -23,14 +23,14 @@ from tests.fakes.slack_state import Message
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 OPTION = Button(label="Yes", token="option:7:0")
-QUICK_CHANGES = StreamPace(change_s=0.0, changes=6_000)
+QUICK_CHANGES = StreamingLimits(update_interval_s=0.0, updates_per_minute=6_000)
 
 
 @asynccontextmanager
 async def streaming(
-    slack: FakeSlack, intake: Recorder | None = None, pace: StreamPace = QUICK_CHANGES
+    slack: FakeSlack, intake: Recorder | None = None, pace: StreamingLimits = QUICK_CHANGES
 ) -> AsyncIterator[SlackAdapter]:
-    timers = replace(FAST, streams=pace)
+    timers = replace(FAST, streaming=pace)
     async with running(slack, intake, timers=timers, given={"streaming": True}) as adapter:
         yield adapter
 
@@ -164,7 +164,7 @@ async def test_a_message_that_another_follows_is_ended_at_once() -> None:
 
 
 async def test_a_stream_is_not_grown_older_than_slack_lets_it_be() -> None:
-    pace = replace(QUICK_CHANGES, life_s=0.0)
+    pace = replace(QUICK_CHANGES, max_stream_s=0.0)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -294,7 +294,7 @@ async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> N
 async def test_a_slack_without_streams_is_asked_and_told_of_once(
     error: str, asked: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "bots.slack.streams")
+    caplog.set_level("INFO", "bots.slack.streaming")
     async with fast_slack() as slack, streaming(slack) as adapter:
         for _ in range(asked):
             slack.fail("chat.startStream", error=error)
@@ -343,7 +343,7 @@ async def test_an_answer_to_a_command_does_not_grow() -> None:
 async def test_when_streams_are_used_up_messages_are_changed() -> None:
     async with (
         fast_slack() as slack,
-        streaming(slack, pace=replace(QUICK_CHANGES, starts=2)) as adapter,
+        streaming(slack, pace=replace(QUICK_CHANGES, starts_per_minute=2)) as adapter,
     ):
         opened = [await Answer(adapter, slack, slack.mention("hi")).open() for _ in range(3)]
         assert [message.streams for message in opened] == [True, True, False]
@@ -358,7 +358,7 @@ async def test_when_slack_says_that_there_were_too_many_streams_no_more_are_aske
 
 
 async def test_additions_and_changes_are_paced() -> None:
-    pace = StreamPace(appends=4, change_s=60.0)
+    pace = StreamingLimits(appends_per_minute=4, update_interval_s=60.0)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         await answer.open()
@@ -547,10 +547,10 @@ async def test_changing_and_removing_end_a_stream_first() -> None:
 def test_a_longer_text_only_adds_and_nothing_is_live(markdown: str) -> None:
     before = ""
     for end in range(len(markdown) + 1):
-        text = harmless(markdown[:end])
+        text = escape_stream_text(markdown[:end])
         assert text.startswith(before)
         before = text
-    whole = harmless(markdown, whole=True)
+    whole = escape_stream_text(markdown, whole=True)
     assert whole.startswith(before)
     assert list(text_findings(whole, [])) == []
     assert "://" not in whole
@@ -558,6 +558,6 @@ def test_a_longer_text_only_adds_and_nothing_is_live(markdown: str) -> None:
 
 
 def test_every_prefix_of_the_sample_goes_on() -> None:
-    texts = [harmless(SAMPLE[:end]) for end in range(len(SAMPLE) + 1)]
+    texts = [escape_stream_text(SAMPLE[:end]) for end in range(len(SAMPLE) + 1)]
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
     assert not any(found for text in texts for found in text_findings(text, []))

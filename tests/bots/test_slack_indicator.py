@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bots.slack.capabilities import SLACK, STREAMING
-from bots.slack.signs import TITLE_CHARS
+from bots.slack.indicator import TITLE_CHARS
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from tests.bots.slack_rig import Recorder, fast_slack, running

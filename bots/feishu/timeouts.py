@@ -6,7 +6,7 @@ from random import SystemRandom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
+class FeishuTimeouts:
     """The adapter's clocks.
 
     Attributes:
@@ -40,7 +40,7 @@ class Timings:
 class Backoff:
     """Doubling waits with jitter: many bots must not come back in the same instant."""
 
-    def __init__(self, timings: Timings, jitter: Callable[[], float] | None = None) -> None:
+    def __init__(self, timings: FeishuTimeouts, jitter: Callable[[], float] | None = None) -> None:
         self._timings = timings
         self._jitter = jitter or SystemRandom().random
         self._failures = 0

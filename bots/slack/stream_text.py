@@ -17,31 +17,31 @@ _OPEN: Final = re.compile(r"(?:[<@!]|:/?)+\Z")
 """An end whose meaning the next character decides."""
 
 
-def harmless(markdown: str, *, whole: bool = False) -> str:
+def escape_stream_text(markdown: str, *, whole: bool = False) -> str:
     r"""Return what may be streamed of a text so far; of a longer text it is a beginning.
 
     Args:
         markdown: All that was said so far.
         whole: Nothing will follow.
 
-    >>> harmless("see <!channel> and <")
+    >>> escape_stream_text("see <!channel> and <")
     'see <\u2060!channel> and '
-    >>> harmless("a <", whole=True)
+    >>> escape_stream_text("a <", whole=True)
     'a <'
     """
     held = markdown if whole else _OPEN.sub("", markdown)
     return _LIVE.sub(lambda found: found[0] + _JOINER, held)
 
 
-def said(markdown: str) -> str:
+def strip_progress_lines(markdown: str) -> str:
     r"""Return a growing text without the lines that stand below it for a while (bus/runs/progress.py).
 
     They are a quotation whose every line ends in a break, which is how they are told apart; a quotation of the
     model's own that looks the same is streamed as soon as anything follows it.
 
-    >>> said("I look.\n\n> 🔧 `bash` ls  \n> ▫️ then read  ")
+    >>> strip_progress_lines("I look.\n\n> 🔧 `bash` ls  \n> ▫️ then read  ")
     'I look.'
-    >>> said("She said:\n\n> no")
+    >>> strip_progress_lines("She said:\n\n> no")
     'She said:\n\n> no'
     """
     lines = markdown.split("\n")

@@ -6,9 +6,9 @@ The forms: docs.slack.dev/reference/events/message, subtypes message_changed and
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from bots.slack.payload import listing, mapping, string
+from bots.slack.payload import as_list, as_mapping, as_str
 
-Changed: TypeAlias = tuple[Mapping[str, Any], bool]
+MessageChange: TypeAlias = tuple[Mapping[str, Any], bool]
 """The message as it now is, with the channel it stands in; and whether it is gone."""
 
 _PASSED_ON: Final = ("channel", "channel_type")
@@ -16,22 +16,22 @@ _TOMBSTONE: Final = "tombstone"
 """What is left of a deleted message that has answers: Slack calls that a change."""
 
 
-def edited(said: Mapping[str, Any]) -> Changed | None:
+def parse_edit(said: Mapping[str, Any]) -> MessageChange | None:
     """Return a message whose text or files changed; None for previews of links, counters, pins and the like."""
-    now, before = mapping(said.get("message")), mapping(said.get("previous_message"))
-    if string(now.get("subtype")) == _TOMBSTONE:
+    now, before = as_mapping(said.get("message")), as_mapping(said.get("previous_message"))
+    if as_str(now.get("subtype")) == _TOMBSTONE:
         return _within(said, before or now), True
     if before and _content(now) == _content(before):
         return None
-    if not before and not mapping(now.get("edited")):
+    if not before and not as_mapping(now.get("edited")):
         return None
     return _within(said, now), False
 
 
-def deleted(said: Mapping[str, Any]) -> Changed:
+def parse_deletion(said: Mapping[str, Any]) -> MessageChange:
     """Return a message that is gone, as it was."""
-    was = dict(mapping(said.get("previous_message")))
-    was["ts"] = string(said.get("deleted_ts")) or was.get("ts")
+    was = dict(as_mapping(said.get("previous_message")))
+    was["ts"] = as_str(said.get("deleted_ts")) or was.get("ts")
     return _within(said, was), True
 
 
@@ -40,5 +40,5 @@ def _within(said: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str,
 
 
 def _content(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    files = tuple(string(mapping(file).get("id")) for file in listing(message.get("files")))
-    return string(message.get("text")), files
+    files = tuple(as_str(as_mapping(file).get("id")) for file in as_list(message.get("files")))
+    return as_str(message.get("text")), files

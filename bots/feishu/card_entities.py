@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from bots.feishu.api import Sent
-from bots.feishu.cardkit import CardKit, Made
+from bots.feishu.api import SentMessage
+from bots.feishu.cardkit import CardEntity, CardKitApi
 from bots.feishu.cards import Card
 from bots.feishu.errors import SCOPE_CODE, FeishuError
 from bus.messages import MessageId
@@ -31,7 +31,7 @@ _CLOCKS_S: Final = 2.0
 SCOPE: Final = "cardkit:card:write"
 
 
-class Entities:
+class CardEntities:
     """Makes entities and knows them.
 
     Args:
@@ -40,18 +40,18 @@ class Entities:
         given_up: Told once why they do not, for the admin.
     """
 
-    def __init__(self, kit: CardKit, *, wanted: bool, given_up: Callable[[str], None]) -> None:
+    def __init__(self, kit: CardKitApi, *, wanted: bool, given_up: Callable[[str], None]) -> None:
         self._kit = kit
-        self._given_up = given_up
+        self._on_disabled = given_up
         self._failures = 0
-        self._made: OrderedDict[str, Made] = OrderedDict()
-        self._shown_by: OrderedDict[str, str] = OrderedDict()
+        self._created: OrderedDict[str, CardEntity] = OrderedDict()
+        self._cards: OrderedDict[str, str] = OrderedDict()
         self.usable = wanted
 
-    async def make(self, uuid: str, card: Card) -> Made | None:
+    async def create(self, uuid: str, card: Card) -> CardEntity | None:
         """Return the entity to be sent under `uuid`, the same one each time; None = send the card whole."""
-        if uuid in self._made:
-            return self._made[uuid]
+        if uuid in self._created:
+            return self._created[uuid]
         if not self.usable:
             return None
         try:
@@ -61,56 +61,56 @@ class Entities:
                 return None
             self._failures += 1
             if not error.retryable or self._failures >= _FAILURES:
-                self.give_up(error)
+                self.disable(error)
             return None
         self._failures = 0
-        _keep(self._made, uuid, made)
+        _remember(self._created, uuid, made)
         return made
 
-    def give_up(self, error: FeishuError) -> None:
+    def disable(self, error: FeishuError) -> None:
         """Make no entities any more."""
         if not self.usable:
             return
         self.usable = False
         why = f"the app lacks the scope {SCOPE}" if error.code == SCOPE_CODE else str(error)
         _log.info("answers do not stream, their cards are replaced (PATCH): %s", why)
-        self._given_up(f"answers grow by replacing their cards, they do not stream: {why}")
+        self._on_disabled(f"answers grow by replacing their cards, they do not stream: {why}")
 
-    async def sent(self, sent: Sent, made: Made) -> MessageId:
+    async def register(self, sent: SentMessage, made: CardEntity) -> MessageId:
         """Return the id of the message under which an entity was sent.
 
         After a crash the platform may take the send for a repetition and name the message of the first one: that
         one shows another entity, which is looked up.
         """
         card_id = made.id
-        if sent.at and made.at and sent.at < made.at:
+        if sent.created_at and made.created_at and sent.created_at < made.created_at:
             try:
-                card_id = await self._kit.card_of(sent.id)
+                card_id = await self._kit.get_card_id(sent.id)
             except FeishuError as error:
                 _log.info("the card of a message sent before is not told: %s", error)
-                card_id = card_id if sent.at >= made.at - _CLOCKS_S else ""
+                card_id = card_id if sent.created_at >= made.created_at - _CLOCKS_S else ""
         if not card_id:
             return MessageId(sent.id)
-        _keep(self._shown_by, sent.id, card_id)
+        _remember(self._cards, sent.id, card_id)
         return MessageId(f"{sent.id} {card_id}")
 
-    def apart(self, message: MessageId) -> tuple[str, str]:
+    def split_id(self, message: MessageId) -> tuple[str, str]:
         """Return a message's id and that of its entity; "" if it shows none, or none that is known."""
         plain, _, card_id = message.partition(" ")
-        return plain, card_id or self._shown_by.get(plain, "")
+        return plain, card_id or self._cards.get(plain, "")
 
-    async def find(self, message: str) -> str:
+    async def find_card(self, message: str) -> str:
         """Ask for the entity of a message that is not known to show one; "" if it does not."""
         try:
-            card_id = await self._kit.card_of(message)
+            card_id = await self._kit.get_card_id(message)
         except FeishuError as error:
             _log.info("the card of a message is not told: %s", error)
             return ""
-        _keep(self._shown_by, message, card_id)
+        _remember(self._cards, message, card_id)
         return card_id
 
 
-def _keep(known: OrderedDict[str, T], name: str, value: T) -> None:
+def _remember(known: OrderedDict[str, T], name: str, value: T) -> None:
     known[name] = value
     while len(known) > _KEPT:
         known.popitem(last=False)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from bots.slack.api import Api
+from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
 from bus.locales.catalogue import Texts
@@ -30,13 +30,13 @@ _SESSION, _STATUS, _REACTION = "session", "status", "reaction"
 _KEPT: Final = 1_000
 """Messages, threads and chats that are remembered."""
 
-_NOT_FOR_THIS: Final = frozenset({
+_THREAD_ERRORS: Final = frozenset({
     "channel_not_found", "invalid_thread_ts", "thread_ts_not_allowed", "thread_ts_required", "user_not_found",
 })  # fmt: skip
 """Refusals that are about one thread and not about the app."""
 
 
-class Signs:
+class SlackIndicator:
     """Shows work and its end. Methods raise SlackError where nothing could be shown.
 
     Args:
@@ -44,11 +44,11 @@ class Signs:
         words: What the bot says where nobody's language is known.
     """
 
-    def __init__(self, api: Api, words: Texts) -> None:
+    def __init__(self, api: SlackApi, words: Texts) -> None:
         self._api = api
-        self._words = words
-        self._refused: set[str] = set()
-        self._shown: OrderedDict[ReplyTarget, tuple[str, ...]] = OrderedDict()
+        self._texts = words
+        self._unsupported: set[str] = set()
+        self._active: OrderedDict[ReplyTarget, tuple[str, ...]] = OrderedDict()
         self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._greeted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -56,25 +56,25 @@ class Signs:
         """Show, or refresh, that a message is being answered."""
         if not place.reply_to:
             return
-        before = self._shown.get(place)
-        agents = await self._as_agent(place) if before is None or before[0] else ""
+        before = self._active.get(place)
+        agents = await self._set_agent_status(place) if before is None or before[0] else ""
         ways: tuple[str, ...] = (agents,)
         # In a channel people look at the message, not into its thread.
         if not agents or not is_private(place.chat):
             ways = (agents, _REACTION)
             if before is None or _REACTION not in before:
                 await self._react(place, WORKING)
-        _keep(self._shown, place, ways)
+        _remember(self._active, place, ways)
 
     async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Take the sign away; a reaction also says how it ended."""
         if not place.reply_to:
             return
-        shown = self._shown.pop(place, None)
-        way = shown[0] if shown else next(iter(self._ways(place)), "")
+        shown = self._active.pop(place, None)
+        way = shown[0] if shown else next(iter(self._status_methods(place)), "")
         try:
             if way:
-                await self._ways(place)[way](place, over=True)
+                await self._status_methods(place)[way](place, over=True)
         except (KeyError, SlackError) as error:
             _log.info("slack: a status goes by itself after a while: %s", error)
             way = way if shown else ""  # Before a restart it may have been a reaction.
@@ -83,18 +83,18 @@ class Signs:
         await self._unreact(place, WORKING)
         await self._react(place, DONE if ok else FAILED)
 
-    def heard(self, inbound: InboundMessage) -> None:
+    def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""
         root = (inbound.place.chat, inbound.place.thread or inbound.message_id)
         if root not in self._titles and inbound.text:
-            _keep(self._titles, root, " ".join(inbound.text.split())[:TITLE_CHARS])
+            _remember(self._titles, root, " ".join(inbound.text.split())[:TITLE_CHARS])
 
-    async def greet(self, chat: str, thread: str) -> None:
+    async def suggest_prompts(self, chat: str, thread: str) -> None:
         """Offer somebody who opened an agent's chat what to say, once."""
         if not self._api.known_identity.is_agent or (chat, thread) in self._greeted:
             return
-        _keep(self._greeted, (chat, thread), None)
-        words = self._words
+        _remember(self._greeted, (chat, thread), None)
+        words = self._texts
         offers = (words.prompt_abilities, words.prompt_document, words.prompt_search)
         await self._api.call(
             lambda web: web.assistant_threads_setSuggestedPrompts(
@@ -105,29 +105,32 @@ class Signs:
             )
         )
 
-    def _ways(self, place: ReplyTarget) -> Mapping[str, "_Way"]:
+    def _status_methods(self, place: ReplyTarget) -> Mapping[str, "_StatusMethod"]:
         """Return the ways in which an agent's status can be shown here, best first."""
         if not self._api.known_identity.is_agent or not _thread(place):
             return {}
-        ways: dict[str, _Way] = {_SESSION: self._in_session, _STATUS: self._as_text}
-        return {name: way for name, way in ways.items() if name not in self._refused}
+        ways: dict[str, _StatusMethod] = {
+            _SESSION: self._set_session_status,
+            _STATUS: self._set_assistant_status,
+        }
+        return {name: way for name, way in ways.items() if name not in self._unsupported}
 
-    async def _as_agent(self, place: ReplyTarget) -> str:
+    async def _set_agent_status(self, place: ReplyTarget) -> str:
         """Show the sign of an agent; return by which way, or "" where there is none."""
-        for name, way in self._ways(place).items():
+        for name, way in self._status_methods(place).items():
             try:
                 await way(place, over=False)
             except SlackError as error:
                 if error.retryable:
                     raise
-                if error.code not in _NOT_FOR_THIS:
-                    self._refused.add(name)
+                if error.code not in _THREAD_ERRORS:
+                    self._unsupported.add(name)
                     _log.info("slack: no %s from now on: %s", name, error.user_message)
             else:
                 return name
         return ""
 
-    async def _in_session(self, place: ReplyTarget, *, over: bool) -> None:
+    async def _set_session_status(self, place: ReplyTarget, *, over: bool) -> None:
         title = "" if over else self._titles.get((place.chat, _thread(place)), "")
         await self._api.call(
             lambda web: web.agents_sessions_setStatus(
@@ -138,7 +141,7 @@ class Signs:
             )
         )
 
-    async def _as_text(self, place: ReplyTarget, *, over: bool) -> None:
+    async def _set_assistant_status(self, place: ReplyTarget, *, over: bool) -> None:
         await self._api.call(
             lambda web: web.assistant_threads_setStatus(
                 channel_id=place.chat,
@@ -170,7 +173,7 @@ class Signs:
                 raise
 
 
-class _Way(Protocol):
+class _StatusMethod(Protocol):
     """Shows a status, or that it is over."""
 
     def __call__(self, place: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
@@ -181,7 +184,7 @@ def _thread(place: ReplyTarget) -> str:
     return place.thread or place.reply_to
 
 
-def _keep(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:
+def _remember(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:
     """Remember something, and forget what was remembered longest ago."""
     kept[key] = value
     while len(kept) > _KEPT:

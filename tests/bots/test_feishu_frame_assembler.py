@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from bots.feishu import cards
-from bots.feishu.parts import Parts
-from bots.feishu.rest import App
+from bots.feishu.frame_assembler import FrameAssembler
+from bots.feishu.rest import FeishuApp
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
-from bots.feishu.timings import Backoff, Timings
+from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from tests.fakes import feishu_cards, feishu_wire
 from tests.fakes.feishu_cards import CardRefused
 
@@ -65,48 +65,48 @@ def part(name: str, number: int | str, total: int | str, payload: bytes = b"x") 
 
 
 def test_parts_are_joined_in_order_whatever_the_arrival() -> None:
-    parts = Parts(keep_s=5)
-    assert parts.join(part("a", 2, 3, b"3")) is None
-    assert parts.join(part("b", 0, 2, b"x")) is None
-    assert parts.join(part("a", 0, 3, b"1")) is None
-    assert parts.join(part("a", 0, 3, b"1")) is None
-    assert parts.join(part("a", 1, 3, b"2")) == b"123"
-    assert parts.join(part("b", 1, 2, b"y")) == b"xy"
+    parts = FrameAssembler(keep_s=5)
+    assert parts.add(part("a", 2, 3, b"3")) is None
+    assert parts.add(part("b", 0, 2, b"x")) is None
+    assert parts.add(part("a", 0, 3, b"1")) is None
+    assert parts.add(part("a", 0, 3, b"1")) is None
+    assert parts.add(part("a", 1, 3, b"2")) == b"123"
+    assert parts.add(part("b", 1, 2, b"y")) == b"xy"
 
 
 @pytest.mark.parametrize("total", ["", "0", "1", "-1", "x", "1" * 400])
 def test_a_frame_without_a_sensible_number_of_parts_is_whole(total: str) -> None:
-    assert Parts(keep_s=5).join(part("a", 0, total)) == b"x"
+    assert FrameAssembler(keep_s=5).add(part("a", 0, total)) == b"x"
 
 
 @pytest.mark.parametrize(("number", "total"), [(5, 3), (0, 100_000)])
 def test_impossible_parts_are_dropped(number: int, total: int) -> None:
-    assert Parts(keep_s=5).join(part("a", number, total)) is None
+    assert FrameAssembler(keep_s=5).add(part("a", number, total)) is None
 
 
 def test_parts_that_stay_alone_are_forgotten() -> None:
     clock = [0.0]
-    parts = Parts(keep_s=5, clock=lambda: clock[0])
-    parts.join(part("a", 0, 2, b"old"))
+    parts = FrameAssembler(keep_s=5, clock=lambda: clock[0])
+    parts.add(part("a", 0, 2, b"old"))
     clock[0] = 6.0
-    parts.join(part("b", 0, 2))
-    assert parts.join(part("a", 1, 2, b"new")) is None
+    parts.add(part("b", 0, 2))
+    assert parts.add(part("a", 1, 2, b"new")) is None
 
 
 def test_unfinished_parts_are_bounded_in_bytes() -> None:
-    parts = Parts(keep_s=1e9)
+    parts = FrameAssembler(keep_s=1e9)
     for number in range(12):
-        parts.join(part(f"m{number}", 0, 2, b"x" * 2_000_000))
-    assert parts.join(part("m0", 1, 2, b"y")) is None
-    assert parts.join(part("m11", 1, 2, b"y")) == b"x" * 2_000_000 + b"y"
+        parts.add(part(f"m{number}", 0, 2, b"x" * 2_000_000))
+    assert parts.add(part("m0", 1, 2, b"y")) is None
+    assert parts.add(part("m11", 1, 2, b"y")) == b"x" * 2_000_000 + b"y"
 
 
 def test_waits_double_up_to_a_bound_and_start_again() -> None:
-    backoff = Backoff(Timings(backoff_min_s=1, backoff_max_s=60), jitter=lambda: 1.0)
+    backoff = Backoff(FeishuTimeouts(backoff_min_s=1, backoff_max_s=60), jitter=lambda: 1.0)
     assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     backoff.reset()
     assert backoff.next_s() == 1
-    assert Backoff(Timings(), jitter=lambda: 0.0).next_s() == 0.5
+    assert Backoff(FeishuTimeouts(), jitter=lambda: 0.0).next_s() == 0.5
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,15 @@ def test_waits_double_up_to_a_bound_and_start_again() -> None:
     ],
 )
 def test_local_servers_are_known(domain: str, local: bool) -> None:
-    app = App(app_id="cli_1", app_secret="hidden", domain=domain)
+    app = FeishuApp(app_id="cli_1", app_secret="hidden", domain=domain)
     assert app.local is local
     assert "hidden" not in repr(app)
 
 
 def test_cards_are_what_the_platform_takes() -> None:
     for card in (
-        cards.answer("text"), cards.answer(""), cards.working(""), cards.working("text"),
-        cards.plain("text", final=True), cards.plain("", final=False),
+        cards.final_card("text"), cards.final_card(""), cards.progress_card(""), cards.progress_card("text"),
+        cards.plain_text_card("text", final=True), cards.plain_text_card("", final=False),
     ):  # fmt: skip
         assert feishu_cards.check(card) == card
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from bots.config import FeishuConfig
 from bots.feishu import cards
-from bots.feishu.api import Api, Content
+from bots.feishu.api import FeishuApi, MessageContent
 from bots.feishu.errors import FeishuError
+from bots.feishu.events import ChatEntered, MenuClick
 from bots.feishu.format import render
-from bots.feishu.happenings import Arrival, Menu
-from bots.feishu.outbound import uuid_of
+from bots.feishu.outbound import idempotency_uuid
 from bus.config import AUTO
 from bus.locales import LANGUAGES, Texts, texts
 from bus.messages import ReplyTarget
@@ -18,7 +18,7 @@ from bus.messages import ReplyTarget
 _log: Final = logging.getLogger(__name__)
 
 
-class Welcome:
+class FeishuGreeting:
     """Says hello. What cannot be said is logged and left: nobody waits for it.
 
     Args:
@@ -26,54 +26,54 @@ class Welcome:
         config: Who is spoken to, and in which language; where that is open, in all: a new chat told none yet.
     """
 
-    def __init__(self, api: Api, config: FeishuConfig) -> None:
+    def __init__(self, api: FeishuApi, config: FeishuConfig) -> None:
         self._api = api
         self._config = config
 
-    async def greet(self, arrival: Arrival) -> None:
+    async def greet(self, arrival: ChatEntered) -> None:
         """Say hello once: to a group that the bot was added to, to a person before their first message."""
-        if arrival.private and not (arrival.is_first and self._may_write(arrival.person)):
+        if arrival.private and not (arrival.is_first and self._is_allowed(arrival.person)):
             return
         if not arrival.private and self._config.group_policy == "disabled":
             return
         hello = _hello_private if arrival.private else _hello_group
         # One hello a chat in an hour, whatever events say; a bot that is added again says it again.
         name = "hello" if arrival.private else f"hello {arrival.event_id}"
-        await self._say(arrival.chat, self._in_words(hello), name)
+        await self._send(arrival.chat, self._localized(hello), name)
 
-    async def explain(self, menu: Menu) -> None:
+    async def explain_menu(self, menu: MenuClick) -> None:
         """Tell a person to type what they clicked: where to answer them is known after a message."""
         command = f"`/{menu.entry}`"
 
         def typed(words: Texts) -> str:
             return words.menu_unplaced.format(command=command)
 
-        await self._say(menu.person, self._in_words(typed), menu.event_id)
+        await self._send(menu.person, self._localized(typed), menu.event_id)
 
-    def _may_write(self, person: str) -> bool:
+    def _is_allowed(self, person: str) -> bool:
         listed = self._config.allowed_users
         if listed:
             return person in listed
         return self._config.dm_policy not in ("disabled", "allowlist")
 
-    def _in_words(self, said: Callable[[Texts], str]) -> str:
+    def _localized(self, said: Callable[[Texts], str]) -> str:
         language = self._config.language
         if language and language != AUTO:
             return said(texts(language))
-        return "\n\n".join(said(words) for words in _spoken())
+        return "\n\n".join(said(words) for words in _all_languages())
 
-    async def _say(self, chat: str, markdown: str, name: str) -> None:
-        card = cards.answer(render(markdown))
-        content = Content(
-            type="interactive", value=card, uuid=uuid_of(ReplyTarget(chat=chat), name)
+    async def _send(self, chat: str, markdown: str, name: str) -> None:
+        card = cards.final_card(render(markdown))
+        content = MessageContent(
+            type="interactive", value=card, uuid=idempotency_uuid(ReplyTarget(chat=chat), name)
         )
         try:
-            await self._api.create(chat, content)
+            await self._api.send(chat, content)
         except FeishuError as error:
             _log.info("a greeting was not sent: %s", error)
 
 
-def _spoken() -> Sequence[Texts]:
+def _all_languages() -> Sequence[Texts]:
     return list(LANGUAGES.values())
 
 

@@ -15,21 +15,21 @@ from Crypto.Util.Padding import unpad
 _BLOCK: Final = AES.block_size
 
 
-class Sealed(ValueError):
+class DecryptionError(ValueError):
     """This cannot be opened with our key."""
 
 
-def signature(key: str, timestamp: str, nonce: str, body: bytes) -> str:
+def sign_request(key: str, timestamp: str, nonce: str, body: bytes) -> str:
     """Return what Feishu signs a request with, in hexadecimal digits."""
     return hashlib.sha256(f"{timestamp}{nonce}{key}".encode("utf-8", "replace") + body).hexdigest()
 
 
-def opened(key: str, sealed: str) -> bytes:
+def decrypt(key: str, sealed: str) -> bytes:
     """Return what was sealed. Raises Sealed."""
     try:
         data = base64.b64decode(sealed, validate=True)
         cipher = AES.new(hashlib.sha256(key.encode()).digest(), AES.MODE_CBC, iv=data[:_BLOCK])
         plain: bytes = unpad(cipher.decrypt(data[_BLOCK:]), _BLOCK)
     except (ValueError, binascii.Error) as error:
-        raise Sealed("it cannot be decrypted") from error
+        raise DecryptionError("it cannot be decrypted") from error
     return plain

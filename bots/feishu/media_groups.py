@@ -9,14 +9,14 @@ import anyio
 
 from bus.messages import InboundMessage
 
-TOGETHER_S: Final = 1.0
+GROUP_WINDOW_S: Final = 1.0
 """Messages are together that a person sent no further apart than this: a client sends files within some 0.2 s."""
 
 _KEPT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
+class _LastMessage:
     """The last message of a bundle: its name, and when it was sent by the platform's clock or came in."""
 
     name: str
@@ -24,7 +24,7 @@ class _Last:
     came_at: float
 
 
-class Bundles:
+class FeishuMediaGroups:
     """Names the bundles; the bus makes one message of each.
 
     A file by itself may be the first of several. Words right after files belong to them; a command never does.
@@ -32,15 +32,15 @@ class Bundles:
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
-        self._last: OrderedDict[tuple[str, str, str], _Last] = OrderedDict()
+        self._last: OrderedDict[tuple[str, str, str], _LastMessage] = OrderedDict()
 
-    def bound(self, message: InboundMessage) -> InboundMessage:
+    def assign_album(self, message: InboundMessage) -> InboundMessage:
         """Return the message with the name of its bundle."""
         person = (message.key.chat, message.place.thread, message.sender.user_id)
         is_file = bool(message.attachments) and not message.text
         before = self._last.get(person)
-        now = _Last(message.message_id, message.sent_at, self._clock())
-        if before is not None and _together(before, now) and not message.text.startswith("/"):
+        now = _LastMessage(message.message_id, message.sent_at, self._clock())
+        if before is not None and _is_same_group(before, now) and not message.text.startswith("/"):
             now = replace(now, name=before.name)
         elif not is_file:
             now = replace(now, name="")
@@ -54,7 +54,7 @@ class Bundles:
         return replace(message, album=now.name) if now.name else message
 
 
-def _together(one: _Last, other: _Last) -> bool:
+def _is_same_group(one: _LastMessage, other: _LastMessage) -> bool:
     if one.sent_at is not None and other.sent_at is not None:
-        return abs(other.sent_at - one.sent_at) <= TOGETHER_S
-    return other.came_at - one.came_at <= TOGETHER_S
+        return abs(other.sent_at - one.sent_at) <= GROUP_WINDOW_S
+    return other.came_at - one.came_at <= GROUP_WINDOW_S
