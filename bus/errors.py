@@ -1,19 +1,52 @@
-"""What can go wrong between a message and its answer; every error carries the decision it asks for.
+"""What can go wrong between a message and its answer, and what each error does.
 
 BusError
-├── IntakeFull         no room now: do not acknowledge, the platform redelivers
-├── IntakeClosed       stopping: do not acknowledge
-├── RunError           the agent's side failed
-│   ├── ThreadBusy     another run holds the thread (HTTP 409)
-│   ├── ThreadGone     the server lost the thread (HTTP 404)
-│   ├── NotTakenBack   the server does not change what was said
-│   ├── NotHeard       the server's runs cannot be told anything while they go on
-│   └── RunsUnavailable the server cannot be reached or answered 5xx
-└── DeliveryError      a platform refused, or may have refused, a message
-    └── FileTooLarge   a file that somebody sent is not taken
+├── IntakeFull                    no room now: do not acknowledge, the platform redelivers
+├── IntakeClosed                  stopping: do not acknowledge
+├── RunError                      the agent's server failed
+│   ├── AgentThreadBusy           another run holds the thread (HTTP 409)
+│   ├── AgentThreadNotFound       the server lost the thread (HTTP 404)
+│   ├── RewindUnsupported         the server cannot remove messages from a thread
+│   ├── SteeringUnsupported       the server cannot inject messages into a run
+│   └── AgentUnavailable          the server cannot be reached or answered 5xx
+└── DeliveryError                 a platform refused, or may have refused, a message
+    └── FileTooLarge              a file that somebody sent is not taken
+
+The failure policy
+==================
+A stage or a transition raises; the boundary around it acts. The boundaries are the turn (`bus.conversation.machine`),
+the command (`bus.inbound.router`), the lane of the outbox (`bus.outbound`), and the adapter (`bus.supervision`).
+Each unwraps exception groups with `unwrapped`, so that every error arrives as itself.
+
+error       | row               | turn              | conversation, lane | channel           | service
+------------|-------------------|-------------------|--------------------|-------------------|------------------
+StoreError  | as it was         | pauses, retries   | waits, then goes   | intake refuses: no | alive; health is
+            |                   | with backoff;     | on                 | acknowledgement,   | degraded
+            |                   | never dead for it |                    | so it redelivers   |
+Delivery-   | retry, uncertain, | not affected      | next row after     | pauses where the   | alive
+Error       | or failed, by its |                   | the backoff        | platform says so   |
+            | flags             |                   |                    |                    |
+unknown     | sends: as an      | not affected:     | goes on            | restarted if it    | alive
+exception   | ambiguous         | `decoration`      |                    | ends `run`         |
+of an       | DeliveryError,    | drops it          |                    |                    |
+adapter     | logged            |                   |                    |                    |
+cancel-     | as it was; taken  | ended by its      | stops              | -                  | -
+lation      | up at next start  | CancelReason      |                    |                    |
+any other   | dead, with a      | failed            | the next message   | goes on            | alive
+(a bug)     | visible message   |                   | works              |                    |
+
+A decoration (indicator, growing message, notice, draft) never raises into a turn.
 """
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from typing_extensions import override
+
+from store.errors import StoreError
+
+log = logging.getLogger(__name__)
 
 
 class BusError(Exception):
@@ -38,25 +71,25 @@ class RunError(BusError):
     retryable = False
 
 
-class ThreadBusy(RunError):
+class AgentThreadBusy(RunError):
     """Another run holds this thread."""
 
     retryable = True
 
 
-class ThreadGone(RunError):
+class AgentThreadNotFound(RunError):
     """The server does not know this thread any more."""
 
 
-class NotTakenBack(RunError):
-    """The agent's server does not take messages back."""
+class RewindUnsupported(RunError):
+    """The agent's server cannot remove messages from a thread."""
 
 
-class NotHeard(RunError):
-    """Runs of the agent's server hear nothing while they go on."""
+class SteeringUnsupported(RunError):
+    """The agent's server cannot inject messages into a run."""
 
 
-class RunsUnavailable(RunError):
+class AgentUnavailable(RunError):
     """The agent's server cannot be reached."""
 
     retryable = True
@@ -101,3 +134,50 @@ class FileTooLarge(DeliveryError):
     def __init__(self, max_bytes: int) -> None:
         self.megabytes = max_bytes // 1_000_000
         super().__init__(f"it is larger than {self.megabytes} MB")
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """Return the error of a (nested) exception group that decides what happens; any other error as it is.
+
+    A cancellation or another exit comes before errors, a bug before errors that have a policy, and a `StoreError`
+    before the rest: what has to be retried must not be taken for what was decided.
+
+    >>> unwrap(ExceptionGroup("", [DeliveryError("late"), ExceptionGroup("", [StoreError("full")])]))
+    StoreError('full')
+    >>> unwrap(ExceptionGroup("", [StoreError("full"), KeyError("bug")]))
+    KeyError('bug')
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    return min((unwrap(one) for one in error.exceptions), key=_rank)
+
+
+def _rank(error: BaseException) -> int:
+    if not isinstance(error, Exception):
+        return 0
+    if isinstance(error, StoreError):
+        return 2
+    return 3 if isinstance(error, BusError | TimeoutError) else 1
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise, instead of an exception group, the one error that decides (see `unwrap`). For use at boundaries."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise unwrap(group) from None
+
+
+@contextmanager
+def decoration(name: str) -> Iterator[None]:
+    """Log and drop whatever goes wrong inside: `name` is nice to have, and never worth a turn.
+
+    Cancellation passes.
+    """
+    try:
+        yield
+    except DeliveryError as error:
+        log.info("%s skipped: %s", name, error.user_message)
+    except Exception:
+        log.exception("%s failed", name)

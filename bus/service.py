@@ -21,11 +21,11 @@ from bus.commands.speaking import Speaking
 from bus.commands.threads import Levers, ThreadCommands
 from bus.commands.why import Why
 from bus.config import BusConfig, ChannelPolicy
-from bus.conversation.conversation import Mailboxes
-from bus.conversation.questions import Questions
+from bus.conversation.approvals import Questions
 from bus.conversation.steering import Steering
 from bus.conversation.turn import Records, Turns
-from bus.history.originals import Originals
+from bus.conversation.workers import ConversationWorkers
+from bus.history.turn_history import TurnHistory
 from bus.inbound.albums import Albums
 from bus.inbound.changes import Changes, Door, Rows
 from bus.inbound.deeds import Deeds
@@ -36,12 +36,12 @@ from bus.inbound.router import Router
 from bus.outbound.delivery import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Reason
 from bus.retry import Backoff
-from bus.runs.uploads import Uploads
-from bus.runs.wire import Runs
+from bus.runs.client import RunClient
+from bus.runs.uploads import FileUploader
 from bus.settings.choices import Choices
 from bus.settings.language import Languages
 from bus.settings.sessions import Sessions
-from bus.supervision import Supervised
+from bus.supervision import AdapterSupervisor
 from store.choices import Choices as ChoiceTable
 from store.conversations import Conversations
 from store.database import Database
@@ -139,15 +139,15 @@ class _Parts:
 
     shelves: Shelves
     delivery: DeliveryWorker
-    mailboxes: Mailboxes
+    mailboxes: ConversationWorkers
     router: Router
     intake: BusIntake
-    supervised: Mapping[str, Supervised]
+    supervised: Mapping[str, AdapterSupervisor]
     choices: Choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class BusDependencies:
     """What a bus stands between.
 
     Attributes:
@@ -178,9 +178,9 @@ def running_bus(
     langgraph: LangGraphClient,
     gateway: httpx.AsyncClient,
 ) -> AbstractAsyncContextManager[Bus]:
-    """Run the bus inside the block; see `Site` for the parts, `running` for what happens."""
-    return running(
-        Site(
+    """Run the bus inside the block; see `BusDependencies` for the parts, `run_bus` for what happens."""
+    return run_bus(
+        BusDependencies(
             config=config,
             policies=policies,
             adapters=adapters,
@@ -192,7 +192,7 @@ def running_bus(
 
 
 @asynccontextmanager
-async def running(site: Site) -> AsyncIterator[Bus]:
+async def run_bus(site: BusDependencies) -> AsyncIterator[Bus]:
     """Run the bus inside the block.
 
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
@@ -217,7 +217,7 @@ async def running(site: Site) -> AsyncIterator[Bus]:
             tasks.cancel_scope.cancel()
 
 
-def _build(site: Site, tasks: TaskGroup) -> _Parts:
+def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
     """Put the parts together, from the bottom up."""
     database, now = site.database, site.now
     choices = Choices(ChoiceTable(database, now=now))
@@ -253,7 +253,7 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
     intake.gather(albums)
     intake.expect(questions.pending)
     supervised = {
-        name: Supervised(adapter, now=now, backoff=RESTARTS)
+        name: AdapterSupervisor(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()
     }
     return _Parts(
@@ -268,13 +268,17 @@ def _build(site: Site, tasks: TaskGroup) -> _Parts:
 
 
 def _router(
-    site: Site, tasks: TaskGroup, shelves: Shelves, mailboxes: Mailboxes, commands: Commands
+    site: BusDependencies,
+    tasks: TaskGroup,
+    shelves: Shelves,
+    mailboxes: ConversationWorkers,
+    commands: Commands,
 ) -> tuple[Albums, Router]:
     albums = Albums(
         tasks=tasks,
         revisions=shelves.revisions,
         origins=shelves.origins,
-        post=mailboxes.post,
+        post=mailboxes.enqueue,
         now=site.now,
     )
     router = Router(
@@ -289,16 +293,22 @@ def _router(
 
 
 def _answer_events(
-    site: Site, shelves: Shelves, questions: Questions, mailboxes: Mailboxes, intake: BusIntake
+    site: BusDependencies,
+    shelves: Shelves,
+    questions: Questions,
+    mailboxes: ConversationWorkers,
+    intake: BusIntake,
 ) -> None:
     """Have pressed buttons and changed messages acted on."""
     history = History(site.database)
-    deeds = Deeds(history=history, questions=questions, receive=intake.receive, stop=mailboxes.end)
+    deeds = Deeds(
+        history=history, questions=questions, receive=intake.receive, stop=mailboxes.stop_message
+    )
     changes = Changes(
         rows=Rows(
             inbox=shelves.inbox,
             revisions=shelves.revisions,
-            originals=Originals(history, shelves.revisions),
+            originals=TurnHistory(history, shelves.revisions),
         ),
         door=Door(receive=intake.receive, admits=intake.admits),
         mailboxes=mailboxes,
@@ -317,15 +327,15 @@ def _answer_events(
 
 
 def _mailboxes(
-    site: Site,
+    site: BusDependencies,
     tasks: TaskGroup,
     shelves: Shelves,
     questions: Questions,
     delivery: DeliveryWorker,
     choices: Choices,
-) -> Mailboxes:
+) -> ConversationWorkers:
     records = Records(inbox=shelves.inbox, conversations=shelves.conversations, questions=questions)
-    runs, uploads = Runs(site.langgraph), Uploads(site.gateway)
+    runs, uploads = RunClient(site.langgraph), FileUploader(site.gateway)
     turns = Turns(
         records=records,
         runs=runs,
@@ -335,7 +345,7 @@ def _mailboxes(
         delivery=delivery,
         limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )
-    return Mailboxes(
+    return ConversationWorkers(
         tasks=tasks,
         turns=turns,
         sessions=Sessions(site.config, site.policies, choices),
@@ -345,10 +355,16 @@ def _mailboxes(
 
 
 def _commands(
-    site: Site, shelves: Shelves, delivery: DeliveryWorker, mailboxes: Mailboxes, choices: Choices
+    site: BusDependencies,
+    shelves: Shelves,
+    delivery: DeliveryWorker,
+    mailboxes: ConversationWorkers,
+    choices: Choices,
 ) -> Commands:
-    lookups, runs = Lookups(site.gateway), Runs(site.langgraph)
-    levers = Levers(stop=mailboxes.stop, renew=mailboxes.renew, bootstrap=mailboxes.bootstrap)
+    lookups, runs = Lookups(site.gateway), RunClient(site.langgraph)
+    levers = Levers(
+        stop=mailboxes.stop, renew=mailboxes.start_new_thread, bootstrap=mailboxes.start_bootstrap
+    )
     return Commands(
         inbox=shelves.inbox,
         delivery=delivery,
@@ -363,7 +379,7 @@ def _commands(
                 conversations=shelves.conversations,
                 runs=runs,
                 mailboxes=mailboxes,
-                originals=Originals(History(site.database), shelves.revisions),
+                originals=TurnHistory(History(site.database), shelves.revisions),
             ),
             export=Export(conversations=shelves.conversations, runs=runs),
             speaking=Speaking(choices=choices, languages=shelves.languages),

@@ -9,11 +9,11 @@ from bus.retry import Backoff
 
 log = logging.getLogger(__name__)
 
-STEADY_S = 60.0
+STABLE_AFTER_S = 60.0
 """An adapter that ran this long before it crashed is restarted as if it had never crashed, seconds."""
 
 
-class Supervised:
+class AdapterSupervisor:
     """One adapter and its task.
 
     Args:
@@ -48,7 +48,7 @@ class Supervised:
             if self._again.is_set():
                 crashes = 0
             elif crashed:
-                crashes = 1 if anyio.current_time() - started > STEADY_S else crashes + 1
+                crashes = 1 if anyio.current_time() - started > STABLE_AFTER_S else crashes + 1
                 with anyio.move_on_after(self._backoff.wait_s(crashes)):
                     await self._again.wait()
             else:

@@ -6,15 +6,15 @@ from dataclasses import replace
 import anyio
 
 from bus.commands.call import Call
-from bus.conversation.conversation import Mailboxes
-from bus.conversation.mailbox import Mailbox
-from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
-from bus.history.originals import Originals
-from bus.history.rewind import Rewind
-from bus.history.said import first_words, last_exchange
+from bus.conversation.worker import ConversationWorker
+from bus.conversation.workers import ConversationWorkers
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
+from bus.history.rewind import ThreadRewinder
+from bus.history.turn_history import TurnHistory
+from bus.history.user_messages import last_rewind_point, preview
 from bus.locales import Texts
 from bus.messages import RewindPoint, encode_inbound
-from bus.runs.wire import Runs
+from bus.runs.client import RunClient
 from store.conversations import Conversations
 from store.inbox import Inbox
 
@@ -36,20 +36,20 @@ class Exchanges:
         *,
         inbox: Inbox,
         conversations: Conversations,
-        runs: Runs,
-        mailboxes: Mailboxes,
-        originals: Originals,
+        runs: RunClient,
+        mailboxes: ConversationWorkers,
+        originals: TurnHistory,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
-        self._rewind = Rewind(runs)
+        self._rewind = ThreadRewinder(runs)
         self._mailboxes = mailboxes
         self._originals = originals
 
     async def undo(self, call: Call) -> str:
         """Take the last exchange out of the thread."""
-        with self._mailboxes.claim(call.row) as box:
+        with self._mailboxes.reserve(call.row) as box:
             if box is None:
                 return call.texts.exchange_busy
             try:
@@ -57,14 +57,14 @@ class Exchanges:
                     exchange = await self._noted(call, box)
                     if exchange is None:
                         return call.texts.undo_nothing
-                    await self._rewind.take_out(exchange.thread_id, exchange.message_id)
+                    await self._rewind.rewind(exchange.thread_id, exchange.message_id)
             except (RunError, TimeoutError) as error:
                 return _refusal(error, call.texts, call.texts.undo_nothing)
-        return call.texts.undo_done.format(words=first_words(exchange.text))
+        return call.texts.undo_done.format(words=preview(exchange.text))
 
     async def retry(self, call: Call) -> str | None:
         """Run the last message anew, in place of what it brought; the turn answers."""
-        with self._mailboxes.claim(call.row) as box:
+        with self._mailboxes.reserve(call.row) as box:
             if box is None:
                 return call.texts.exchange_busy
             try:
@@ -75,10 +75,10 @@ class Exchanges:
             if exchange is None:
                 return call.texts.retry_nothing
             inbound = replace(call.inbound, exchange=exchange)
-            self._mailboxes.first(box, call.row, inbound, exchange.text)
+            self._mailboxes.enqueue_first(box, call.row, inbound, exchange.text)
         return None
 
-    async def _noted(self, call: Call, box: Mailbox) -> RewindPoint | None:
+    async def _noted(self, call: Call, box: ConversationWorker) -> RewindPoint | None:
         """Return what the command is about, noted in its row. Raises RunError, StoreError."""
         if call.inbound.exchange is not None:
             return call.inbound.exchange
@@ -86,9 +86,9 @@ class Exchanges:
         thread_id = box.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
             return None
-        exchange = last_exchange(thread_id, await self._runs.messages(thread_id))
+        exchange = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
         if exchange is not None:
-            exchange = await self._originals.as_edited(call.row.conversation_id, exchange)
+            exchange = await self._originals.apply_edit(call.row.conversation_id, exchange)
             noted = replace(call.inbound, exchange=exchange)
             await self._inbox.rewrite(call.row.id, encode_inbound(noted))
         return exchange
@@ -97,11 +97,11 @@ class Exchanges:
 def _refusal(error: RunError | TimeoutError, texts: Texts, nothing: str) -> str:
     log.warning("an exchange could not be taken back: %r", error)
     match error:
-        case ThreadBusy():
+        case AgentThreadBusy():
             return texts.exchange_busy
-        case ThreadGone():
+        case AgentThreadNotFound():
             return nothing
-        case NotTakenBack():
+        case RewindUnsupported():
             return texts.exchange_refused
         case _:
             return texts.exchange_unreachable

@@ -6,9 +6,9 @@ import anyio
 from anyio import to_thread
 
 from bus.commands.call import Call, Document
-from bus.errors import RunError, ThreadGone
+from bus.errors import AgentThreadNotFound, RunError
 from bus.history.transcript import transcript
-from bus.runs.wire import Runs
+from bus.runs.client import RunClient
 from store.conversations import Conversations
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ NAME = "conversation.md"
 class Export:
     """Writes down what was said in the conversation of a command."""
 
-    def __init__(self, *, conversations: Conversations, runs: Runs) -> None:
+    def __init__(self, *, conversations: Conversations, runs: RunClient) -> None:
         self._conversations = conversations
         self._runs = runs
 
@@ -34,8 +34,8 @@ class Export:
             return texts.export_nothing
         try:
             with anyio.fail_after(TIMEOUT_S):
-                messages = await self._runs.messages(found.thread_id)
-        except ThreadGone:
+                messages = await self._runs.get_messages(found.thread_id)
+        except AgentThreadNotFound:
             return texts.export_nothing
         except (RunError, TimeoutError) as error:
             log.warning("a conversation could not be exported: %r", error)

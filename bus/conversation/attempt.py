@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 
 from bus.config import SessionConfig
-from bus.conversation.questions import Asked
+from bus.conversation.approvals import OpenQuestion
 from bus.history.versions import message_ids
 from bus.locales import Texts
 from bus.locales.english import ENGLISH
 from bus.messages import InboundMessage, RewindPoint
-from bus.runs.replies import Fold, Reply
-from bus.runs.uploads import Brought
+from bus.runs.replies import Reply, ReplyFold
+from bus.runs.uploads import UploadResult
 from store.inbox import InboxRow
 
 
@@ -45,7 +45,7 @@ class TurnPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class QueuedMessage:
     """A message that waits for its turn, or has it."""
 
     row: InboxRow
@@ -54,7 +54,7 @@ class Letter:
     bootstrap: bool = False
 
 
-class Why(StrEnum):
+class CancelReason(StrEnum):
     """Why a running turn is ended from outside."""
 
     STOPPED = "stopped"
@@ -80,11 +80,11 @@ class TurnControl:
     """
 
     def __init__(self) -> None:
-        self.why: Why | None = None
-        self.hints: deque[Letter] = deque()
-        self.said: dict[int, Letter] = {}
+        self.why: CancelReason | None = None
+        self.hints: deque[QueuedMessage] = deque()
+        self.said: dict[int, QueuedMessage] = {}
         self.settled: frozenset[int] = frozenset()
-        self.revision: Letter | None = None
+        self.revision: QueuedMessage | None = None
         self.over = anyio.Event()
         self._is_decided = False
         self._stop = anyio.Event()
@@ -101,37 +101,37 @@ class TurnControl:
         """Whether what the turn says stands: it cannot be run anew any more."""
         return self._is_decided
 
-    def stop(self, why: Why = Why.STOPPED) -> None:
+    def stop(self, why: CancelReason = CancelReason.STOPPED) -> None:
         """End the turn's run now; safe to call at any time and twice. The first reason counts, but for an edit's."""
-        if self.why is None or self.why is Why.REVISED:
+        if self.why is None or self.why is CancelReason.REVISED:
             self.why = why
         self._stop.set()
         self._news.set()
 
-    def revise(self, letter: Letter) -> None:
+    def revise(self, letter: QueuedMessage) -> None:
         """Have the turn run anew with a message as it was edited."""
         self.revision, self._quiet_since = letter, anyio.current_time()
         if self.why is None:
-            self.stop(Why.REVISED)
+            self.stop(CancelReason.REVISED)
 
-    def tell(self, letter: Letter) -> None:
+    def tell(self, letter: QueuedMessage) -> None:
         """Say a message to the run as soon as it listens; one that waits for that already is replaced."""
         waiting = [one for one in self.hints if one.row.id != letter.row.id]
         self.hints = deque([*waiting, letter])
         self._news.set()
 
-    async def next_hint(self) -> Letter:
+    async def next_hint(self) -> QueuedMessage:
         """Return what is to be said next, when there is something; it stays there until it is dropped."""
         while not self.hints:
             self._news = anyio.Event()
             await self._news.wait()
         return self.hints[0]
 
-    def drop(self, letter: Letter) -> None:
+    def drop(self, letter: QueuedMessage) -> None:
         """Let a letter be said no more."""
         self.hints = deque(one for one in self.hints if one is not letter)
 
-    async def revised(self, row_id: int, quiet_s: float) -> Letter | None:
+    async def revised(self, row_id: int, quiet_s: float) -> QueuedMessage | None:
         """Return the message of a row to run the turn anew with; None if it is not to be run anew.
 
         Waits until no edit came for `quiet_s` seconds: people correct themselves twice. What was said to the
@@ -140,11 +140,11 @@ class TurnControl:
         unsaid = next((one for one in self.hints if one.row.id == row_id), None)
         if unsaid is not None and self.why is None:
             self.revise(unsaid)
-        while self.why is Why.REVISED and not self._is_quiet(quiet_s):
+        while self.why is CancelReason.REVISED and not self._is_quiet(quiet_s):
             with anyio.CancelScope(deadline=self._quiet_since + quiet_s):
                 self._news = anyio.Event()
                 await self._news.wait()
-        if self.why is not Why.REVISED or self.revision is None:
+        if self.why is not CancelReason.REVISED or self.revision is None:
             self._is_decided = True
             return None
         letter, self.revision, self.why = self.revision, None, None
@@ -170,11 +170,11 @@ class Attempt:
         self.row = row
         self.plan = plan
         self.sender = inbound.sender
-        self.asked: Asked | None = None
+        self.asked: OpenQuestion | None = None
         self.resume: object = None
         self.texts = plan.texts
         self.attachments = self._files = inbound.attachments
-        self.brought = Brought(files=plan.again.files if plan.again else ())
+        self.brought = UploadResult(files=plan.again.files if plan.again else ())
         self.thread_id = row.thread_id or ""
         self.ids = message_ids(inbound)
         self.message_id = self.ids[-1]
@@ -184,10 +184,10 @@ class Attempt:
         self.check = row.attempts > 1 or inbound.edits > 0
         # Only a new thread is made first; one that the server lost is made again when it says so.
         self.known = not is_new
-        self.fold = Fold(self.message_id)
+        self.fold = ReplyFold(self.message_id)
         self.reply: Reply | None = None
 
-    def renewed(self, letter: Letter) -> "Attempt":
+    def renewed(self, letter: QueuedMessage) -> "Attempt":
         """Return the attempt at the message as it was edited; files that the thread has are not brought again."""
         plan = replace(self.plan, text=letter.text)
         attempt = Attempt(self.row, plan, letter.inbound, is_new=not self.known)

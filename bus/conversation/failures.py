@@ -1,20 +1,20 @@
 """What a person is told when a turn went wrong, and what to do."""
 
-from bus.errors import NotTakenBack, RunError, ThreadBusy
+from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
 from bus.locales import Texts
-from bus.runs.wire import RunFailed
+from bus.runs.client import RunFailed
 
-NO_AGENT, BAD_AGENT = "AgentNotFound", "AgentInvalid"
+AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
 """Errors about the chosen agent; the second says itself, in English, what is wrong with it."""
 
-SAID_CHARS = 300
+MAX_ERROR_CHARS = 300
 """How much of what it says is shown."""
 
 
 FINAL_ERRORS = frozenset(
     {
         *("AuthenticationError", "PermissionDeniedError", "GraphRecursionError", "ModelUnusable"),
-        *(NO_AGENT, BAD_AGENT),
+        *(AGENT_NOT_FOUND, AGENT_INVALID),
     }
 )
 """Errors of runs that come again when the same is tried again."""
@@ -23,25 +23,25 @@ FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
 """The same for the reasons that the agent itself names."""
 
 
-def may_pass(failure: RunFailed, reason: str = "") -> bool:
+def is_retryable(failure: RunFailed, reason: str = "") -> bool:
     """Return whether the same message may be answered when it is tried again; `reason` as the agent names it."""
     return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
 
 
-def told(failure: RunFailed, texts: Texts, *, agent: str = "") -> str:
+def failure_message(failure: RunFailed, texts: Texts, *, agent: str = "") -> str:
     """Return what a failed run means to the person who asked. `agent` is the custom agent that was to answer."""
-    if failure.error == NO_AGENT and agent:
+    if failure.error == AGENT_NOT_FOUND and agent:
         return texts.failed_no_agent.format(name=agent)
-    if failure.error in (NO_AGENT, BAD_AGENT):
-        return texts.failed_agent.format(said=failure.message.strip()[:SAID_CHARS])
+    if failure.error in (AGENT_NOT_FOUND, AGENT_INVALID):
+        return texts.failed_agent.format(said=failure.message.strip()[:MAX_ERROR_CHARS])
     return _by_error(texts).get(failure.error, texts.failed)
 
 
-def sorry(error: RunError, texts: Texts) -> str:
+def run_error_message(error: RunError, texts: Texts) -> str:
     """Return what it means that no run could be had."""
-    if isinstance(error, ThreadBusy):
+    if isinstance(error, AgentThreadBusy):
         return texts.thread_busy
-    if isinstance(error, NotTakenBack):
+    if isinstance(error, RewindUnsupported):
         return f"⚠️ {texts.exchange_refused}"
     return texts.agent_unreachable if error.retryable else texts.failed
 

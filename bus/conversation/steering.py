@@ -7,14 +7,14 @@ from itertools import count
 
 import anyio
 
-from bus.conversation.attempt import Attempt, Letter, TurnControl, Why
-from bus.errors import NotHeard, NotTakenBack, RunError, ThreadBusy
-from bus.history.rewind import Rewind
-from bus.history.versions import message_ids, trace
+from bus.conversation.attempt import Attempt, CancelReason, QueuedMessage, TurnControl
+from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
+from bus.history.rewind import ThreadRewinder
+from bus.history.versions import message_ids, trace_message
 from bus.outbound.delivery import DeliveryWorker
 from bus.retry import Backoff
-from bus.runs.uploads import Brought, Uploads
-from bus.runs.wire import Hint, Runs
+from bus.runs.client import RunClient, SteeringMessage
+from bus.runs.uploads import FileUploader, UploadResult
 from store.inbox import InboxRow
 from store.revisions import Revisions
 
@@ -38,11 +38,16 @@ class Steering:
     """
 
     def __init__(
-        self, *, revisions: Revisions, runs: Runs, uploads: Uploads, delivery: DeliveryWorker
+        self,
+        *,
+        revisions: Revisions,
+        runs: RunClient,
+        uploads: FileUploader,
+        delivery: DeliveryWorker,
     ) -> None:
         self._revisions = revisions
         self._runs = runs
-        self._rewind = Rewind(runs)
+        self._rewind = ThreadRewinder(runs)
         self.uploads = uploads
         self._delivery = delivery
         self._backoff = Backoff(first_s=0.1, cap_s=2.0)
@@ -61,19 +66,21 @@ class Steering:
                     sign = self._delivery.presence.working(adapter, letter.inbound.place)
                     await signs.enter_async_context(sign)
 
-    async def settle(self, attempt: Attempt, control: TurnControl) -> list[Letter]:
+    async def settle(self, attempt: Attempt, control: TurnControl) -> list[QueuedMessage]:
         """Return the messages that end with the turn, whose run is over; they get no answer of their own.
 
         A correction of the turn's own message that came too late for the run has the turn run anew.
         """
-        if control.why is Why.STOPPED:
+        if control.why is CancelReason.STOPPED:
             # Whoever stops the turn means all that was said to it.
             own = attempt.row.id
             letters = {**control.said, **{letter.row.id: letter for letter in control.hints}}
             return [letter for row_id, letter in letters.items() if row_id != own]
         own_letter = control.said.get(attempt.row.id)
         others = [letter for row_id, letter in control.said.items() if row_id != attempt.row.id]
-        if control.why in (Why.WITHDRAWN, Why.REVISED) or not (others or own_letter):
+        if control.why in (CancelReason.WITHDRAWN, CancelReason.REVISED) or not (
+            others or own_letter
+        ):
             return []
         heard = [letter for letter in others if await self._heard(attempt, letter)]
         if own_letter and control.why is None and not await self._heard(attempt, own_letter):
@@ -88,7 +95,9 @@ class Steering:
         deadline = anyio.current_time() + LOOK_S
         for tries in count(1):
             try:
-                return trace(await self._runs.state(row.thread_id), ids).is_elsewhere
+                return trace_message(
+                    await self._runs.get_state(row.thread_id), ids
+                ).was_injected_only
             except RunError as error:
                 if not error.retryable or anyio.current_time() > deadline:
                     break
@@ -99,14 +108,14 @@ class Steering:
         """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.
 
         Raises:
-            ThreadBusy: what was begun with an earlier text has yet to end.
+            AgentThreadBusy: what was begun with an earlier text has yet to end.
             RunError: the server cannot be reached.
         """
-        found = trace(await self._runs.state(attempt.thread_id), attempt.ids)
+        found = trace_message(await self._runs.get_state(attempt.thread_id), attempt.ids)
         newest = attempt.ids[-1]
         if found.own == newest:
             return
-        if found.own and found.heard == newest:
+        if found.own and found.injected == newest:
             # The run was told of the edit: it goes on, under the id with which it began.
             attempt.message_id = found.own
             return
@@ -115,10 +124,10 @@ class Steering:
             run = await self._runs.find_run(attempt.thread_id, None, message_id)
             if run is not None and run[1] in ("pending", "running"):
                 await self._runs.cancel(attempt.thread_id, run[0])
-                raise ThreadBusy
+                raise AgentThreadBusy
         try:
-            await self._rewind.take_out(attempt.thread_id, *earlier)
-        except NotTakenBack:
+            await self._rewind.rewind(attempt.thread_id, *earlier)
+        except RewindUnsupported:
             log.info("thread %s keeps a message as it was before it was edited", attempt.thread_id)
 
     async def forget(self, thread_id: str, ids: tuple[str, ...]) -> None:
@@ -126,8 +135,8 @@ class Steering:
         with anyio.move_on_after(FORGET_S):
             for tries in count(1):
                 try:
-                    await self._rewind.take_out(thread_id, *ids)
-                except ThreadBusy:
+                    await self._rewind.rewind(thread_id, *ids)
+                except AgentThreadBusy:
                     await anyio.sleep(self._backoff.wait_s(tries))
                 except RunError as error:
                     log.info("a deleted message stays in thread %s: %s", thread_id, error)
@@ -135,27 +144,27 @@ class Steering:
                 else:
                     break
 
-    async def _heard(self, attempt: Attempt, letter: Letter) -> bool:
+    async def _heard(self, attempt: Attempt, letter: QueuedMessage) -> bool:
         """Return whether the run of a turn, which is over, heard a message. When in doubt, it did not."""
         ids = message_ids(letter.inbound)
         is_own = letter.row.id == attempt.row.id
-        held = trace(attempt.fold.values or {}, ids).heard
+        held = trace_message(attempt.fold.values or {}, ids).injected
         if not held:
             try:
-                held = trace(await self._runs.state(attempt.thread_id), ids).heard
+                held = trace_message(await self._runs.get_state(attempt.thread_id), ids).injected
             except RunError as error:
                 log.warning("whether %s was heard is looked up later: %s", ids[-1], error)
         return held == ids[-1] if is_own else bool(held)
 
-    async def _is_known(self, attempt: Attempt, letter: Letter) -> bool:
+    async def _is_known(self, attempt: Attempt, letter: QueuedMessage) -> bool:
         """Return whether a message that was said before a restart was heard then."""
         try:
-            values = await self._runs.state(attempt.thread_id)
+            values = await self._runs.get_state(attempt.thread_id)
         except RunError:
             return False
-        return bool(trace(values, message_ids(letter.inbound)).heard)
+        return bool(trace_message(values, message_ids(letter.inbound)).injected)
 
-    async def _say(self, attempt: Attempt, control: TurnControl, letter: Letter) -> bool:
+    async def _say(self, attempt: Attempt, control: TurnControl, letter: QueuedMessage) -> bool:
         """Say one message to the run; return whether that can be done."""
         if self._is_deaf:
             self._instead(attempt, control, letter)
@@ -168,7 +177,7 @@ class Steering:
             return False
         try:
             await self._inject(attempt, hint)
-        except NotHeard:
+        except SteeringUnsupported:
             self._is_deaf = True
             log.warning("the agent's server hears nothing while it works: turns are interrupted")
             del control.said[letter.row.id]
@@ -176,28 +185,30 @@ class Steering:
             return False
         return True
 
-    async def _inject(self, attempt: Attempt, hint: Hint) -> None:
-        """Say something to the run as soon as it listens. Raises NotHeard."""
+    async def _inject(self, attempt: Attempt, hint: SteeringMessage) -> None:
+        """Say something to the run as soon as it listens. Raises SteeringUnsupported."""
         for tries in count(1):
             try:
                 if await self._runs.inject(attempt.thread_id, attempt.run_id or "", hint):
                     return
             except RunError as error:
-                if isinstance(error, NotHeard):
+                if isinstance(error, SteeringUnsupported):
                     raise
                 log.info("%s could not be said yet: %s", hint.message_id, error)
             # It has yet to begin, or just ended: then this is cancelled.
             await anyio.sleep(self._backoff.wait_s(tries))
 
-    async def _hint(self, attempt: Attempt, control: TurnControl, letter: Letter) -> Hint | None:
+    async def _hint(
+        self, attempt: Attempt, control: TurnControl, letter: QueuedMessage
+    ) -> SteeringMessage | None:
         """Return what to say, noted as said before it is; None = the message waits no more."""
         inbound, texts = letter.inbound, letter.inbound.place.texts
         is_own = letter.row.id == attempt.row.id
         is_edit = is_own or letter.row.id in control.said
-        brought = Brought()
+        brought = UploadResult()
         if inbound.attachments and not is_edit:
             adapter = self._delivery.adapters[letter.row.key.channel]
-            brought = await self.uploads.bring(
+            brought = await self.uploads.upload(
                 adapter, attempt.thread_id, inbound.attachments, texts
             )
         thread_id, run_id = attempt.thread_id, attempt.run_id or ""
@@ -207,14 +218,14 @@ class Steering:
             return None
         row = replace(letter.row, thread_id=thread_id, run_id=run_id)
         control.said[letter.row.id] = letter if is_own else replace(letter, row=row)
-        text = brought.said_with(letter.text, texts)
+        text = brought.prompt(letter.text, texts)
         if is_edit:
             text = texts.edited_note.format(text=text)
-        return Hint(message_id=message_ids(inbound)[-1], text=text, files=brought.files)
+        return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=brought.files)
 
-    def _instead(self, attempt: Attempt, control: TurnControl, letter: Letter) -> None:
+    def _instead(self, attempt: Attempt, control: TurnControl, letter: QueuedMessage) -> None:
         """Do what can be done where runs hear nothing."""
         if letter.row.id == attempt.row.id:
             control.revise(letter)
         else:
-            control.stop(Why.INTERRUPTED)
+            control.stop(CancelReason.INTERRUPTED)

@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from bus.conversation.attempt import Attempt, Letter, TurnControl, TurnPlan, Why
-from bus.conversation.failures import may_pass, sorry, told
-from bus.conversation.questions import Questions
+from bus.conversation.approvals import Questions
+from bus.conversation.attempt import Attempt, CancelReason, QueuedMessage, TurnControl, TurnPlan
+from bus.conversation.failures import failure_message, is_retryable, run_error_message
 from bus.conversation.resuming import Resuming
 from bus.conversation.steering import Steering
-from bus.errors import NotTakenBack, RunError, ThreadBusy, ThreadGone
-from bus.history.rewind import Rewind
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
+from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids
 from bus.log_context import bind_conversation, bind_run
 from bus.messages import InboundMessage, ReplyTarget, RewindPoint
@@ -25,8 +25,8 @@ from bus.outbound.display import Display
 from bus.outbound.live import live
 from bus.platform import SupportsButtons
 from bus.retry import Backoff
-from bus.runs.replies import Fold, Reply, apology, turn_messages, why_apologised
-from bus.runs.wire import RunFailed, RunPart, RunRequest, Runs, RunStarted
+from bus.runs.client import AgentRunRequest, RunClient, RunFailed, RunPart, RunStarted
+from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
 from store.conversations import Conversations
 from store.inbox import Inbox, InboxRow
 from store.outbox import NewOutboxRow
@@ -72,7 +72,7 @@ class Turns:
         self,
         *,
         records: Records,
-        runs: Runs,
+        runs: RunClient,
         steering: Steering,
         delivery: DeliveryWorker,
         limiter: anyio.CapacityLimiter,
@@ -82,7 +82,7 @@ class Turns:
         self._questions = records.questions
         self._resuming = Resuming(records.questions, runs)
         self._runs = runs
-        self._rewind = Rewind(runs)
+        self._rewind = ThreadRewinder(runs)
         self._steering = steering
         self._uploads = steering.uploads
         self._delivery = delivery
@@ -109,7 +109,7 @@ class Turns:
         async with live(self._delivery, row, inbound) as display:
             attempt = Attempt(row, plan, inbound, is_new=is_new)
             while True:
-                attempt.asked = await self._questions.before(row, plan.text)
+                attempt.asked = await self._questions.open_before(row, plan.text)
                 reply = await self._answer(attempt, control, display)
                 also = await self._steering.settle(attempt, control)
                 revised = await control.revised(row.id, QUIET_S)
@@ -118,7 +118,7 @@ class Turns:
                 await self._resuming.close(attempt)
                 attempt = attempt.renewed(revised)
                 inbound, plan = revised.inbound, attempt.plan
-        if control.why is Why.WITHDRAWN:
+        if control.why is CancelReason.WITHDRAWN:
             await self._steering.forget(attempt.thread_id, attempt.ids)
         if control.stopped:
             reply = _ended(attempt, control, display.seen)
@@ -175,7 +175,7 @@ class Turns:
         seen: Seen,
         *,
         dead: bool = False,
-        also: Sequence[Letter] = (),
+        also: Sequence[QueuedMessage] = (),
     ) -> None:
         """Finish a row with what there is to say, and the rows that the turn answers `also`."""
         deliveries: list[NewOutboxRow] = []
@@ -187,7 +187,7 @@ class Turns:
             buttons = reply_buttons(row, reply, inbound.place.texts) if has_buttons else ()
             deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
         others = [letter.row.id for letter in also]
-        asks = self._questions.asked(row, inbound, reply.question) if reply is not None else None
+        asks = self._questions.record(row, inbound, reply.question) if reply is not None else None
         await self._inbox.finish(row.id, deliveries, dead=dead, asks=asks, also=others)
         self._delivery.notify(row.key)
         went_well = reply is not None and not (reply.failed or reply.stopped)
@@ -224,7 +224,7 @@ class Turns:
     async def _bring_files(self, attempt: Attempt) -> None:
         if attempt.attachments:
             adapter = self._delivery.adapters[attempt.row.key.channel]
-            attempt.brought = await self._uploads.bring(
+            attempt.brought = await self._uploads.upload(
                 adapter, attempt.thread_id, attempt.attachments, attempt.texts
             )
 
@@ -252,18 +252,18 @@ class Turns:
             try:
                 attempt.reply = await self._once(attempt, display)
             except RunError as error:
-                if isinstance(error, ThreadGone) and tries <= MAX_ATTEMPTS:
+                if isinstance(error, AgentThreadNotFound) and tries <= MAX_ATTEMPTS:
                     # Nothing to worry about after `/new`, which only names the thread.
                     log.info("thread %s is not at the server: it is made", attempt.thread_id)
                     attempt.known = False
                     continue
                 log.warning("turn %s: %s", attempt.message_id, error)
-                patience = BUSY_PATIENCE_S if isinstance(error, ThreadBusy) else PATIENCE_S
+                patience = BUSY_PATIENCE_S if isinstance(error, AgentThreadBusy) else PATIENCE_S
                 if error.retryable and anyio.current_time() - started < patience:
                     await anyio.sleep(self._backoff.wait_s(tries))
                     continue
-                said = sorry(error, attempt.texts)
-                retry = not isinstance(error, NotTakenBack)
+                said = run_error_message(error, attempt.texts)
+                retry = not isinstance(error, RewindUnsupported)
                 attempt.reply = Reply(markdown=said, failed=True, retry=retry)
             return
 
@@ -275,7 +275,7 @@ class Turns:
         refusal = await self._resuming.look(attempt)
         if refusal is not None:
             return refusal
-        fold = attempt.fold = Fold(attempt.message_id)
+        fold = attempt.fold = ReplyFold(attempt.message_id)
         async for part in self._parts(attempt, fold):
             if isinstance(part, RunStarted):
                 attempt.run_id = part.run_id
@@ -283,30 +283,30 @@ class Turns:
                 bind_run(part.run_id)
                 await self._inbox.note_run(attempt.row.id, part.run_id)
             if fold.add(part):
-                display.show(fold.said, fold.progress.lines)
+                display.show(fold.current_text, fold.progress.lines)
         return await self._conclude(attempt, fold)
 
-    async def _parts(self, attempt: Attempt, fold: Fold) -> AsyncIterator[RunPart]:
+    async def _parts(self, attempt: Attempt, fold: ReplyFold) -> AsyncIterator[RunPart]:
         """Start, join or resume the run that answers the message, whichever the thread needs."""
-        text: str | None = attempt.brought.said_with(attempt.plan.text, attempt.texts)
+        text: str | None = attempt.brought.prompt(attempt.plan.text, attempt.texts)
         if attempt.check:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
             if found is not None and found[1] in ("pending", "running"):
                 async for part in self._runs.join(attempt.thread_id, found[0]):
                     yield part
                 return
-            values = await self._runs.state(attempt.thread_id)
+            values = await self._runs.get_state(attempt.thread_id)
             # An answer to what a thread waits for is no message in it: its run says that it came.
             resumed = found is not None and attempt.asked is not None
             if resumed or _holds(values, attempt.message_id):
-                fold.settle(values)
+                fold.set_state(values)
                 if found is not None and found[1] == "success":
                     return
                 text = None
         attempt.check = True
         if attempt.plan.again is not None and text is not None:
             await self._take_back(attempt.thread_id, attempt.plan.again)
-        request = RunRequest(
+        request = AgentRunRequest(
             thread_id=attempt.thread_id,
             assistant_id=attempt.plan.session.assistant_id or "lead_agent",
             message_id=attempt.message_id,
@@ -323,16 +323,16 @@ class Turns:
     async def _take_back(self, thread_id: str, said: RewindPoint) -> None:
         """Take what is said anew out of the thread. Raises RunError."""
         try:
-            await self._rewind.take_out(thread_id, said.message_id, *said.earlier)
-        except NotTakenBack:
+            await self._rewind.rewind(thread_id, said.message_id, *said.earlier)
+        except RewindUnsupported:
             if not said.may_stay:
                 raise
             log.info("thread %s keeps a message that is said once more", thread_id)
 
-    async def _conclude(self, attempt: Attempt, fold: Fold) -> Reply:
+    async def _conclude(self, attempt: Attempt, fold: ReplyFold) -> Reply:
         """Return the answer when the stream is over; a stream that just stopped is asked after."""
         if fold.failure is None and not fold.ended and attempt.run_id is not None:
-            status = await self._runs.status(attempt.thread_id, attempt.run_id)
+            status = await self._runs.get_status(attempt.thread_id, attempt.run_id)
             if status in ("error", "timeout"):
                 fold.failure = RunFailed(status, "")
         if fold.failure is not None or fold.ended in ("error", "timeout"):
@@ -340,20 +340,18 @@ class Turns:
             reason = f"{failure.error}: {failure.message}".removesuffix(": ")
             log.error("run %s failed: %.300s", attempt.run_id, reason)
             said = turn_messages(fold.values, attempt.message_id)
-            own = apology(said)
-            broken_off = (
-                f"{fold.text}\n\n{told(failure, attempt.texts, agent=attempt.agent)}".strip()
-            )
-            retry = may_pass(failure, why_apologised(said))
+            own = error_reply(said)
+            broken_off = f"{fold.text}\n\n{failure_message(failure, attempt.texts, agent=attempt.agent)}".strip()
+            retry = is_retryable(failure, error_reason(said))
             return Reply(markdown=own or broken_off, failed=True, retry=retry)
-        if fold.waits:
+        if fold.is_interrupted:
             return fold.reply(attempt.texts)
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{attempt.texts.stopped}".strip())
         said = turn_messages(fold.values, attempt.message_id)
         if not said or said[-1].get("tool_calls"):
             # A stream without states; or one that does not tell what its calls wait for.
-            fold.settle(await self._runs.state(attempt.thread_id))
+            fold.set_state(await self._runs.get_state(attempt.thread_id))
         return fold.reply(attempt.texts)
 
     async def _make_thread(self, attempt: Attempt) -> None:
@@ -364,7 +362,7 @@ class Turns:
             "chat": key.chat,
             "topic": key.topic,
         }
-        await self._runs.make_thread(attempt.thread_id, metadata)
+        await self._runs.create_thread(attempt.thread_id, metadata)
         attempt.known = True
 
 
@@ -372,9 +370,9 @@ def _ended(attempt: Attempt, control: TurnControl, seen: Seen) -> Reply | None:
     """Return what is said of a turn that was ended; None where nothing of it was visible."""
     if not seen.anything:
         return None
-    said = "" if control.why is Why.WITHDRAWN else attempt.fold.text
+    said = "" if control.why is CancelReason.WITHDRAWN else attempt.fold.text
     texts = attempt.texts
-    end = texts.interrupted if control.why is Why.INTERRUPTED else texts.stopped
+    end = texts.interrupted if control.why is CancelReason.INTERRUPTED else texts.stopped
     return Reply(markdown=f"{said}\n\n{end}".strip(), stopped=True)
 
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 import httpx
 from langgraph_sdk.schema import Checkpoint
 
-from bus.errors import NotTakenBack, RunError, ThreadBusy
-from bus.runs.wire import Message, Runs, messages_in, wrapped
+from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
+from bus.runs.client import Message, RunClient, messages_in, run_error
 
 HISTORY_PAGE = 10
 """Past states that are read at once; each holds the whole conversation up to it."""
@@ -18,13 +18,13 @@ HISTORY_PAGES = 20
 State = Mapping[str, Any]
 
 
-class Rewind:
+class ThreadRewinder:
     """Forks of the threads of one server."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunClient) -> None:
         self._runs = runs
 
-    async def take_out(self, thread_id: str, message_id: str, *others: str) -> None:
+    async def rewind(self, thread_id: str, message_id: str, *others: str) -> None:
         """Take a message and all that came after it out of a thread; nothing if it is not there.
 
         `others`: further ids that it may have; the first of them in the thread counts.
@@ -33,11 +33,11 @@ class Rewind:
         keeps so many) the messages are removed one by one.
 
         Raises:
-            ThreadBusy: a run holds the thread.
-            NotTakenBack: the server does not do this.
+            AgentThreadBusy: a run holds the thread.
+            RewindUnsupported: the server does not do this.
             RunError: the server cannot be reached, or lost the thread.
         """
-        ids = [str(message.get("id")) for message in await self._runs.messages(thread_id)]
+        ids = [str(message.get("id")) for message in await self._runs.get_messages(thread_id)]
         wanted = {message_id, *others}
         first = next((one for one in ids if one in wanted), None)
         if first is None:
@@ -50,8 +50,8 @@ class Rewind:
                 await self._fork(thread_id, base, first)
         except httpx.HTTPError as error:
             raise _unchanged(error) from error
-        if _holds(await self._runs.messages(thread_id), first):
-            raise NotTakenBack
+        if _holds(await self._runs.get_messages(thread_id), first):
+            raise RewindUnsupported
 
     async def _state_before(self, thread_id: str, message_id: str) -> State | None:
         """Return the newest past state without a message, rather none that is about to take a message in."""
@@ -79,7 +79,7 @@ class Rewind:
         # Some histories leave out what past states held: ask for this one before it becomes the newest.
         whole = await threads.get_state(thread_id, checkpoint_id=where)
         if _holds(messages_in(_values(whole)), message_id):
-            raise NotTakenBack
+            raise RewindUnsupported
         await threads.update_state(thread_id, None, as_node="__copy__", checkpoint_id=where)
         if base.get("next"):
             await self._rest(thread_id)
@@ -109,7 +109,7 @@ def _id_of(state: State) -> str:
 
 def _unchanged(error: httpx.HTTPError) -> RunError:
     """Return what a refused change of a thread means: a route that is missing is a refusal too."""
-    meaning = wrapped(error)
-    if isinstance(meaning, ThreadBusy) or meaning.retryable:
+    meaning = run_error(error)
+    if isinstance(meaning, AgentThreadBusy) or meaning.retryable:
         return meaning
-    return NotTakenBack()
+    return RewindUnsupported()

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from bus.history.said import is_persons, own_words
+from bus.history.user_messages import is_user_message, user_text
 from bus.locales import Texts
-from bus.runs.wire import Message, text_of
+from bus.runs.client import Message, text_of
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""
@@ -18,7 +18,7 @@ _QUESTION = "ask_clarification"
 def transcript(messages: Sequence[Message], texts: Texts, *, person: str) -> str:
     """Return a conversation as Markdown; "" if nothing was said. `person` is what the people in it are called."""
     said = [
-        (person if is_persons(message) else "Parley", text)
+        (person if is_user_message(message) else "Parley", text)
         for message in messages
         if (text := _said(message, texts))
     ]
@@ -56,8 +56,8 @@ def _headed(said: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _said(message: Message, texts: Texts) -> str:
     kind = str(message.get("type") or "")
-    if is_persons(message):
-        return _joined(own_words(message), texts.word_files, _file_names(message))
+    if is_user_message(message):
+        return _joined(user_text(message), texts.word_files, _file_names(message))
     if kind == "tool" and message.get("name") == _QUESTION:
         return text_of(message).strip()
     if kind in ("ai", "assistant"):

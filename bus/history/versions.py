@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bus.messages import InboundMessage
-from bus.runs.wire import is_steering, messages_in
+from bus.runs.client import is_steering, messages_in
 
 
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
@@ -15,32 +15,32 @@ def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class MessageTrace:
     """What a thread holds of a message; "" = nothing.
 
     Attributes:
         own: The id of the version that a run of its own began with, the newest.
-        heard: The id of the version that was said to a run that went on, the newest.
+        injected: The id of the version that was said to a run that went on, the newest.
     """
 
     own: str = ""
-    heard: str = ""
+    injected: str = ""
 
     @property
-    def is_elsewhere(self) -> bool:
+    def was_injected_only(self) -> bool:
         """Whether the turn of another message took it in, and so answers it."""
-        return bool(self.heard) and not self.own
+        return bool(self.injected) and not self.own
 
 
-def trace(values: Mapping[str, Any], ids: Sequence[str]) -> Trace:
+def trace_message(values: Mapping[str, Any], ids: Sequence[str]) -> MessageTrace:
     """Return what a thread's state holds of a message with these ids.
 
     >>> held = [{"id": "m"}, {"id": "m#1", "additional_kwargs": {"steering": True}}]
-    >>> trace({"messages": held}, ("m", "m#1", "m#2"))
-    Trace(own='m', heard='m#1')
+    >>> trace_message({"messages": held}, ("m", "m#1", "m#2"))
+    MessageTrace(own='m', heard='m#1')
     """
     held = {str(message.get("id")): message for message in messages_in(values)}
     there = [one for one in ids if one in held]
     own = [one for one in there if not is_steering(held[one])]
     heard = [one for one in there if is_steering(held[one])]
-    return Trace(own[-1] if own else "", heard[-1] if heard else "")
+    return MessageTrace(own[-1] if own else "", heard[-1] if heard else "")

@@ -7,9 +7,9 @@ import anyio
 
 from bus.buttons import ButtonAction, ButtonToken
 from bus.commands import parse
-from bus.conversation.conversation import Mailboxes
-from bus.conversation.mailbox import Standing
-from bus.history.originals import Originals, rerun_event
+from bus.conversation.worker import QueueState
+from bus.conversation.workers import ConversationWorkers
+from bus.history.turn_history import TurnHistory, rerun_event_id
 from bus.inbound.cleaning import cleaned_change
 from bus.inbound.presses import Outcome, Pressed
 from bus.messages import (
@@ -50,7 +50,7 @@ class Rows:
 
     inbox: Inbox
     revisions: Revisions
-    originals: Originals
+    originals: TurnHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,13 @@ class Changes:
     """
 
     def __init__(
-        self, *, rows: Rows, door: Door, mailboxes: Mailboxes, delivery: DeliveryWorker, now: Clock
+        self,
+        *,
+        rows: Rows,
+        door: Door,
+        mailboxes: ConversationWorkers,
+        delivery: DeliveryWorker,
+        now: Clock,
     ) -> None:
         self._inbox = rows.inbox
         self._revisions = rows.revisions
@@ -99,16 +105,16 @@ class Changes:
         row, asked = pressed.row, pressed.asked
         if row.state in _OPEN or not asked.edits:
             return Outcome(Reason.TOO_LATE, pressed.texts.press_inactive)
-        offered = self._reruns(row, await self._originals.later(row))
+        offered = self._reruns(row, await self._originals.rows_after(row))
         again = replace(
             asked,
-            event_id=rerun_event(row, asked.edits),
+            event_id=rerun_event_id(row, asked.edits),
             message_id="",
             place=replace(asked.place, callback=""),
             addressed=True,
             replies_to=(),
             remember=False,
-            exchange=await self._originals.exchange(row, asked),
+            exchange=await self._originals.rewind_point(row, asked),
             answers=0,
             stopped=False,
             edits=0,
@@ -167,7 +173,7 @@ class Changes:
         event = self._event(change)
         if not await self._revisions.revise(row.id, encode_inbound(deleted), event):
             return Reason.DUPLICATE
-        if self._mailboxes.withdraw(row.id, deleted) is Standing.WAITING:
+        if self._mailboxes.delete(row.id, deleted) is QueueState.WAITING:
             await self._inbox.finish(row.id, [])
         return Reason.ACCEPTED
 
@@ -179,20 +185,20 @@ class Changes:
         after = replace(before, text=edited.text, attachments=files, edits=before.edits + 1)
         if not await self._revisions.revise(row.id, encode_inbound(after), event, anew=True):
             return Reason.DUPLICATE
-        standing = self._mailboxes.revise(row.id, after)
-        if standing is Standing.ENDING:
+        standing = self._mailboxes.edit(row.id, after)
+        if standing is QueueState.FINISHING:
             with anyio.move_on_after(ENDING_S):
-                await self._mailboxes.over(row.id)
-        if standing in (Standing.ENDING, Standing.GONE):
+                await self._mailboxes.wait_finished(row.id)
+        if standing in (QueueState.FINISHING, QueueState.FINISHED):
             await self._offer(row.id, after)
         return Reason.ACCEPTED
 
     async def _offer(self, row_id: int, inbound: InboundMessage) -> None:
         """Offer to answer a message again, once until somebody takes the offer up."""
-        row = await self._originals.row(row_id)
+        row = await self._originals.find_row(row_id)
         if row is None or row.state in _OPEN or self._is_old(row):
             return
-        later = await self._originals.later(row)
+        later = await self._originals.rows_after(row)
         reruns = self._reruns(row, later)
         theirs = [one for one in later if one not in reruns and one.thread_id == row.thread_id]
         body = OutboundText(

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from bus.buttons import ButtonAction
-from bus.conversation.questions import Questions
+from bus.conversation.approvals import Questions
 from bus.history.versions import message_ids
 from bus.inbound.presses import Deed, Outcome, Pressed, as_inbound, fresh_callback
 from bus.locales import Texts
 from bus.messages import InboundMessage, RewindPoint, decode_inbound
 from bus.platform import Reason
-from bus.runs.asking import APPROVE, DENY, decode_question
+from bus.runs.questions import APPROVE, DENY, decode_question
 from store.history import History
 from store.inbox import InboxRow
 
@@ -78,17 +78,17 @@ class Deeds:
 
     async def retry(self, pressed: Pressed) -> Outcome:
         """Answer the row's message once more, in place of the attempt that failed."""
-        if not await self._questions.stands(pressed.row, pressed.press.token):
+        if not await self._questions.has_button(pressed.row, pressed.press.token):
             return await self._gone(pressed)
         said = again(pressed)
         later = await self._history.after(pressed.row)
         if not await self._is_present(pressed) or not all(_is_of(row, said) for row in later):
-            await self._questions.settle(pressed.row, "")
+            await self._questions.remove_buttons(pressed.row, "")
             return Outcome(Reason.TOO_LATE, pressed.texts.press_newer)
         return await self._said(pressed, said, later, mark=pressed.asked.place.texts.mark_retry)
 
     async def _decide(self, pressed: Pressed, word: str, mark: str) -> Outcome:
-        if not decode_question(pressed.row.asks).awaited or not await self._is_present(pressed):
+        if not decode_question(pressed.row.asks).interrupts or not await self._is_present(pressed):
             return await self._gone(pressed)
         # The run goes on for whoever asked, with their session; an admin only decides.
         said = replace(as_inbound(pressed, word, "decision"), sender=pressed.asked.sender)
@@ -98,7 +98,7 @@ class Deeds:
 
     async def _gone(self, pressed: Pressed) -> Outcome:
         words = pressed.texts
-        is_settled = await self._questions.is_settled(pressed.row)
+        is_settled = await self._questions.are_buttons_removed(pressed.row)
         return Outcome(
             Reason.TOO_LATE, words.press_answered if is_settled else words.press_inactive
         )
@@ -107,7 +107,7 @@ class Deeds:
         """Return whether the button stands there, and its conversation still is in the thread of it."""
         row = pressed.row
         in_thread = row.thread_id is None or row.present_thread in (None, row.thread_id)
-        return in_thread and await self._questions.stands(row, pressed.press.token)
+        return in_thread and await self._questions.has_button(row, pressed.press.token)
 
     async def _said(
         self, pressed: Pressed, said: InboundMessage, later: list[InboxRow], *, mark: str
@@ -117,8 +117,8 @@ class Deeds:
         mine = next((row for row in later if _is_of(row, said)), None)
         if mine is not None and decode_inbound(mine.body).text == said.text:
             return Outcome(Reason.DUPLICATE)
-        if later or await self._questions.is_settled(pressed.row):
-            await self._questions.settle(pressed.row, "")
+        if later or await self._questions.are_buttons_removed(pressed.row):
+            await self._questions.remove_buttons(pressed.row, "")
             return Outcome(Reason.TOO_LATE, words.press_answered)
         reason = await self._receive(said)
         if reason is Reason.DUPLICATE and not await self._was_kept(pressed.row, said):
@@ -126,7 +126,7 @@ class Deeds:
             anew = replace(said, event_id=f"{said.event_id}:{pressed.press.event_id}")
             reason = await self._receive(anew)
         if reason is Reason.ACCEPTED:
-            await self._questions.settle(pressed.row, mark)
+            await self._questions.remove_buttons(pressed.row, mark)
             return Outcome(reason)
         return Outcome(reason, _why_not(reason, words))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from anyio.abc import TaskGroup
 
 from bus.commands import Commands
-from bus.conversation.conversation import Mailboxes
+from bus.conversation.workers import ConversationWorkers
 from bus.inbound.albums import Albums
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound
@@ -31,7 +31,7 @@ class Router:
         tasks: TaskGroup,
         inbox: Inbox,
         commands: Commands,
-        mailboxes: Mailboxes,
+        mailboxes: ConversationWorkers,
         albums: Albums,
         channels: Collection[str],
     ) -> None:
@@ -54,7 +54,7 @@ class Router:
         elif inbound.album and not row.attempts and former_thread is None:
             self._albums.hold(row, inbound)
         else:
-            self._mailboxes.post(row, inbound, former_thread=former_thread)
+            self._mailboxes.enqueue(row, inbound, former_thread=former_thread)
 
     async def resume(self, *, older_than: float | None = None) -> int:
         """Route the unfinished rows that nobody here holds, in order; return how many there were.
@@ -79,7 +79,7 @@ class Router:
         return taken
 
     def _held(self) -> frozenset[int]:
-        return self._mailboxes.held | self._albums.held | self._running
+        return self._mailboxes.row_ids | self._albums.held | self._running
 
     def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
         try:

@@ -82,7 +82,7 @@ def text_rows(
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Texts) -> tuple[Button, ...]:
     """Return what can be pressed under an answer; every button can be said in words as well."""
-    if reply.question.approval:
+    if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
         deny = ButtonToken(ButtonAction.DENY, row.id).text
         return (

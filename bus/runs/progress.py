@@ -4,26 +4,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.locales.catalogue import Texts
-from bus.runs.wire import Message
+from bus.runs.client import Message
 
-SHOWN = 4
+MAX_ITEMS = 4
 """Tools and subagents that are named at once; of a plan, twice as many steps."""
 
 DETAIL_CHARS = 60
 
-TELLING = ("description", "query", "url", "command", "path", "pattern", "prompt", "question")
+DETAIL_ARGUMENTS = (
+    "description",
+    "query",
+    "url",
+    "command",
+    "path",
+    "pattern",
+    "prompt",
+    "question",
+)
 """Arguments that say best what a call is about, first first."""
 
-QUIET = frozenset({"task", "write_todos", "ask_clarification", "present_files"})
+HIDDEN_TOOLS = frozenset({"task", "write_todos", "ask_clarification", "present_files"})
 """Tools that people see by other means."""
 
-SIGNS = {"completed": "✅", "in_progress": "▶️"}
-OPEN_SIGN, TOOL_SIGN, SUBAGENT_SIGN = "▫️", "🔧", "🤖"
+STATUS_EMOJI = {"completed": "✅", "in_progress": "▶️"}
+PENDING_EMOJI, TOOL_EMOJI, SUBAGENT_EMOJI = "▫️", "🔧", "🤖"
 
-OVER = frozenset({"task_completed", "task_failed", "task_cancelled", "task_timed_out"})
+TASK_END_EVENTS = frozenset({"task_completed", "task_failed", "task_cancelled", "task_timed_out"})
 
 
-class Progress:
+class RunProgress:
     """What one run is doing now."""
 
     def __init__(self) -> None:
@@ -31,7 +40,7 @@ class Progress:
         self._subagents: dict[str, str] = {}
         self._todos: Sequence[Mapping[str, Any]] = []
 
-    def see(self, said: Sequence[Message], todos: object) -> bool:
+    def update(self, said: Sequence[Message], todos: object) -> bool:
         """Take in a state: what the turn said so far, and its plan. Return whether there is news."""
         calls = _open_calls(said)
         plan = (
@@ -41,7 +50,7 @@ class Progress:
         self._calls, self._todos = calls, plan
         return changed
 
-    def hear(self, data: object) -> bool:
+    def add_event(self, data: object) -> bool:
         """Take in what a tool tells while it runs. Return whether there is news."""
         if not isinstance(data, Mapping):
             return False
@@ -49,20 +58,20 @@ class Progress:
         if kind == "task_started":
             self._subagents[task] = _flat(str(data.get("description") or ""))
             return True
-        return kind in OVER and self._subagents.pop(task, None) is not None
+        return kind in TASK_END_EVENTS and self._subagents.pop(task, None) is not None
 
     def lines(self, words: Texts) -> str:
         """Return it as Markdown, at most some fifteen short lines; "" if there is nothing to tell."""
         steps = [
-            f"{SIGNS.get(str(todo.get('status')), OPEN_SIGN)} {_flat(str(todo.get('content') or ''))}"
+            f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('content') or ''))}"
             for todo in self._todos
         ]
-        tools = [f"{TOOL_SIGN} {call}" for call in self._calls.values()]
+        tools = [f"{TOOL_EMOJI} {call}" for call in self._calls.values()]
         others = [
-            f"{SUBAGENT_SIGN} {what or words.progress_subagent}"
+            f"{SUBAGENT_EMOJI} {what or words.progress_subagent}"
             for what in self._subagents.values()
         ]
-        told = [*_some(steps, 2 * SHOWN), *_some(tools, SHOWN), *_some(others, SHOWN)]
+        told = [*_some(steps, 2 * MAX_ITEMS), *_some(tools, MAX_ITEMS), *_some(others, MAX_ITEMS)]
         return "\n".join(f"> {line}  " for line in told)
 
 
@@ -75,14 +84,14 @@ def _open_calls(said: Sequence[Message]) -> dict[str, str]:
     return {
         str(call.get("id")): _call(call)
         for call in last.get("tool_calls") or []
-        if call.get("id") not in answered and call.get("name") not in QUIET
+        if call.get("id") not in answered and call.get("name") not in HIDDEN_TOOLS
     }
 
 
 def _call(call: Mapping[str, Any]) -> str:
     args = call.get("args")
     given = args if isinstance(args, Mapping) else {}
-    detail = next((_flat(str(given[name])) for name in TELLING if given.get(name)), "")
+    detail = next((_flat(str(given[name])) for name in DETAIL_ARGUMENTS if given.get(name)), "")
     name = str(call.get("name")).replace("`", "")
     return f"`{name}` {detail}".strip()
 

@@ -5,23 +5,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from bus.locales import Texts
-from bus.runs.asking import NOTHING, Question, asked_text, awaited_in, options_in
-from bus.runs.progress import Progress
-from bus.runs.wire import (
+from bus.runs.client import (
     INTERRUPTS,
     Message,
     MessageChunk,
     RunEnded,
     RunFailed,
     RunPart,
-    Snapshot,
-    Told,
-    is_apology,
+    StateSnapshot,
+    ToolProgressEvent,
+    is_error_reply,
     is_steering,
     text_of,
 )
+from bus.runs.progress import RunProgress
+from bus.runs.questions import (
+    NO_QUESTION,
+    Question,
+    parse_options,
+    pending_interrupts,
+    question_text,
+)
 
-BLOCK_PIECES = 256
+CHUNKS_PER_BLOCK = 256
 """Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""
 
 
@@ -43,10 +49,10 @@ class Reply:
     failed: bool = False
     stopped: bool = False
     retry: bool = False
-    question: Question = NOTHING
+    question: Question = NO_QUESTION
 
 
-class Fold:
+class ReplyFold:
     """The parts of one run, added up.
 
     Args:
@@ -60,7 +66,7 @@ class Fold:
         self._pieces: list[str] = []
         self._values: Mapping[str, Any] | None = None
         self._interrupts: dict[str, Mapping[str, Any]] = {}
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.failure: RunFailed | None = None
         self.ended = ""
 
@@ -69,11 +75,11 @@ class Fold:
         match part:
             case MessageChunk(kind="ai"):
                 return self._speak(part)
-            case Snapshot():
-                self.settle(part.values)
+            case StateSnapshot():
+                self.set_state(part.values)
                 return self._look()
-            case Told():
-                return self.progress.hear(part.data)
+            case ToolProgressEvent():
+                return self.progress.add_event(part.data)
             case RunFailed():
                 self.failure = part
             case RunEnded():
@@ -85,9 +91,9 @@ class Fold:
     @property
     def text(self) -> str:
         """What is to be shown now: the message being spoken. Costs its length; not for every token."""
-        return self.said()
+        return self.current_text()
 
-    def said(self) -> str:
+    def current_text(self) -> str:
         """Return `text`, for those who read it later."""
         return "".join([*self._blocks, *self._pieces])
 
@@ -96,7 +102,7 @@ class Fold:
         """The last state that was seen."""
         return self._values
 
-    def settle(self, values: Mapping[str, Any]) -> None:
+    def set_state(self, values: Mapping[str, Any]) -> None:
         """Take the thread's state for the last word (the stream ended without one)."""
         self._values = values
         # Tools that wait beside each other are told of one by one; a state without any means that it goes on.
@@ -105,7 +111,7 @@ class Fold:
         self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
 
     @property
-    def waits(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether the thread is interrupted and waits for an answer."""
         return bool(self._interrupts)
 
@@ -115,16 +121,16 @@ class Fold:
         if self._interrupts:
             asked = list(self._interrupts.values())
             before = [text_of(m).strip() for m in said[-1:] if m.get("type") == "ai"]
-            words = [*before, asked_text(asked, texts)]
+            words = [*before, question_text(asked, texts)]
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
-                question=Question(awaited=awaited_in(asked)),
+                question=Question(interrupts=pending_interrupts(asked)),
             )
         spoken = self.text if _is_readable(self.text) else texts.no_answer
         return Reply(
             markdown=answer_text(said) or spoken,
             artifacts=presented_files(said),
-            question=Question(options=offered(said)),
+            question=Question(options=offered_options(said)),
         )
 
     def _speak(self, chunk: MessageChunk) -> bool:
@@ -133,7 +139,7 @@ class Fold:
         if chunk.message_id != self._speaking or chunk.whole:
             self._start(chunk.message_id)
         self._pieces.append(chunk.text)
-        if len(self._pieces) >= BLOCK_PIECES:
+        if len(self._pieces) >= CHUNKS_PER_BLOCK:
             self._blocks.append("".join(self._pieces))
             self._pieces.clear()
         return True
@@ -147,7 +153,7 @@ class Fold:
         A clarification question is shown as soon as it stands in the state: it is never spoken in chunks.
         """
         said = turn_messages(self._values, self._message_id)
-        news = self.progress.see(said, (self._values or {}).get("todos"))
+        news = self.progress.update(said, (self._values or {}).get("todos"))
         if not said or not _is_question(said[-1]):
             return news
         self._start(str(said[-1].get("id")))
@@ -187,33 +193,33 @@ def answer_text(said: Sequence[Message]) -> str:
     return ""
 
 
-def offered(said: Sequence[Message]) -> tuple[str, ...]:
+def offered_options(said: Sequence[Message]) -> tuple[str, ...]:
     """Return the options of the question that a turn ends with.
 
     >>> call = {"id": "c", "name": "ask_clarification", "args": {"options": ["a", "b"]}}
     >>> asked = {"type": "tool", "name": "ask_clarification", "tool_call_id": "c", "content": "Which?"}
-    >>> offered([{"type": "ai", "tool_calls": [call]}, asked]), offered([asked])
+    >>> offered_options([{"type": "ai", "tool_calls": [call]}, asked]), offered_options([asked])
     (('a', 'b'), ())
     """
     if not said or not _is_question(said[-1]):
         return ()
     calls = [call for message in said for call in message.get("tool_calls") or []]
     asked = said[-1].get("tool_call_id")
-    return next((options_in(call.get("args")) for call in calls if call.get("id") == asked), ())
+    return next((parse_options(call.get("args")) for call in calls if call.get("id") == asked), ())
 
 
-def apology(said: Sequence[Message]) -> str:
+def error_reply(said: Sequence[Message]) -> str:
     """Return the words with which the agent itself ended a turn that failed; "" when it did not.
 
     What the model had said before stands in the same message.
 
-    >>> apology([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
+    >>> error_reply([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
     'Sorry.'
     """
-    return text_of(said[-1]).strip() if said and is_apology(said[-1]) else ""
+    return text_of(said[-1]).strip() if said and is_error_reply(said[-1]) else ""
 
 
-def why_apologised(said: Sequence[Message]) -> str:
+def error_reason(said: Sequence[Message]) -> str:
     """Return the reason that the agent gives for its apology, in its short word; "" for none."""
     extra = (said[-1].get("additional_kwargs") or {}) if said else {}
     return str(extra.get("error_reason") or "")

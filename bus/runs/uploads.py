@@ -42,7 +42,7 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".g
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class UploadResult:
     """What became of a message's files.
 
     Attributes:
@@ -53,7 +53,7 @@ class Brought:
     files: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
 
-    def said_with(self, text: str, texts: Texts) -> str:
+    def prompt(self, text: str, texts: Texts) -> str:
         """Return what the agent is told: the text, with what concerns the files on lines of their own."""
         lines = list(self.problems)
         if not text and self.files:
@@ -62,7 +62,7 @@ class Brought:
         return "\n".join([text, *lines] if text else lines)
 
 
-class Uploads:
+class FileUploader:
     """Brings attachments to the agent.
 
     Args:
@@ -73,9 +73,9 @@ class Uploads:
         self._gateway = gateway
         self._backoff = Backoff(first_s=0.5, cap_s=4.0)
 
-    async def bring(
+    async def upload(
         self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Texts
-    ) -> Brought:
+    ) -> UploadResult:
         """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
@@ -89,7 +89,7 @@ class Uploads:
             _problem(file, texts.upload_too_many.format(count=MAX_FILES), texts)
             for file in attachments[MAX_FILES:]
         ]
-        return Brought(files=tuple(files), problems=tuple(problems))
+        return UploadResult(files=tuple(files), problems=tuple(problems))
 
     async def _one(
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Texts
@@ -132,7 +132,7 @@ class Uploads:
     ) -> Mapping[str, Any] | str:
         async with await anyio.open_file(copy, "rb") as opened:
             head = await opened.read(16)
-        form = _Form(name_for(file, head), file.mime, copy)
+        form = _Form(upload_filename(file, head), file.mime, copy)
         try:
             answer = await self._gateway.post(
                 f"threads/{thread_id}/uploads",
@@ -171,18 +171,18 @@ class _Form:
         yield f"\r\n--{self._boundary}--\r\n".encode()
 
 
-def name_for(file: Attachment, head: bytes = b"") -> str:
+def upload_filename(file: Attachment, head: bytes = b"") -> str:
     r"""Return the name under which a file is kept.
 
     A document sent again replaces the former one. Pictures and recordings come with the same few names again
     and again: each keeps its own, made of what the platform calls it, so that a repeated upload changes nothing.
     A picture's suffix is that of its first bytes (`head`), for some platforms do not tell what it is.
 
-    >>> name_for(Attachment(name="report.pdf", ref="r"))
+    >>> upload_filename(Attachment(name="report.pdf", ref="r"))
     'report.pdf'
-    >>> name_for(Attachment(name="image.png", kind="image", ref="r"))
+    >>> upload_filename(Attachment(name="image.png", kind="image", ref="r"))
     'image-cff111b5.png'
-    >>> name_for(Attachment(name="image.png", kind="image", ref="r"), b"\xff\xd8\xff\xe0")
+    >>> upload_filename(Attachment(name="image.png", kind="image", ref="r"), b"\xff\xd8\xff\xe0")
     'image-cff111b5.jpg'
     """
     flat = PurePath(file.name.replace("\\", "_").replace("/", "_") or "file")

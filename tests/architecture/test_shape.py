@@ -42,7 +42,7 @@ BROAD_EXCEPTS = {
     "bus/inbound/router.py": "a command: the person is told",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
-    "bus/conversation/conversation.py": "a conversation's turn: the person is told, the next message works",
+    "bus/conversation/workers.py": "a conversation's turn: the person is told, the next message works",
     "bus/outbound/delivery.py": "a delivery attempt: one row fails, the others go out",
     "gateway/setup/trial.py": "a model on trial: every provider's package raises its own kinds",
     "gateway/transport.py": "an application called in process: its error goes to whoever made the request",

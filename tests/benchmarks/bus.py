@@ -20,7 +20,7 @@ from agent.runtime.worker import Graph
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
-from bus.service import Bus, Site, running
+from bus.service import Bus, BusDependencies, run_bus
 from gateway.langgraph import LangGraphServices
 from gateway.serving import heap
 from gateway.transport import StreamingASGITransport
@@ -230,7 +230,7 @@ async def _house(
         ):
             await database.transaction(_mapper("old", mapped))
             await database.transaction(_mapper("c", known))
-            site = Site(
+            site = BusDependencies(
                 config=BusConfig(
                     drain_s=0.1, max_concurrent_runs=max_runs, rate_limit=RateLimit(messages=0)
                 ),
@@ -240,7 +240,7 @@ async def _house(
                 langgraph=LangGraphClient(client),
                 gateway=client,
             )
-            async with running(site) as bus:
+            async with run_bus(site) as bus:
                 yield _House(bus=bus, platform=platform)
 
 

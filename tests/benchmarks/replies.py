@@ -14,9 +14,9 @@ from typing_extensions import override
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.locales.english import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
-from bus.runs.replies import Fold
-from bus.runs.wire import MessageChunk, Snapshot
-from bus.service import Site, running
+from bus.runs.client import MessageChunk, StateSnapshot
+from bus.runs.replies import ReplyFold
+from bus.service import BusDependencies, run_bus
 from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -52,15 +52,15 @@ def _fold() -> list[Figure]:
 
 
 def _folded(size: int) -> float:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     chunk = MessageChunk(message_id="a", kind="ai", text=CHUNK, whole=False)
     began = time.process_time()
     for number in range(size // len(CHUNK)):
         if fold.add(chunk) and number % CHUNKS_A_PATCH == 0:
-            fold.said()
-    shown = len(fold.said())
+            fold.current_text()
+    shown = len(fold.current_text())
     spent = time.process_time() - began
-    fold.add(Snapshot({"messages": [{"type": "human", "id": "h"}]}))
+    fold.add(StateSnapshot({"messages": [{"type": "human", "id": "h"}]}))
     if shown != size or len(fold.reply(ENGLISH).markdown) != size:
         raise RuntimeError("the fold lost something")
     return spent
@@ -97,8 +97,8 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
         async with (
             Database.open(StoreConfig(), Path(folder)) as database,
             httpx.AsyncClient(transport=transport, base_url="http://b/api", timeout=300) as client,
-            running(
-                Site(
+            run_bus(
+                BusDependencies(
                     config=BusConfig(
                         drain_s=0.1, max_concurrent_runs=cards, rate_limit=RateLimit(messages=0)
                     ),

@@ -14,7 +14,7 @@ from langgraph_sdk.client import LangGraphClient
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Reason
-from bus.service import Bus, Site, running
+from bus.service import Bus, BusDependencies, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -172,8 +172,8 @@ async def house(
         async with (
             httpx.AsyncClient(base_url=langgraph.url, verify=NO_TLS, timeout=30) as wire,
             httpx.AsyncClient(base_url=rest.url, verify=NO_TLS) as gateway,
-            running(
-                Site(
+            run_bus(
+                BusDependencies(
                     config=config or BusConfig(drain_s=0.2),
                     policies=dict.fromkeys(adapters, policy),
                     adapters=adapters,

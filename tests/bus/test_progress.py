@@ -1,7 +1,7 @@
 """What people read of an agent's work besides its words."""
 
 from bus.locales import texts
-from bus.runs.progress import SHOWN, Progress
+from bus.runs.progress import MAX_ITEMS, RunProgress
 
 WORDS = texts("en")
 
@@ -12,58 +12,60 @@ def ai(*calls: tuple[str, dict[str, object]]) -> dict[str, object]:
 
 
 def test_calls_without_a_result_are_named_with_what_they_are_about() -> None:
-    progress = Progress()
+    progress = RunProgress()
     said = [ai(("web_search", {"query": "*cats* and\ndogs"}), ("bash", {"command": "ls"}))]
-    assert progress.see(said, None)
+    assert progress.update(said, None)
     assert progress.lines(WORDS) == "> 🔧 `web_search` cats and dogs  \n> 🔧 `bash` ls  "
-    assert progress.see([*said, {"type": "tool", "tool_call_id": "c0"}], None)
+    assert progress.update([*said, {"type": "tool", "tool_call_id": "c0"}], None)
     assert progress.lines(WORDS) == "> 🔧 `bash` ls  "
-    assert progress.see([*said, {"type": "ai", "content": "done"}], None)
+    assert progress.update([*said, {"type": "ai", "content": "done"}], None)
     assert progress.lines(WORDS) == ""
 
 
 def test_the_same_state_is_no_news() -> None:
-    progress = Progress()
+    progress = RunProgress()
     said = [ai(("bash", {"command": "ls"}))]
-    assert progress.see(said, [{"content": "a", "status": "pending"}])
-    assert not progress.see(said, [{"content": "a", "status": "pending"}])
+    assert progress.update(said, [{"content": "a", "status": "pending"}])
+    assert not progress.update(said, [{"content": "a", "status": "pending"}])
 
 
 def test_the_plan_shows_what_is_done_and_what_is_next() -> None:
-    progress = Progress()
+    progress = RunProgress()
     steps = [("read", "completed"), ("think", "in_progress"), ("write", "pending"), ("x", "?")]
-    progress.see([], [{"content": name, "status": state} for name, state in steps])
+    progress.update([], [{"content": name, "status": state} for name, state in steps])
     assert progress.lines(WORDS).split("  \n") == ["> ✅ read", "> ▶️ think", "> ▫️ write", "> ▫️ x  "]
 
 
 def test_subagents_are_named_until_they_are_done() -> None:
-    progress = Progress()
-    assert progress.hear({"type": "task_started", "task_id": "1", "description": "Look for cats"})
-    assert progress.hear({"type": "task_started", "task_id": "2"})
-    assert not progress.hear({"type": "task_running", "task_id": "1", "message": {}})
+    progress = RunProgress()
+    assert progress.add_event(
+        {"type": "task_started", "task_id": "1", "description": "Look for cats"}
+    )
+    assert progress.add_event({"type": "task_started", "task_id": "2"})
+    assert not progress.add_event({"type": "task_running", "task_id": "1", "message": {}})
     assert progress.lines(WORDS) == f"> 🤖 Look for cats  \n> 🤖 {WORDS.progress_subagent}  "
-    assert progress.hear({"type": "task_timed_out", "task_id": "1"})
-    assert progress.hear({"type": "task_completed", "task_id": "2"})
-    assert not progress.hear({"type": "task_completed", "task_id": "2"})
+    assert progress.add_event({"type": "task_timed_out", "task_id": "1"})
+    assert progress.add_event({"type": "task_completed", "task_id": "2"})
+    assert not progress.add_event({"type": "task_completed", "task_id": "2"})
     assert progress.lines(WORDS) == ""
 
 
 def test_much_work_stays_short() -> None:
-    progress = Progress()
+    progress = RunProgress()
     calls: list[tuple[str, dict[str, object]]] = [
         (f"t{n}", {"query": "q" * 1000}) for n in range(20)
     ]
-    progress.see([ai(*calls)], None)
+    progress.update([ai(*calls)], None)
     lines = progress.lines(WORDS).split("\n")
-    assert len(lines) == SHOWN + 1
+    assert len(lines) == MAX_ITEMS + 1
     assert lines[0] == "> … +16  "
     assert max(len(line) for line in lines) < 100
 
 
 def test_what_has_no_sense_is_skipped() -> None:
-    progress = Progress()
+    progress = RunProgress()
     senseless: list[object] = [None, "x", [], {}, {"type": "task_completed", "task_id": "?"}]
     for heard in senseless:
-        assert not progress.hear(heard)
-    progress.see([{"type": "ai", "tool_calls": [{"id": 1, "name": "a`b", "args": "no map"}]}], 7)
+        assert not progress.add_event(heard)
+    progress.update([{"type": "ai", "tool_calls": [{"id": 1, "name": "a`b", "args": "no map"}]}], 7)
     assert progress.lines(WORDS) == "> 🔧 `ab`  "

@@ -3,8 +3,8 @@
 import pytest
 
 from bus.locales.english import ENGLISH
-from bus.runs.replies import Fold, answer_text, presented_files, turn_messages
-from bus.runs.wire import Message, MessageChunk, RunEnded, RunFailed, Snapshot, read_part
+from bus.runs.client import Message, MessageChunk, RunEnded, RunFailed, StateSnapshot, parse_part
+from bus.runs.replies import ReplyFold, answer_text, presented_files, turn_messages
 
 
 def ai(text: str, message_id: str = "a", **extra: object) -> dict[str, object]:
@@ -21,21 +21,21 @@ def delta(text: str, message_id: str = "a") -> MessageChunk:
 
 @pytest.mark.parametrize("pieces", [["谢", "谢"], ["go", "go"], ["hel", "l", "o"], ["ha", "haha"]])
 def test_repeated_deltas_are_all_kept(pieces: list[str]) -> None:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     for piece in pieces:
         assert fold.add(delta(piece))
     assert fold.text == "".join(pieces)
 
 
 def test_a_whole_message_replaces_its_deltas() -> None:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     fold.add(delta("Hel"))
     fold.add(MessageChunk(message_id="a", kind="ai", text="Hello", whole=True))
     assert fold.text == "Hello"
 
 
 def test_a_new_message_starts_over_and_other_kinds_are_not_shown() -> None:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     fold.add(delta("Let me look.", "a1"))
     assert not fold.add(
         MessageChunk(message_id="t", kind="tool", text="secret listing", whole=True)
@@ -47,24 +47,24 @@ def test_a_new_message_starts_over_and_other_kinds_are_not_shown() -> None:
 
 
 def test_the_state_has_the_last_word() -> None:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     fold.add(delta("Hal"))
-    fold.add(Snapshot({"messages": [human("q", "h"), ai("Hallo!")]}))
+    fold.add(StateSnapshot({"messages": [human("q", "h"), ai("Hallo!")]}))
     assert fold.reply(ENGLISH).markdown == "Hallo!"
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "\u200b\ufeff", "\x00", "\ud800"])
 def test_an_answer_in_which_there_is_nothing_to_read_is_told(text: str) -> None:
-    fold = Fold("h")
+    fold = ReplyFold("h")
     fold.add(delta(text))
-    fold.add(Snapshot({"messages": [human("q", "h"), ai(text)]}))
+    fold.add(StateSnapshot({"messages": [human("q", "h"), ai(text)]}))
     assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
 def test_only_what_follows_our_message_counts() -> None:
     state = {"messages": [human("1", "h1"), ai("one", "a1"), human("2", "h2")]}
-    fold = Fold("h2")
-    fold.add(Snapshot(state))
+    fold = ReplyFold("h2")
+    fold.add(StateSnapshot(state))
     assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
@@ -76,8 +76,8 @@ def test_hidden_human_messages_do_not_end_the_turn() -> None:
 
 def test_a_clarification_is_the_answer_and_shows_while_it_runs() -> None:
     question = {"type": "tool", "name": "ask_clarification", "id": "c", "content": "❓ Which one?"}
-    fold = Fold("h")
-    changed = fold.add(Snapshot({"messages": [human("q", "h"), ai(""), question]}))
+    fold = ReplyFold("h")
+    changed = fold.add(StateSnapshot({"messages": [human("q", "h"), ai(""), question]}))
     assert changed
     assert fold.text == fold.reply(ENGLISH).markdown == "❓ Which one?"
 
@@ -110,7 +110,7 @@ def test_presented_files_are_those_whose_call_succeeded_each_once() -> None:
     ],
 )
 def test_frames_without_use_are_skipped(event: str, data: object) -> None:
-    assert read_part(event, data) is None
+    assert parse_part(event, data) is None
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_frames_without_use_are_skipped(event: str, data: object) -> None:
     ],
 )
 def test_endings_of_all_servers_are_read(event: str, data: object, part: object) -> None:
-    assert read_part(event, data) == part
+    assert parse_part(event, data) == part

@@ -15,7 +15,7 @@ from bus.locales.english import ENGLISH
 from bus.messages import ButtonPress, Change, PressResponse
 from bus.platform import ChannelHealth, ConnectionState, Intake, Reason
 from bus.retry import Backoff
-from bus.supervision import Supervised
+from bus.supervision import AdapterSupervisor
 from store.conversations import ConversationKey
 from store.errors import NotFound
 from tests.bus.rig import House, file, house, until
@@ -490,7 +490,9 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
                 raise RuntimeError("boom")
 
     adapter = Mortal()
-    supervised = Supervised(adapter, now=lambda: 5.0, backoff=Backoff(first_s=0.001, cap_s=0.002))
+    supervised = AdapterSupervisor(
+        adapter, now=lambda: 5.0, backoff=Backoff(first_s=0.001, cap_s=0.002)
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervised.run, _Nowhere())
         await until(lambda: supervised.health().state is ConnectionState.FAILED)

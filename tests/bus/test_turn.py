@@ -11,15 +11,15 @@ import pytest
 from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
+from bus.conversation.approvals import Questions
 from bus.conversation.attempt import TurnControl, TurnPlan
-from bus.conversation.questions import Questions
 from bus.conversation.steering import Steering
 from bus.conversation.turn import MAX_ATTEMPTS, Records, Turns
 from bus.locales.english import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
 from bus.outbound.delivery import DeliveryWorker
-from bus.runs.uploads import Uploads
-from bus.runs.wire import RunRequest, Runs
+from bus.runs.client import AgentRunRequest, RunClient
+from bus.runs.uploads import FileUploader
 from store.config import StoreConfig
 from store.conversations import ConversationKey, Conversations
 from store.database import Database
@@ -107,7 +107,7 @@ async def house(
             gateway=gateway,
         )
         inbox, conversations = Inbox(database), Conversations(database)
-        uploads, runs = Uploads(gateway), Runs(client)
+        uploads, runs = FileUploader(gateway), RunClient(client)
         questions = Questions(History(database), delivery)
         turns = Turns(
             records=Records(inbox=inbox, conversations=conversations, questions=questions),
@@ -285,7 +285,7 @@ def posts_to(requests: list[tuple[str, str]], path: str) -> int:
     return sum(1 for method, seen in requests if method == "POST" and seen == path)
 
 
-def _request(thread_id: str) -> RunRequest:
-    return RunRequest(
+def _request(thread_id: str) -> AgentRunRequest:
+    return AgentRunRequest(
         thread_id=thread_id, assistant_id="lead_agent", message_id="fake:e1", text="hi"
     )

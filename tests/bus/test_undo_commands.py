@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bus.history.said import last_exchange
+from bus.history.user_messages import last_rewind_point
 from bus.messages import RewindPoint, encode_inbound
 from store.config import StoreConfig
 from store.conversations import Conversations
@@ -147,7 +147,7 @@ async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
         async with house(tmp_path, server=server) as home:
             await talk(home, "one", "two")
             [(thread_id, messages)] = server.threads.items()
-            meant = last_exchange(thread_id, messages)
+            meant = last_rewind_point(thread_id, messages)
             if done:
                 await ask(home, "/undo")
         await leave_unfinished(tmp_path, command, meant)

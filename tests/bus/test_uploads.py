@@ -10,7 +10,7 @@ import pytest
 
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, name_for
+from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, upload_filename
 from tests.bus.rig import House, house, until
 from tests.fakes.platform import FakePlatform
 
@@ -59,7 +59,7 @@ async def test_a_file_becomes_an_upload_of_the_thread(tmp_path: Path) -> None:
         await home.say("look at these", attachments=files)
         await home.reads("Hello you")
         [thread_id] = home.server.threads
-        picture = name_for(files[1])
+        picture = upload_filename(files[1])
         assert home.gateway.uploads == [
             (thread_id, "Bericht „Q3“.pdf", "application/pdf", b"one two"),
             (thread_id, picture, "image/png", b"png"),

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from langgraph_sdk.client import LangGraphClient
 
-from bus.history.rewind import Rewind
-from bus.runs.wire import Runs
+from bus.history.rewind import ThreadRewinder
+from bus.runs.client import RunClient
 from tests.gateway.composed import Composed, composed
 
 THREAD = "8f14e45f-ceea-4674-a3f1-0a1b2c3d4e5f"
@@ -47,18 +47,18 @@ async def test_a_message_and_what_followed_are_gone_for_good(
     tmp_path: Path, *, forgotten: bool
 ) -> None:
     async with opened(tmp_path) as (service, sdk):
-        rewind = Rewind(Runs(sdk))
+        rewind = ThreadRewinder(RunClient(sdk))
         await say(sdk, "one", "two", "three")
         if forgotten:
             # A turn of many steps leaves no state from before it.
             pruned = {"thread_ids": [THREAD], "strategy": "keep_latest"}
             assert (await service.client.post("/threads/prune", json=pruned)).is_success
-        await rewind.take_out(THREAD, "two")
+        await rewind.rewind(THREAD, "two")
         assert await held(sdk) == ["one"]
-        await rewind.take_out(THREAD, "two")
+        await rewind.rewind(THREAD, "two")
         await say(sdk, "four")
         assert await held(sdk) == ["one", "four"]
-        await rewind.take_out(THREAD, "one")
+        await rewind.rewind(THREAD, "one")
         assert await held(sdk) == []
         await say(sdk, "five")
         assert await held(sdk) == ["five"]

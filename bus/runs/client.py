@@ -13,7 +13,13 @@ from langgraph_sdk.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
-from bus.errors import NotHeard, RunError, RunsUnavailable, ThreadBusy, ThreadGone
+from bus.errors import (
+    AgentThreadBusy,
+    AgentThreadNotFound,
+    AgentUnavailable,
+    RunError,
+    SteeringUnsupported,
+)
 
 Message = Mapping[str, Any]
 
@@ -36,7 +42,7 @@ STEERING = "steering"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class AgentRunRequest:
     """A run to start.
 
     Attributes:
@@ -57,8 +63,8 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
-    """Something to say to a run that goes on; the fields are those of `RunRequest`."""
+class SteeringMessage:
+    """Something to say to a run that goes on; the fields are those of `AgentRunRequest`."""
 
     message_id: str
     text: str
@@ -83,14 +89,14 @@ class MessageChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateSnapshot:
     """The thread's state after a step."""
 
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolProgressEvent:
     """What a tool or a subagent tells while it works; its shape is its own."""
 
     data: Any
@@ -111,10 +117,10 @@ class RunEnded:
     status: str
 
 
-RunPart = RunStarted | MessageChunk | Snapshot | Told | RunFailed | RunEnded
+RunPart = RunStarted | MessageChunk | StateSnapshot | ToolProgressEvent | RunFailed | RunEnded
 
 
-class Runs:
+class RunClient:
     """Threads and runs of one LangGraph-compatible server. `threads` is the SDK's own client of them."""
 
     def __init__(self, client: LangGraphClient) -> None:
@@ -122,7 +128,7 @@ class Runs:
         self._client = client
         self._options = NEWER_OPTIONS
 
-    async def make_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
+    async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
         """Make a thread; an existing one is left as it is. Raises RunError."""
         try:
             await self._client.threads.create(
@@ -131,9 +137,9 @@ class Runs:
         except ConflictError:
             return
         except httpx.HTTPError as error:
-            raise wrapped(error) from error
+            raise run_error(error) from error
 
-    async def state(self, thread_id: str) -> Mapping[str, Any]:
+    async def get_state(self, thread_id: str) -> Mapping[str, Any]:
         """Return the thread's present values, with what it is interrupted by; empty for a new thread.
 
         Raises RunError.
@@ -141,16 +147,16 @@ class Runs:
         try:
             state = await self._client.threads.get_state(thread_id)
         except httpx.HTTPError as error:
-            raise wrapped(error) from error
+            raise run_error(error) from error
         values = state.get("values") or {}
         if not isinstance(values, dict):
             return {}
         waits = interrupts_in(cast("Mapping[str, Any]", state))
         return {**values, INTERRUPTS: waits} if waits else values
 
-    async def messages(self, thread_id: str) -> list[Message]:
+    async def get_messages(self, thread_id: str) -> list[Message]:
         """Return what was said in a thread. Raises RunError."""
-        return messages_in(await self.state(thread_id))
+        return messages_in(await self.get_state(thread_id))
 
     async def find_run(
         self, thread_id: str, run_id: str | None, message_id: str
@@ -162,17 +168,17 @@ class Runs:
                 if answers == message_id or (answers is None and run["run_id"] == run_id):
                     return run["run_id"], str(run["status"])
         except httpx.HTTPError as error:
-            raise wrapped(error) from error
+            raise run_error(error) from error
         return None
 
-    async def status(self, thread_id: str, run_id: str) -> str:
+    async def get_status(self, thread_id: str, run_id: str) -> str:
         """Return a run's status. Raises RunError."""
         try:
             return str((await self._client.runs.get(thread_id, run_id))["status"])
         except httpx.HTTPError as error:
-            raise wrapped(error) from error
+            raise run_error(error) from error
 
-    async def stream(self, request: RunRequest) -> AsyncIterator[RunPart]:
+    async def stream(self, request: AgentRunRequest) -> AsyncIterator[RunPart]:
         """Start a run and yield its parts until it is over. Raises RunError.
 
         The run goes on at the server when the reader goes away: whoever stops reading cancels it.
@@ -203,13 +209,13 @@ class Runs:
         except (NotFoundError, ConflictError):
             return
         except httpx.HTTPError as error:
-            raise wrapped(error) from error
+            raise run_error(error) from error
 
-    async def inject(self, thread_id: str, run_id: str, hint: Hint) -> bool:
+    async def inject(self, thread_id: str, run_id: str, hint: SteeringMessage) -> bool:
         """Say something to a run that goes on; return whether it will look at it. False = it does not listen now.
 
         Raises:
-            NotHeard: the server does not do this.
+            SteeringUnsupported: the server does not do this.
             RunError: it cannot be reached.
         """
         said = _human(hint.message_id, hint.text, hint.files, {STEERING: True})
@@ -220,13 +226,13 @@ class Runs:
                 f"/threads/{thread_id}/commands", json=command
             )
         except httpx.HTTPError as error:
-            meaning = wrapped(error)
-            raise (meaning if meaning.retryable else NotHeard()) from error
+            meaning = run_error(error)
+            raise (meaning if meaning.retryable else SteeringUnsupported()) from error
         if not isinstance(answer, dict) or answer.get("error") not in (None, "no_such_run"):
-            raise NotHeard
+            raise SteeringUnsupported
         return answer.get("type") == "success"
 
-    async def _start(self, request: RunRequest) -> AsyncIterator[RunPart]:
+    async def _start(self, request: AgentRunRequest) -> AsyncIterator[RunPart]:
         said = _human(request.message_id, request.text, request.files, {})
         options: dict[str, Any] = dict(self._options)
         if request.resume is not None:
@@ -262,29 +268,29 @@ async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
     """Translate the SDK's parts and errors."""
     try:
         async for raw in stream:
-            part = read_part(raw.event, raw.data)
+            part = parse_part(raw.event, raw.data)
             if part is not None:
                 yield part
     except UnprocessableEntityError:
         raise
     except httpx.HTTPError as error:
-        raise wrapped(error) from error
+        raise run_error(error) from error
 
 
-def read_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
+def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
     """Return what one SSE event says, or None for one that the bus has no use for. Pure.
 
-    >>> read_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    >>> parse_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
     MessageChunk(message_id='m', kind='ai', text='hi', whole=False)
-    >>> read_part("messages|child:1", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
-    >>> read_part("end", None)
+    >>> parse_part("messages|child:1", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    >>> parse_part("end", None)
     RunEnded(status='')
     """
     reader = _READERS.get(event)
     return reader(data) if reader else None
 
 
-def is_apology(message: Message) -> bool:
+def is_error_reply(message: Message) -> bool:
     """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
     extra = message.get("additional_kwargs") or {}
     return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
@@ -299,8 +305,8 @@ def is_steering(message: Message) -> bool:
     return (message.get("additional_kwargs") or {}).get(STEERING) is True
 
 
-def _values(data: Any) -> Snapshot | None:  # noqa: ANN401 - this is the wire
-    return Snapshot(data) if isinstance(data, dict) else None
+def _values(data: Any) -> StateSnapshot | None:  # noqa: ANN401 - this is the wire
+    return StateSnapshot(data) if isinstance(data, dict) else None
 
 
 def _started(data: Any) -> RunStarted | None:  # noqa: ANN401 - this is the wire
@@ -315,7 +321,7 @@ def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
 
 def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
     message = data[0] if isinstance(data, list) and data else data
-    if not isinstance(message, dict) or is_apology(message):
+    if not isinstance(message, dict) or is_error_reply(message):
         return None  # an apology is part of the finished answer, never shown as work in progress
     kind = str(message.get("type") or "")
     return MessageChunk(
@@ -338,7 +344,7 @@ _READERS: Mapping[str, Callable[[Any], RunPart | None]] = {
     "messages": _chunk,
     "messages-tuple": _chunk,
     "values": _values,
-    "custom": Told,
+    "custom": ToolProgressEvent,
     "error": _failure,
     "end": _ended,
 }
@@ -379,15 +385,15 @@ def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in state.get("interrupts") or of_tasks if isinstance(one, dict)]
 
 
-def wrapped(error: httpx.HTTPError) -> RunError:
+def run_error(error: httpx.HTTPError) -> RunError:
     """Return what an error of the wire means."""
     if isinstance(error, ConflictError):
-        return ThreadBusy()
+        return AgentThreadBusy()
     if isinstance(error, NotFoundError):
-        return ThreadGone()
+        return AgentThreadNotFound()
     if isinstance(error, httpx.HTTPStatusError) and error.response is not None:
         code = error.response.status_code
         if code < httpx.codes.INTERNAL_SERVER_ERROR and code != httpx.codes.TOO_MANY_REQUESTS:
             return RunError(f"The agent's server refused the request ({code}).")
-        return RunsUnavailable(f"The agent's server answered {code}.")
-    return RunsUnavailable(f"The agent's server cannot be reached ({type(error).__name__}).")
+        return AgentUnavailable(f"The agent's server answered {code}.")
+    return AgentUnavailable(f"The agent's server cannot be reached ({type(error).__name__}).")

@@ -13,9 +13,9 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.conversation.attempt import Letter, TurnControl, TurnPlan, Why
-from bus.conversation.mailbox import Mailbox, Standing
+from bus.conversation.attempt import CancelReason, QueuedMessage, TurnControl, TurnPlan
 from bus.conversation.turn import Turns
+from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, encode_inbound
 from bus.settings.sessions import SessionInvalid, Sessions
@@ -26,7 +26,7 @@ from store.inbox import Inbox, InboxRow
 log = logging.getLogger(__name__)
 
 
-class Mailboxes:
+class ConversationWorkers:
     """All conversations in which something waits or runs.
 
     Args:
@@ -47,15 +47,15 @@ class Mailboxes:
         self._sessions = sessions
         self._inbox = inbox
         self._conversations = conversations
-        self._present: dict[ConversationKey, Mailbox] = {}
-        self._former: dict[tuple[ConversationKey, str], Mailbox] = {}
-        self._working: set[Mailbox] = set()
+        self._present: dict[ConversationKey, ConversationWorker] = {}
+        self._former: dict[tuple[ConversationKey, str], ConversationWorker] = {}
+        self._working: set[ConversationWorker] = set()
         self._held: set[int] = set()
         self._closed = False
         self._idle = anyio.Event()
 
     @property
-    def held(self) -> frozenset[int]:
+    def row_ids(self) -> frozenset[int]:
         """The ids of the rows that wait or run here."""
         return frozenset(self._held)
 
@@ -64,20 +64,20 @@ class Mailboxes:
         """How many conversations have a turn at work, and how many messages wait behind these."""
         return len(self._working), sum(len(box.waiting) for box in self._working)
 
-    def post(
+    def enqueue(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
         """Put a message into its conversation's mailbox; returns at once.
 
         `former_thread`: it was written for that thread, which the conversation has left since.
         """
-        letter = Letter(row=row, inbound=inbound, text=inbound.text)
+        letter = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
             self._deliver(self._present_box(row.key), letter)
             return
         lane = (row.key, former_thread)
         if lane not in self._former:
-            self._former[lane] = Mailbox(row.key, former_thread)
+            self._former[lane] = ConversationWorker(row.key, former_thread)
         self._deliver(self._former[lane], letter)
 
     def stop(self, row: InboxRow, inbound: InboundMessage) -> bool:
@@ -94,30 +94,30 @@ class Mailboxes:
             box.control.stop()
         return bool(here)
 
-    def revise(self, row_id: int, inbound: InboundMessage) -> Standing:
+    def edit(self, row_id: int, inbound: InboundMessage) -> QueueState:
         """Let a message be what it was edited to; one that runs is told so, or run anew."""
         found = self._box_of(row_id)
         if found is None:
-            return Standing.GONE
+            return QueueState.FINISHED
         box, letter = found
         steers = self._sessions.busy(inbound) == "steer"
         return box.revise(replace(letter, inbound=inbound, text=inbound.text), steers=steers)
 
-    async def over(self, row_id: int) -> None:
+    async def wait_finished(self, row_id: int) -> None:
         """Wait until the turn that a message has is over."""
         found = self._box_of(row_id)
         if found is not None and found[0].current is found[1]:
             await found[0].control.over.wait()
 
-    def withdraw(self, row_id: int, inbound: InboundMessage) -> Standing:
+    def delete(self, row_id: int, inbound: InboundMessage) -> QueueState:
         """Let a message that was deleted have no turn, or end the one that it has."""
         found = self._box_of(row_id)
         if found is None:
-            return Standing.GONE
+            return QueueState.FINISHED
         box, letter = found
         return box.withdraw(replace(letter, inbound=inbound))
 
-    async def end(self, row_id: int) -> bool:
+    async def stop_message(self, row_id: int) -> bool:
         """End the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
         found = self._box_of(row_id)
         if found is None:
@@ -136,7 +136,7 @@ class Mailboxes:
             await self._inbox.finish(row_id, [])
         return True
 
-    async def renew(self, row: InboxRow, first: Letter | None = None) -> str:
+    async def start_new_thread(self, row: InboxRow, first: QueuedMessage | None = None) -> str:
         """Give the conversation of a command a fresh thread for all that came after it; return its id.
 
         `first` is what the new thread begins with.
@@ -161,17 +161,17 @@ class Mailboxes:
                 del self._present[row.key]
         return fresh
 
-    async def bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
+    async def start_bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
         """Start a bootstrap turn; in a busy conversation it gets a fresh thread and starts there at once."""
-        letter = Letter(row=row, inbound=inbound, text=text, bootstrap=True)
+        letter = QueuedMessage(row=row, inbound=inbound, text=text, bootstrap=True)
         box = self._present_box(row.key)
         if box.busy and row.thread_id is None:
-            await self.renew(row, letter)
+            await self.start_new_thread(row, letter)
         else:
             self._deliver(box, letter)
 
     @contextmanager
-    def claim(self, row: InboxRow) -> Iterator[Mailbox | None]:
+    def reserve(self, row: InboxRow) -> Iterator[ConversationWorker | None]:
         """Let no turn begin in the conversation of a command; None if one runs or waits that came before it."""
         box = self._present_box(row.key)
         earlier = any(letter.row.seq < row.seq for letter in box.waiting)
@@ -190,10 +190,12 @@ class Mailboxes:
             elif was_idle:
                 self._leave(box)
 
-    def first(self, box: Mailbox, row: InboxRow, inbound: InboundMessage, text: str) -> None:
+    def enqueue_first(
+        self, box: ConversationWorker, row: InboxRow, inbound: InboundMessage, text: str
+    ) -> None:
         """Let a command's turn be the next one of a claimed mailbox."""
         self._held.add(row.id)
-        box.waiting.appendleft(Letter(row=row, inbound=inbound, text=text))
+        box.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
 
     async def close(self) -> None:
         """Start no further turn and wait until those that run are over. The caller bounds it."""
@@ -202,7 +204,7 @@ class Mailboxes:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def _box_of(self, row_id: int) -> tuple[Mailbox, Letter] | None:
+    def _box_of(self, row_id: int) -> tuple[ConversationWorker, QueuedMessage] | None:
         """Return the mailbox in which a message waits or runs, and the message."""
         for box in self._working:
             letter = box.letter_of(row_id)
@@ -210,17 +212,17 @@ class Mailboxes:
                 return box, letter
         return None
 
-    def _present_box(self, key: ConversationKey) -> Mailbox:
+    def _present_box(self, key: ConversationKey) -> ConversationWorker:
         if key not in self._present:
-            self._present[key] = Mailbox(key)
+            self._present[key] = ConversationWorker(key)
         return self._present[key]
 
     def _exchange(
-        self, row: InboxRow, fresh: str, first: Letter | None
-    ) -> tuple[Mailbox | None, Mailbox]:
+        self, row: InboxRow, fresh: str, first: QueuedMessage | None
+    ) -> tuple[ConversationWorker | None, ConversationWorker]:
         """Put a new mailbox in place of the present one; what came after `row` moves into it."""
         former = self._present.pop(row.key, None)
-        present = self._present[row.key] = Mailbox(row.key, fresh)
+        present = self._present[row.key] = ConversationWorker(row.key, fresh)
         if first is not None:
             self._deliver(present, first)
         if former is not None:
@@ -242,18 +244,18 @@ class Mailboxes:
                 return theirs
             old = holds
 
-    def _deliver(self, box: Mailbox, letter: Letter) -> None:
+    def _deliver(self, box: ConversationWorker, letter: QueuedMessage) -> None:
         self._held.add(letter.row.id)
         box.waiting.append(letter)
         if box not in self._working:
             self._working.add(box)
             self._tasks.start_soon(self._work, box)
         elif box.current is not None and self._sessions.busy(letter.inbound) == "interrupt":
-            box.control.stop(Why.INTERRUPTED)
+            box.control.stop(CancelReason.INTERRUPTED)
         else:
             self._hint(box, letter)
 
-    def _hint(self, box: Mailbox, letter: Letter) -> None:
+    def _hint(self, box: ConversationWorker, letter: QueuedMessage) -> None:
         """Have a message said to the turn that runs before it, where its sender steers and asked for that turn."""
         inbound = letter.inbound
         is_plain = not (letter.bootstrap or inbound.answers or inbound.exchange is not None)
@@ -263,7 +265,7 @@ class Mailboxes:
         if self._sessions.busy(letter.inbound) == "steer":
             box.control.tell(letter)
 
-    async def _work(self, box: Mailbox) -> None:
+    async def _work(self, box: ConversationWorker) -> None:
         try:
             while box.waiting and not self._closed:
                 while not box.settled.is_set():
@@ -278,7 +280,7 @@ class Mailboxes:
         finally:
             self._leave(box)
 
-    def _leave(self, box: Mailbox) -> None:
+    def _leave(self, box: ConversationWorker) -> None:
         """Forget a mailbox that has nothing left, or whose task ends."""
         self._working.discard(box)
         self._held.difference_update(letter.row.id for letter in box.waiting)
@@ -289,7 +291,7 @@ class Mailboxes:
         if not self._working:
             self._idle.set()
 
-    async def _turn(self, box: Mailbox, letter: Letter) -> None:
+    async def _turn(self, box: ConversationWorker, letter: QueuedMessage) -> None:
         """Run one turn; the boundary at which whatever goes wrong in it ends."""
         row, inbound = letter.row, letter.inbound
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
@@ -307,7 +309,7 @@ class Mailboxes:
         finally:
             self._held.discard(row.id)
 
-    async def _run(self, box: Mailbox, letter: Letter) -> None:
+    async def _run(self, box: ConversationWorker, letter: QueuedMessage) -> None:
         if letter.inbound.stopped:
             box.control.stop()
         if box.control.stopped and letter.row.attempts == 0:
@@ -336,7 +338,7 @@ class Mailboxes:
             log.exception("the failure of turn %s could not be told", row.id)
 
 
-def _is_near(box: Mailbox, key: ConversationKey, inbound: InboundMessage) -> bool:
+def _is_near(box: ConversationWorker, key: ConversationKey, inbound: InboundMessage) -> bool:
     return (
         box.current is not None
         and replace(box.key, topic="") == replace(key, topic="")

@@ -6,21 +6,21 @@ from enum import Enum, auto
 
 import anyio
 
-from bus.conversation.attempt import Letter, TurnControl, Why
+from bus.conversation.attempt import CancelReason, QueuedMessage, TurnControl
 from bus.messages import ConversationKey
 
 
-class Standing(Enum):
+class QueueState(Enum):
     """Where a message is that was accepted."""
 
     WAITING = auto()
     RUNNING = auto()
-    ENDING = auto()
+    FINISHING = auto()
     """Its turn says what it says, and is about to be written down."""
-    GONE = auto()
+    FINISHED = auto()
 
 
-class Mailbox:
+class ConversationWorker:
     """What waits and what runs in one thread of a conversation.
 
     Attributes:
@@ -31,8 +31,8 @@ class Mailbox:
     def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
         self.key = key
         self.thread_id = thread_id
-        self.waiting: deque[Letter] = deque()
-        self.current: Letter | None = None
+        self.waiting: deque[QueuedMessage] = deque()
+        self.current: QueuedMessage | None = None
         self.control = TurnControl()
         self.settled = anyio.Event()
         self.settled.set()
@@ -42,46 +42,46 @@ class Mailbox:
         """Whether a turn runs or waits."""
         return self.current is not None or bool(self.waiting)
 
-    def letter_of(self, row_id: int) -> Letter | None:
+    def letter_of(self, row_id: int) -> QueuedMessage | None:
         """Return the message of a row, if it runs or waits here."""
         current = [self.current] if self.current is not None else []
         return next((one for one in (*current, *self.waiting) if one.row.id == row_id), None)
 
-    def put(self, letter: Letter) -> None:
+    def put(self, letter: QueuedMessage) -> None:
         """Put a letter in the place of the one that waits with the same row."""
         self.waiting = deque(letter if one.row.id == letter.row.id else one for one in self.waiting)
 
-    def revise(self, letter: Letter, *, steers: bool) -> Standing:
+    def revise(self, letter: QueuedMessage, *, steers: bool) -> QueueState:
         """Let a message that runs or waits here be what it was edited to; one that runs is told so, or run anew."""
         control, row_id = self.control, letter.row.id
         if self.current is not None and self.current.row.id == row_id:
             if control.is_decided:
-                return Standing.ENDING
+                return QueueState.FINISHING
             (control.tell if steers else control.revise)(letter)
-            return Standing.RUNNING
+            return QueueState.RUNNING
         self.put(letter)
         if row_id in control.said or row_id in {one.row.id for one in control.hints}:
             control.tell(letter)
-        return Standing.WAITING
+        return QueueState.WAITING
 
-    def end(self, letter: Letter) -> None:
+    def end(self, letter: QueuedMessage) -> None:
         """Let a message that waits have no turn, and end the one that runs."""
         if self.current is not None and self.current.row.id == letter.row.id:
             self.control.stop()
         else:
             self.withdraw(letter)
 
-    def withdraw(self, letter: Letter) -> Standing:
+    def withdraw(self, letter: QueuedMessage) -> QueueState:
         """Let a message that was deleted have no turn, or end the one that it has."""
         control, row_id = self.control, letter.row.id
         if self.current is not None and self.current.row.id == row_id:
-            control.stop(Why.WITHDRAWN)
-            return Standing.RUNNING
+            control.stop(CancelReason.WITHDRAWN)
+            return QueueState.RUNNING
         self.put(letter)
         control.hints = deque(one for one in control.hints if one.row.id != row_id)
-        return Standing.WAITING
+        return QueueState.WAITING
 
-    def cut(self, seq: int) -> list[Letter]:
+    def cut(self, seq: int) -> list[QueuedMessage]:
         """Take out and return what came after a place in the conversation's order and was not said to a run yet."""
         said = self.control.said
         moves = [one for one in self.waiting if one.row.seq > seq and one.row.id not in said]

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.locales.english import ENGLISH
-from bus.runs.asking import (
-    Awaited,
+from bus.runs.questions import (
+    PendingInterrupt,
     Question,
-    asked_text,
-    awaited_in,
     decode_question,
     encode_question,
-    options_in,
-    resumption,
+    parse_options,
+    pending_interrupts,
+    question_text,
+    resume_value,
 )
-from bus.runs.masking import HIDDEN, masked
+from bus.runs.redaction import REDACTED, redact
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),
@@ -41,19 +41,19 @@ ANYTHING = st.recursive(
     ],
 )
 def test_options_in_every_form(given_options: object, expected: tuple[str, ...]) -> None:
-    assert options_in({"options": given_options}) == expected
+    assert parse_options({"options": given_options}) == expected
 
 
 @given(ANYTHING)
 def test_whatever_a_graph_asks_can_be_shown_and_answered(value: object) -> None:
     interrupts = [{"id": "i", "value": value}]
-    text = asked_text(interrupts, ENGLISH)
+    text = question_text(interrupts, ENGLISH)
     assert text.strip()
     assert len(text) < 20_000
-    awaited = awaited_in(interrupts)
-    question = Question(awaited=awaited)
+    awaited = pending_interrupts(interrupts)
+    question = Question(interrupts=awaited)
     assert decode_question(encode_question(question)) == question
-    answer = resumption(awaited, "yes")
+    answer = resume_value(awaited, "yes")
     assert isinstance(answer, dict)
     assert json.dumps(answer)
 
@@ -61,7 +61,7 @@ def test_whatever_a_graph_asks_can_be_shown_and_answered(value: object) -> None:
 @given(st.dictionaries(st.text(max_size=12), ANYTHING, max_size=5))
 def test_whatever_a_tool_is_called_with_can_be_shown(arguments: dict[str, object]) -> None:
     value = {"action_requests": [{"name": "tool", "args": arguments}]}
-    text = asked_text([{"id": "i", "value": value}], ENGLISH)
+    text = question_text([{"id": "i", "value": value}], ENGLISH)
     assert "**tool**" in text
     assert len(text) < 2500
     # The fence holds whatever stands in it.
@@ -76,8 +76,8 @@ def test_what_another_version_wrote_is_no_question(written: str) -> None:
 
 
 def test_a_server_that_names_no_interrupts_is_answered_with_the_value_alone() -> None:
-    awaited = [Awaited(id="", shape="review", count=1)]
-    assert resumption(awaited, "no") == {"decisions": [{"type": "reject"}]}
+    awaited = [PendingInterrupt(id="", kind="review", count=1)]
+    assert resume_value(awaited, "no") == {"decisions": [{"type": "reject"}]}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_server_that_names_no_interrupts_is_answered_with_the_value_alone() ->
 )
 @pytest.mark.parametrize("around", ["{}", "run --key {} now", 'x="{}"', "https://h/?k={}&a=b"])
 def test_secrets_are_hidden(secret: str, around: str) -> None:
-    shown = masked(around.format(secret))
+    shown = redact(around.format(secret))
     assert secret not in shown
-    assert HIDDEN in shown
+    assert REDACTED in shown
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,12 @@ def test_secrets_are_hidden(secret: str, around: str) -> None:
     ["make release", "path: /mnt/user-data/a.txt", "ask-me-anything", "12:30 o'clock", "a@b.c"],
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
-    assert masked(text) == text
+    assert redact(text) == text
+
+
+def test_questions_of_earlier_versions_can_be_read() -> None:
+    stored = '{"options":["a"],"awaited":[{"id":"i","shape":"review","count":2}]}'
+    interrupt = PendingInterrupt(id="i", kind="review", count=2)
+    expected = Question(options=("a",), interrupts=(interrupt,))
+    assert decode_question(stored) == expected
+    assert decode_question(encode_question(expected)) == expected

@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from bus.locales import Texts
-from bus.runs.masking import HIDDEN, is_secret, masked
+from bus.runs.redaction import REDACTED, is_secret_name, redact
 
 MAX_OPTIONS = 10
 """Options that get a button; the others can be typed. Slack's `actions` block takes 25, a chat fewer."""
@@ -20,7 +20,7 @@ ARGUMENT_CHARS = 500
 CALL_CHARS = 1500
 """How much of one tool call, and of a question in an unknown shape."""
 
-Shape = Literal["review", "call", "other"]
+InterruptKind = Literal["review", "call", "other"]
 """LangChain's human-in-the-loop request for several tool calls, its request for one, or anything else."""
 
 APPROVALS = frozenset(
@@ -41,8 +41,13 @@ APPROVE, DENY = "approve", "deny"
 _ENDINGS = re.compile(r"[\s.!。！,，]+$")
 
 
+def _stored(name: str, former: str) -> Any:  # noqa: ANN401 - pydantic's own type of fields
+    """Have rows read that were written when a field had another name."""
+    return Field(validation_alias=AliasChoices(name, former))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
+class PendingInterrupt:
     """One interrupt that a thread waits for.
 
     Attributes:
@@ -51,7 +56,7 @@ class Awaited:
     """
 
     id: str
-    shape: Shape
+    kind: Annotated[InterruptKind, _stored("kind", "shape")]
     count: int = 1
 
 
@@ -61,22 +66,22 @@ class Question:
 
     Attributes:
         options: The answers that a clarification question offers, whole.
-        awaited: What the thread is interrupted by: it goes on when that is answered.
+        interrupts: What the thread is interrupted by: it goes on when that is answered.
     """
 
     options: tuple[str, ...] = ()
-    awaited: tuple[Awaited, ...] = ()
+    interrupts: Annotated[tuple[PendingInterrupt, ...], _stored("interrupts", "awaited")] = ()
 
     @property
-    def approval(self) -> bool:
+    def needs_approval(self) -> bool:
         """Whether it can be answered by yes or no."""
-        return any(one.shape != "other" for one in self.awaited)
+        return any(one.kind != "other" for one in self.interrupts)
 
     def __bool__(self) -> bool:
-        return bool(self.options or self.awaited)
+        return bool(self.options or self.interrupts)
 
 
-NOTHING = Question()
+NO_QUESTION = Question()
 
 _QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 
@@ -89,17 +94,17 @@ def encode_question(question: Question) -> str | None:
 def decode_question(asks: str | None) -> Question:
     """Return the question of an inbox row; one that another version wrote may be none."""
     try:
-        return _QUESTION.validate_json(asks) if asks else NOTHING
+        return _QUESTION.validate_json(asks) if asks else NO_QUESTION
     except ValueError:
-        return NOTHING
+        return NO_QUESTION
 
 
-def options_in(arguments: object) -> tuple[str, ...]:
+def parse_options(arguments: object) -> tuple[str, ...]:
     """Return the options of an ask_clarification call, in whatever form a model sent them.
 
-    >>> options_in({"options": ["a", " ", {"label": "b"}, 3]}), options_in({"options": '["x", "y"]'})
+    >>> parse_options({"options": ["a", " ", {"label": "b"}, 3]}), parse_options({"options": '["x", "y"]'})
     (('a', 'b', '3'), ('x', 'y'))
-    >>> options_in({"options": "just this"}), options_in(None)
+    >>> parse_options({"options": "just this"}), parse_options(None)
     (('just this',), ())
     """
     given = arguments.get("options") if isinstance(arguments, Mapping) else None
@@ -125,25 +130,25 @@ def _leaves(given: object, depth: int) -> Iterator[str]:
             yield from _leaves(value, depth - 1)
 
 
-def awaited_in(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Awaited, ...]:
+def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[PendingInterrupt, ...]:
     """Return what interrupts ask for.
 
-    >>> awaited_in([{"id": "i", "value": {"action_requests": [{"name": "a"}, {"name": "b"}]}}])
-    (Awaited(id='i', shape='review', count=2),)
-    >>> [one.shape for one in awaited_in([{"value": {"type": "tool_approval", "name": "a"}}, {"value": "?"}])]
+    >>> pending_interrupts([{"id": "i", "value": {"action_requests": [{"name": "a"}, {"name": "b"}]}}])
+    (PendingInterrupt(id='i', shape='review', count=2),)
+    >>> [one.shape for one in pending_interrupts([{"value": {"type": "tool_approval", "name": "a"}}, {"value": "?"}])]
     ['call', 'other']
     """
     return tuple(
-        Awaited(
+        PendingInterrupt(
             id=str(one.get("id") or ""),
-            shape=_shape(one.get("value")),
+            kind=_shape(one.get("value")),
             count=len(_actions(one.get("value"))) or 1,
         )
         for one in interrupts
     )
 
 
-def asked_text(interrupts: Sequence[Mapping[str, Any]], texts: Texts) -> str:
+def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Texts) -> str:
     """Return what people read of interrupts: what is to be approved, or what the graph says."""
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
@@ -153,14 +158,14 @@ def asked_text(interrupts: Sequence[Mapping[str, Any]], texts: Texts) -> str:
     return "\n\n".join(parts) or texts.approval_free
 
 
-def resumption(awaited: Sequence[Awaited], said: str) -> object:
+def resume_value(awaited: Sequence[PendingInterrupt], said: str) -> object:
     """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
 
-    >>> resumption([Awaited(id="i", shape="review", count=2)], "Yes!")
+    >>> resume_value([PendingInterrupt(id="i", shape="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}
-    >>> resumption([Awaited(id="i", shape="call"), Awaited(id="j", shape="other")], "not now")
+    >>> resume_value([PendingInterrupt(id="i", shape="call"), PendingInterrupt(id="j", shape="other")], "not now")
     {'i': {'type': 'reject', 'message': 'not now'}, 'j': 'not now'}
-    >>> resumption([Awaited(id="", shape="other")], "blue")
+    >>> resume_value([PendingInterrupt(id="", shape="other")], "blue")
     'blue'
     """
     answers = [_answer(one, said) for one in awaited]
@@ -169,10 +174,10 @@ def resumption(awaited: Sequence[Awaited], said: str) -> object:
     return {one.id: answer for one, answer in zip(awaited, answers, strict=True)}
 
 
-def approves(said: str) -> bool:
+def is_approval(said: str) -> bool:
     """Tell whether words approve.
 
-    >>> [approves(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
+    >>> [is_approval(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
     [True, True, True, False, False]
     """
     return _plain(said) in APPROVALS
@@ -182,11 +187,11 @@ def _plain(said: str) -> str:
     return _ENDINGS.sub("", said.strip().casefold())
 
 
-def _answer(one: Awaited, said: str) -> object:
-    if one.shape == "other":
+def _answer(one: PendingInterrupt, said: str) -> object:
+    if one.kind == "other":
         return said
-    decision = {"type": "approve"} if approves(said) else _rejection(said)
-    return {"decisions": [decision] * one.count} if one.shape == "review" else decision
+    decision = {"type": "approve"} if is_approval(said) else _rejection(said)
+    return {"decisions": [decision] * one.count} if one.kind == "review" else decision
 
 
 def _rejection(said: str) -> dict[str, str]:
@@ -194,7 +199,7 @@ def _rejection(said: str) -> dict[str, str]:
     return {"type": "reject", "message": words} if words else {"type": "reject"}
 
 
-def _shape(value: object) -> Shape:
+def _shape(value: object) -> InterruptKind:
     if isinstance(value, Mapping):
         requests = value.get("action_requests")
         if isinstance(requests, list) and requests:
@@ -225,7 +230,7 @@ def _shown(arguments: Mapping[str, Any]) -> str:
         if value is None or value == "":
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        text = HIDDEN if is_secret(str(name)) else _cut(masked(text), ARGUMENT_CHARS)
+        text = REDACTED if is_secret_name(str(name)) else _cut(redact(text), ARGUMENT_CHARS)
         lines.append(f"{name}: {text}" if name else text)
     return _cut("\n".join(lines), CALL_CHARS)
 
@@ -235,11 +240,11 @@ def _free_text(value: object) -> str:
     if isinstance(value, Mapping):
         for key in ("question", "message", "text", "description", "prompt"):
             if isinstance(value.get(key), str) and value[key].strip():
-                return _cut(masked(value[key].strip()), CALL_CHARS)
+                return _cut(redact(value[key].strip()), CALL_CHARS)
     if isinstance(value, str):
-        return _cut(masked(value.strip()), CALL_CHARS)
+        return _cut(redact(value.strip()), CALL_CHARS)
     dumped = json.dumps(value, ensure_ascii=False, indent=1, default=str)
-    return _fenced(_cut(masked(dumped), CALL_CHARS))
+    return _fenced(_cut(redact(dumped), CALL_CHARS))
 
 
 def _fenced(text: str) -> str:

@@ -9,38 +9,38 @@ from store.history import History
 from store.inbox import InboxRow
 from store.revisions import Revisions
 
-LOOKED_AT = 200
+MAX_LATER_ROWS = 200
 """Messages after one that are searched for its reruns."""
 
 _OF_ROW = re.compile(r"(?:rerun|press):(\d{1,18}):")
 _EDIT = re.compile(r"#\d+$")
 
 
-def rerun_event(row: InboxRow, edits: int) -> str:
+def rerun_event_id(row: InboxRow, edits: int) -> str:
     """Return the event id of the message that has a row's message answered again as it was edited."""
     return f"rerun:{row.id}:{edits}"
 
 
-class Originals:
+class TurnHistory:
     """Looks messages up by what came of them."""
 
     def __init__(self, history: History, revisions: Revisions) -> None:
         self._history = history
         self._revisions = revisions
 
-    async def row(self, row_id: int) -> InboxRow | None:
+    async def find_row(self, row_id: int) -> InboxRow | None:
         """Return a row as it is now. Raises StoreError."""
         return await self._history.row(row_id)
 
-    async def later(self, row: InboxRow) -> list[InboxRow]:
+    async def rows_after(self, row: InboxRow) -> list[InboxRow]:
         """Return the chat rows that came after a row in its conversation. Raises StoreError."""
-        found = await self._revisions.after(row, limit=LOOKED_AT)
+        found = await self._revisions.after(row, limit=MAX_LATER_ROWS)
         return [one for one in found if one.kind == "chat"]
 
-    async def exchange(self, row: InboxRow, inbound: InboundMessage) -> RewindPoint:
+    async def rewind_point(self, row: InboxRow, inbound: InboundMessage) -> RewindPoint:
         """Return what has to be taken out of the thread before a message is answered anew. Raises StoreError."""
         ids = dict.fromkeys(message_ids(inbound))
-        for one in await self._revisions.after(row, limit=LOOKED_AT):
+        for one in await self._revisions.after(row, limit=MAX_LATER_ROWS):
             again = replace(decode_inbound(one.body), key=one.key)
             before = again.exchange
             if before is not None and not ids.keys().isdisjoint(
@@ -57,7 +57,7 @@ class Originals:
             may_stay=True,
         )
 
-    async def as_edited(self, conversation_id: int, exchange: RewindPoint) -> RewindPoint:
+    async def apply_edit(self, conversation_id: int, exchange: RewindPoint) -> RewindPoint:
         """Return an exchange of a conversation with what the person wrote as it reads now. Raises StoreError."""
         event_id = _EDIT.sub("", exchange.message_id.partition(":")[2])
         origin = _OF_ROW.match(event_id)
@@ -70,6 +70,6 @@ class Originals:
         inbound = replace(decode_inbound(row.body), key=row.key)
         is_newest = exchange.message_id in (
             message_ids(inbound)[-1],
-            f"{row.key.channel}:{rerun_event(row, inbound.edits)}",
+            f"{row.key.channel}:{rerun_event_id(row, inbound.edits)}",
         )
         return exchange if is_newest or not inbound.edits else replace(exchange, text=inbound.text)

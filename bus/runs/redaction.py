@@ -2,7 +2,7 @@
 
 import re
 
-HIDDEN = "•••"
+REDACTED = "•••"
 
 _NAMES = re.compile(
     r"pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|credential",
@@ -28,19 +28,19 @@ _SETTINGS = re.compile(
 )
 
 
-def is_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Tell whether what has this name is kept from sight.
 
-    >>> is_secret("API_KEY"), is_secret("path")
+    >>> is_secret_name("API_KEY"), is_secret_name("path")
     (True, False)
     """
     return bool(_NAMES.search(name))
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """Return a text without what looks like a secret.
 
-    >>> masked('curl -H "Authorization: Bearer abcdef123456" https://me:pw@host/?token=xyz')
+    >>> redact('curl -H "Authorization: Bearer abcdef123456" https://me:pw@host/?token=xyz')
     'curl -H "Authorization: Bearer •••" https://•••@host/?token=•••'
     """
-    return _SETTINGS.sub(rf"\1{HIDDEN}", _VALUES.sub(HIDDEN, text))
+    return _SETTINGS.sub(rf"\1{REDACTED}", _VALUES.sub(REDACTED, text))

@@ -8,13 +8,13 @@ from bus.access.pending import Pending
 from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
 from bus.outbound.answers import settled_key, settled_row
 from bus.outbound.delivery import DeliveryWorker
-from bus.runs.asking import Question, decode_question, encode_question
+from bus.runs.questions import Question, decode_question, encode_question
 from store.history import History
 from store.inbox import InboxRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OpenQuestion:
     """What a thread waits for.
 
     Attributes:
@@ -40,13 +40,13 @@ class Questions:
         self.delivery = delivery
         self.pending = Pending()
 
-    def asked(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
+    def record(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
         """Return what the inbox keeps of what a turn ends with asking, and expect who wrote to answer it."""
         if question:
             self.pending.asked(inbound, row.key)
         return encode_question(question)
 
-    async def before(self, row: InboxRow, said: str) -> Asked | None:
+    async def open_before(self, row: InboxRow, said: str) -> OpenQuestion | None:
         """Return what the thread of a row that begins waits for; None = nothing, or only for words.
 
         A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
@@ -58,34 +58,36 @@ class Questions:
         question = decode_question(before.asks if before is not None else None)
         if before is None or not question:
             return None
-        if question.awaited and before.thread_id == row.thread_id:
-            return Asked(row=before, question=question, asker=decode_inbound(before.body).sender)
+        if question.interrupts and before.thread_id == row.thread_id:
+            return OpenQuestion(
+                row=before, question=question, asker=decode_inbound(before.body).sender
+            )
         between = await self._history.after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
         chosen = _chosen(question, said) if before.thread_id == row.thread_id else ""
-        await self.settle(before, f"✓ {chosen}" if chosen else "")
-        if question.awaited:
-            await self.close(before)
+        await self.remove_buttons(before, f"✓ {chosen}" if chosen else "")
+        if question.interrupts:
+            await self.mark_answered(before)
         return None
 
-    async def close(self, row: InboxRow) -> None:
+    async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
         await self._history.answered(row)
 
-    async def stands(self, row: InboxRow, token: str) -> bool:
+    async def has_button(self, row: InboxRow, token: str) -> bool:
         """Return whether a row's answer has a button with this token. Raises StoreError."""
         found = await self._last_words(row)
         return found is not None and any(button.token == token for button in found[1].buttons)
 
-    async def is_settled(self, row: InboxRow) -> bool:
+    async def are_buttons_removed(self, row: InboxRow) -> bool:
         """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
         return await self.delivery.outbox.find(settled_key(row)) is not None
 
-    async def settle(self, row: InboxRow, mark: str) -> None:
+    async def remove_buttons(self, row: InboxRow, mark: str) -> None:
         """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
         found = await self._last_words(row)
-        if found is None or not found[1].buttons or await self.is_settled(row):
+        if found is None or not found[1].buttons or await self.are_buttons_removed(row):
             return
         key, last = found
         marked = f"{last.markdown}\n\n{mark}" if mark else last.markdown

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.messages import RewindPoint
-from bus.runs.wire import Message, is_steering, text_of
+from bus.runs.client import Message, is_steering, text_of
 
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 """Names of human messages that no person wrote, here and in DeerFlow."""
@@ -18,10 +18,10 @@ _BLOCKS = re.compile(
 """What a framework puts before a person's words."""
 
 
-def is_persons(message: Message) -> bool:
+def is_user_message(message: Message) -> bool:
     """Return whether a person wrote a message.
 
-    >>> is_persons({"type": "human"}), is_persons({"type": "human", "name": "summary"})
+    >>> is_user_message({"type": "human"}), is_user_message({"type": "human", "name": "summary"})
     (True, False)
     """
     extra = message.get("additional_kwargs") or {}
@@ -32,20 +32,20 @@ def is_persons(message: Message) -> bool:
     )
 
 
-def own_words(message: Message) -> str:
+def user_text(message: Message) -> str:
     r"""Return what a person wrote, without what was put before it.
 
-    >>> own_words({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
+    >>> user_text({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
     'What is <b>this</b>?'
     """
     return _BLOCKS.sub("", text_of(message)).strip()
 
 
-def last_exchange(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
+def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
     """Return what a person said last, with all that was said meanwhile; None if nobody said anything."""
     added: list[Message] = []
     for message in reversed(messages):
-        if not is_persons(message) or not message.get("id"):
+        if not is_user_message(message) or not message.get("id"):
             continue
         if is_steering(message):
             added.insert(0, message)
@@ -54,7 +54,7 @@ def last_exchange(thread_id: str, messages: Sequence[Message]) -> RewindPoint | 
         return RewindPoint(
             thread_id=thread_id,
             message_id=str(message["id"]),
-            text="\n\n".join(own_words(one) for one in said),
+            text="\n\n".join(user_text(one) for one in said),
             files=tuple(file for one in said for file in _files(one)),
         )
     return None
@@ -65,12 +65,12 @@ def _files(message: Message) -> list[Mapping[str, Any]]:
     return [file for file in extra.get("files") or [] if isinstance(file, dict)]
 
 
-def first_words(text: str) -> str:
+def preview(text: str) -> str:
     r"""Return the beginning of a text on one line.
 
-    >>> first_words("what  is\nthis")
+    >>> preview("what  is\nthis")
     'what is this'
-    >>> first_words("word " * 20)
+    >>> preview("word " * 20)
     'word word word word word word word word word word word word…'
     """
     flat = " ".join(text.split())
