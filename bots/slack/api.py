@@ -88,6 +88,8 @@ class SlackApi:
             team_id=answer.get("team_id") or "",
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
+            enterprise_id=answer.get("enterprise_id") or "",
+            is_org_install=answer.get("is_enterprise_install") is True,
             scopes=parse_scopes(answer.headers),
             name=as_str(answer.get("user")),
         )

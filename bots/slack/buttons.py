@@ -10,6 +10,7 @@ from bots.slack.payload import (
     as_list,
     as_mapping,
     as_str,
+    workspace_of,
     is_private,
 )
 from bots.text.characters import clean
@@ -77,7 +78,7 @@ def parse_button_press(
         event_id=f"press:{once}",
         key=ConversationKey(
             channel=CHANNEL,
-            workspace=as_str(as_mapping(body.get("team")).get("id")) or me.team_id,
+            workspace=workspace_of(body, me),
             chat=chat,
             topic="" if private else root,
         ),

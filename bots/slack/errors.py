@@ -24,6 +24,9 @@ BLOCK_CODES = frozenset({
 })  # fmt: skip
 """The formatted form of a message was refused; its plain form may pass."""
 
+TOKEN_RETRY_S = 60.0
+"""The wait after a refused token: somebody has to set another one, or to install the app again."""
+
 _RATE_CODES = frozenset({"rate_limited", "ratelimited"})
 _LATER_CODES = frozenset({
     "external_channel_migrating", "message_limit_exceeded", "request_timeout", "service_unavailable",
@@ -107,7 +110,12 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
     if code in _RATE_CODES:
         found = _limited(headers)
     elif code in TOKEN_CODES:
-        found = SlackError(f"Slack refused the token ({code}).")
+        # The message waits for the operator: nothing about it is wrong.
+        found = SlackError(
+            f"Slack refused the token ({code}).",
+            retryable=True,
+            retry_after_s=TOKEN_RETRY_S,
+        )
     elif code == "missing_scope":
         needed = re.sub(r"[^\w:., -]", "", str(data.get("needed") or "a scope"))[:200]
         found = SlackError(

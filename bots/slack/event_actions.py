@@ -94,7 +94,7 @@ class SlackEventActions:
         asker = Sender(user_id=place.user.rpartition("/")[2])
         key = ConversationKey(
             channel=CHANNEL,
-            workspace=self._api.known_identity.team_id,
+            workspace=self._api.known_identity.workspace,
             chat=place.chat,
             topic="" if is_private(place.chat) else place.thread,
         )

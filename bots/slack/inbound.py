@@ -17,7 +17,7 @@ from bots.slack.payload import (
     as_list,
     as_mapping,
     as_str,
-    installing_team,
+    workspace_of,
     is_private,
     parse_timestamp,
 )
@@ -106,9 +106,7 @@ def parse_slash_command(
     return InboundMessage(
         event_id=f"slash:{trigger}",
         message_id="",
-        key=ConversationKey(
-            channel=CHANNEL, workspace=as_str(body.get("team_id")) or me.team_id, chat=chat
-        ),
+        key=ConversationKey(channel=CHANNEL, workspace=workspace_of(body, me), chat=chat),
         place=ReplyTarget(chat=chat, callback=as_str(body.get("response_url"))),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
@@ -204,7 +202,7 @@ def _key(body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity) ->
     root = as_str(said.get("thread_ts")) or as_str(said.get("ts"))
     return ConversationKey(
         channel=CHANNEL,
-        workspace=installing_team(body, me),
+        workspace=workspace_of(body, me),
         chat=chat,
         topic="" if is_private(chat, as_str(said.get("channel_type"))) else root,
     )
@@ -239,7 +237,7 @@ def _session_stopped(
         message_id="",
         key=ConversationKey(
             channel=CHANNEL,
-            workspace=installing_team(body, me),
+            workspace=workspace_of(body, me),
             chat=chat,
             topic="" if private else thread,
         ),

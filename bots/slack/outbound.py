@@ -6,7 +6,7 @@ from typing import Any, Final
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.api import ResponseUrlExpired, SlackApi
-from bots.slack.errors import BLOCK_CODES, SlackError
+from bots.slack.errors import BLOCK_CODES, SlackError, error_from_status
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
 from bots.slack.payload import parse_timestamp
@@ -240,7 +240,7 @@ class SlackMessages:
                 metadata=delivery_metadata(key),
             )
         )
-        return MessageId(answer.get("ts") or "")
+        return message_id(answer)
 
     async def _update(self, place: ReplyTarget, message: MessageId, form: SlackText) -> MessageId:
         # Without `parse` Slack would look for names and addresses in the text.
@@ -279,6 +279,14 @@ class SlackMessages:
                 lambda web: web.conversations_replies(ts=place.thread, **window)
             )
         return await self._api.call(lambda web: web.conversations_history(**window))
+
+
+def message_id(answer: AsyncSlackResponse) -> MessageId:
+    """Return the id of a message that was sent. Raises SlackError (ambiguous) if the response has none."""
+    ts = answer.get("ts")
+    if not isinstance(ts, str) or not ts:
+        raise error_from_status(200, {})
+    return MessageId(ts)
 
 
 def _is_empty_stream(message: Mapping[str, Any]) -> bool:

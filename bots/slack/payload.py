@@ -11,18 +11,27 @@ CHANNEL = "slack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackIdentity:
-    """Who the bot is in its workspace, as auth.test tells.
+    """The bot's own ids, as auth.test returns them.
 
     Attributes:
-        name: By which people mention it, without "@"; "" if Slack did not tell.
-        scopes: What the app may do; None if Slack did not tell.
+        enterprise_id: The organization that the workspace belongs to; "" if it belongs to none.
+        is_org_install: Whether the whole organization installed the app.
+        name: The name people mention it by, without "@"; "" if unknown.
+        scopes: The scopes granted to the app; None if unknown.
     """
 
     team_id: str
     user_id: str
     bot_id: str
+    enterprise_id: str = ""
+    is_org_install: bool = False
     scopes: frozenset[str] | None = None
     name: str = ""
+
+    @property
+    def workspace(self) -> str:
+        """The workspace part of conversation keys: the installing team, or the organization."""
+        return (self.enterprise_id if self.is_org_install else "") or self.team_id
 
     @property
     def is_agent(self) -> bool:
@@ -53,13 +62,20 @@ def as_str(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def installing_team(body: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return the team that installed the bot: in a channel shared with another company not the author's.
+def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
+    """Return the workspace part of conversation keys; equal for messages, button presses and slash commands.
 
-    An app that a whole organisation installed has no single team: then it is the one where the event happened.
+    It is the team that installed the app: in a Slack Connect channel, that is not always the sender's team. For an
+    app that a whole organization installed it is the organization, because presses and commands then carry no team
+    or the sender's, while messages carry the channel's. Channel ids are unique within an organization.
     """
     first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
-    return as_str(first.get("team_id")) or as_str(body.get("team_id")) or me.team_id
+    flags = (first.get("is_enterprise_install"), body.get("is_enterprise_install"))
+    if me.is_org_install or any(flag is True or flag == "true" for flag in flags):
+        told = first.get("enterprise_id") or body.get("enterprise_id")
+        told = told or as_mapping(body.get("enterprise")).get("id")
+        return as_str(told) or me.enterprise_id or me.team_id
+    return as_str(first.get("team_id")) or me.team_id or as_str(body.get("team_id"))
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:

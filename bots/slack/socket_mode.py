@@ -166,9 +166,11 @@ class SocketModeSession:
     ) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            # Bolt reads ids from the payload before its own error handling begins.
-            logger.warning("slack: a payload that Bolt cannot read", exc_info=True)
+        except Exception:  # noqa: BLE001 - one envelope's boundary: the others go on
+            # Bolt reads ids and actions from the payload before its own error handling begins.
+            logger.warning(
+                "slack: Bolt cannot read a payload; it is not acknowledged", exc_info=True
+            )
             return
         if answer.status != 200:  # noqa: PLR2004
             return

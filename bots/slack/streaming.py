@@ -17,7 +17,7 @@ from bots.slack.api import SlackApi
 from bots.slack.budget import Budget
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
-from bots.slack.outbound import SlackMessages
+from bots.slack.outbound import SlackMessages, message_id
 from bots.slack.payload import is_private
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
@@ -214,7 +214,7 @@ class SlackStreamingMessages:
         except SlackError as error:
             self._on_start_refused(error, place.chat)
             return MessageId("")
-        return MessageId(answer.get("ts") or "")
+        return message_id(answer)
 
     def _on_start_refused(self, error: SlackError, chat: str) -> None:
         """Note where there are no streams, until Parley starts again; raise what a message would meet as well."""

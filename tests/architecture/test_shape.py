@@ -37,6 +37,7 @@ BROAD_EXCEPTS = {
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
+    "bots/slack/socket_mode.py": "an envelope: whatever Bolt raised, it is not acknowledged",
     "bots/telegram/updates.py": "a handed-over update: whatever failed, it is not confirmed",
     "bots/webhooks.py": "a delivery over HTTP: whatever failed, the platform is asked to send it again",
     "bus/inbound/router.py": "a command: the person is told",

@@ -180,6 +180,21 @@ async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
     assert intake.texts() == ["hello"]
 
 
+@pytest.mark.parametrize("actions", [[], None, {}, ["text"], [{}]], ids=str)
+async def test_an_interaction_without_a_usable_action_does_no_harm(actions: object) -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        body = {"type": "block_actions", "user": {"id": "U1"}, "team": {"id": "T1TEAM"}}
+        envelope = slack.interact({**body, "actions": actions})
+        await slack.wait_for(lambda: envelope.acked or envelope.dropped)
+        slack.dm("hello")
+        await slack.wait_for(lambda: settled(slack))
+        assert slack.sockets.connects == 1
+        assert adapter.health().state is ConnectionState.CONNECTED
+    assert intake.texts() == ["hello"]
+    assert intake.pressed == []
+
+
 async def test_messages_of_one_chat_stay_in_order() -> None:
     intake = Recorder()
     async with fast_slack() as slack, running(slack, intake):

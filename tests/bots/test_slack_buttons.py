@@ -47,9 +47,9 @@ def taken(body: dict[str, Any]) -> ButtonPress:
 
 
 def test_a_press_in_a_channel_belongs_to_its_thread() -> None:
-    found = taken(payload(team={"id": "T9"}))
+    found = taken(payload(team={"id": "T9"}))  # Slack Connect: the presser's team, not ours
     assert (found.token, found.message_id, found.sender.user_id) == ("stop:7:0", "9.1", "U1")
-    assert (found.key.workspace, found.key.chat, found.key.topic) == ("T9", "C1", "5.1")
+    assert (found.key.workspace, found.key.chat, found.key.topic) == ("T1", "C1", "5.1")
     assert found.place == ReplyTarget(chat="C1", thread="5.1", callback="https://r", user="U1")
     assert not found.private
     assert taken(payload(message())).key.topic == "9.1"

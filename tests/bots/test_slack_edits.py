@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
-from bots.slack.inbound import SlackEvent, parse_event
+from bots.slack.buttons import parse_button_press
+from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
 from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
-from bus.messages import Change, InboundMessage
+from bus.messages import ButtonPress, Change, InboundMessage
 from bus.platform import Reason
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
+from tests.fakes.slack_payloads import pressed, slash
+from tests.fakes.slack_state import Message
 
 AT = "10.000100"
 
@@ -178,12 +181,31 @@ def test_a_guest_of_a_shared_channel_is_answered_in_their_own_team(
     assert found.sender.user_id == "U1"
 
 
-def test_an_app_of_a_whole_organisation_keeps_its_workspaces_apart() -> None:
-    me = SlackIdentity(team_id="E1", user_id="UBOT", bot_id="BBOT")
+def test_org_wide_install_keys_messages_presses_and_commands_alike() -> None:
+    me = SlackIdentity(
+        team_id="E1", user_id="UBOT", bot_id="BBOT", enterprise_id="E1", is_org_install=True
+    )
     org = {"enterprise_id": "E1", "team_id": None, "is_enterprise_install": True}
-    keys = []
-    for team in ("T1", "T2"):
-        found = parse_event(body() | {"team_id": team, "authorizations": [org]}, me)
-        assert isinstance(found, InboundMessage)
-        keys.append(found.key.workspace)
-    assert keys == ["T1", "T2"]
+    message = parse_event(body() | {"team_id": "T1", "authorizations": [org]}, me)
+    said = Message(channel="C1", ts="9.1", user="UBOT", text="x", thread_ts="5.1")
+    body_of_press = pressed(said, "parley.0", "stop:7:0", user="U1", response_url="https://r")
+    enterprise = {"id": "E1", "name": "Org"}
+    presses = [
+        parse_button_press(body_of_press | {"team": team, "enterprise": enterprise}, me)
+        for team in (None, {"id": "T2", "enterprise_id": "E1"})
+    ]
+    typed = slash("status", channel="C1", user="U1", command="/parley", response_url="https://r")
+    command = parse_slash_command(
+        typed | {"team_id": "T2", "enterprise_id": "E1", "is_enterprise_install": "true"}, me
+    )
+    for found in (message, *presses, command):
+        assert isinstance(found, InboundMessage | ButtonPress)
+        assert (found.key.workspace, found.key.chat) == ("E1", "C1")
+
+
+def test_org_wide_install_is_known_by_the_payload_before_the_bot_signed_in() -> None:
+    me = SlackIdentity(team_id="", user_id="UBOT", bot_id="BBOT")
+    org = {"enterprise_id": "E1", "team_id": None, "is_enterprise_install": True}
+    found = parse_event(body() | {"authorizations": [org]}, me)
+    assert isinstance(found, InboundMessage)
+    assert found.key.workspace == "E1"

@@ -41,9 +41,9 @@ NO, LATER, MAYBE, GONE = (
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("invalid_auth", NO),
-        ("token_revoked", NO),
-        ("account_inactive", NO),
+        ("invalid_auth", LATER),
+        ("token_revoked", LATER),
+        ("account_inactive", LATER),
         ("missing_scope", NO),
         ("channel_not_found", NO),
         ("not_in_channel", NO),
@@ -106,6 +106,12 @@ def test_a_5xx_was_not_delivered_whatever_its_body_says() -> None:
 def test_a_rate_limit_names_the_pause(headers: dict[str, str], pause_s: float) -> None:
     assert refused("ratelimited", status=429, headers=headers).retry_after_s == pause_s
     assert error_from_status(429, headers).retry_after_s == pause_s
+
+
+def test_a_refused_token_waits_for_the_operator() -> None:
+    error = refused("token_revoked")
+    assert error.token_refused
+    assert error.retry_after_s == 60.0
 
 
 def connector_error() -> aiohttp.ClientConnectorError:

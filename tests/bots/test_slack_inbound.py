@@ -124,8 +124,8 @@ def test_a_mention_event_addresses_the_bot_even_if_its_id_is_unknown() -> None:
     ("fields", "workspace"),
     [
         ({"authorizations": [{"team_id": "T2"}], "team_id": "T9"}, "T2"),
-        ({"authorizations": [], "team_id": "T9"}, "T9"),
-        ({"authorizations": [{"team_id": None}], "team_id": "T9"}, "T9"),
+        ({"authorizations": [], "team_id": "T9"}, "T1"),
+        ({"authorizations": [{"team_id": None}], "team_id": "T9"}, "T1"),
         ({"authorizations": "?", "team_id": None}, "T1"),
     ],
 )

@@ -73,6 +73,16 @@ async def test_all_pieces_of_a_long_answer_are_taken() -> None:
     assert slack.violations == []
 
 
+@pytest.mark.parametrize("reply", [{"ok": True}, {"ok": True, "ts": ""}, {"ok": True, "ts": 7}])
+async def test_ok_without_a_timestamp_is_not_delivered(reply: dict[str, object]) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("hi")
+        slack.fail("chat.postMessage", reply=reply)
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place_of(asked), "answer", key="1")
+        assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
+
+
 async def test_sending_works_before_and_after_the_run() -> None:
     async with fast_slack() as slack:
         asked = slack.dm("hi")
@@ -107,7 +117,7 @@ async def test_refused_blocks_become_plain_text() -> None:
         ({"body": "{not json"}, True, True, 0),
         ({"error": "internal_error"}, True, True, 0),
         ({"error": "is_archived"}, False, False, 0),
-        ({"error": "invalid_auth"}, False, False, 0),
+        ({"error": "invalid_auth"}, True, False, 0),
     ],
     ids=str,
 )

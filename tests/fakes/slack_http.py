@@ -29,6 +29,7 @@ class Trouble(TypedDict, total=False):
     error: str
     headers: dict[str, str]
     body: str
+    reply: dict[str, object]
     drop: str
     effect: bool
     delay_s: float
@@ -44,6 +45,7 @@ class Failure:
         error: Slack's error code in the answer.
         headers: Headers of the answer.
         body: The answer as it is, instead of JSON.
+        reply: The answer's JSON.
         drop: "before" or "after" the effect the connection breaks.
         effect: The answer lies: it happened.
         delay_s: Wait before all that.
@@ -54,6 +56,7 @@ class Failure:
     error: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     body: str | None = None
+    reply: dict[str, object] | None = None
     drop: str = ""
     effect: bool = False
     delay_s: float = 0.0
@@ -297,6 +300,8 @@ def _broken(request: web.Request, failure: Failure) -> web.Response | None:
             headers=failure.headers,
             content_type="text/html",
         )
+    if failure.reply is not None:
+        return web.json_response(failure.reply, status=failure.status, headers=failure.headers)
     if failure.error or failure.status != 200:
         body = json.dumps({"ok": False, "error": failure.error or "internal_error"})
         return web.Response(
