@@ -10,8 +10,8 @@ from bots.slack.payload import (
     as_list,
     as_mapping,
     as_str,
-    workspace_of,
     is_private,
+    workspace_of,
 )
 from bots.text.characters import clean
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender

@@ -17,9 +17,9 @@ from bots.slack.payload import (
     as_list,
     as_mapping,
     as_str,
-    workspace_of,
     is_private,
     parse_timestamp,
+    workspace_of,
 )
 from bots.text.characters import clean
 from bus.messages import Change, ConversationKey, InboundMessage, ReplyTarget, Sender

@@ -166,7 +166,7 @@ class SocketModeSession:
     ) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
-        except Exception:  # noqa: BLE001 - one envelope's boundary: the others go on
+        except Exception:
             # Bolt reads ids and actions from the payload before its own error handling begins.
             logger.warning(
                 "slack: Bolt cannot read a payload; it is not acknowledged", exc_info=True
