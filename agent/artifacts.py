@@ -15,8 +15,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from agent.errors import MemberTooLarge, PathRefused
-from agent.folders import Folders
-from agent.paths import USER_DATA, below, normalise
+from agent.paths import USER_DATA, normalize_path, relative_parts
+from agent.thread_storage import ThreadStorage
 
 CHUNK_BYTES = 256 * 1024
 
@@ -37,7 +37,7 @@ _NOT_A_MEMBER = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class ArchiveMember:
     """A part of an archive, unpacked."""
 
     name: str
@@ -54,7 +54,7 @@ class Member:
         return _charset(self.content[:4])
 
 
-class OpenFile:
+class ArtifactFile:
     """A regular file, opened for reading."""
 
     def __init__(self, descriptor: int, name: str, size_bytes: int) -> None:
@@ -77,7 +77,7 @@ class OpenFile:
         """Close the file; closing it again does nothing."""
         self._file.close()
 
-    def member(self, name: str) -> "Member":
+    def member(self, name: str) -> "ArchiveMember":
         """Unpack one part of the archive that this is. Blocking.
 
         Raises:
@@ -94,7 +94,9 @@ class OpenFile:
                 if part.file_size > MAX_MEMBER_BYTES:
                     raise MemberTooLarge
                 with archive.open(part) as file:
-                    return Member(name=name.rpartition("/")[2], content=file.read(MAX_MEMBER_BYTES))
+                    return ArchiveMember(
+                        name=name.rpartition("/")[2], content=file.read(MAX_MEMBER_BYTES)
+                    )
         except _NOT_A_MEMBER as error:
             raise FileNotFoundError(name) from error
 
@@ -109,7 +111,9 @@ class OpenFile:
             yield chunk
 
 
-def opened(folders: Folders, thread_id: str, path: str) -> OpenFile | Member:
+def open_artifact(
+    folders: ThreadStorage, thread_id: str, path: str
+) -> ArtifactFile | ArchiveMember:
     """Open a file of a thread, or unpack a part of a `.skill` file. Blocking.
 
     Args:
@@ -124,13 +128,13 @@ def opened(folders: Folders, thread_id: str, path: str) -> OpenFile | Member:
         IsADirectoryError: It is not a regular file.
         MemberTooLarge: The part of the archive is too large.
     """
-    way = below(normalise(path), USER_DATA)
+    way = relative_parts(normalize_path(path), USER_DATA)
     if way is None:
         raise PathRefused(f"Only files below {USER_DATA} can be read.")
-    return _found(folders.of(thread_id).user_data, way)
+    return _found(folders.folders(thread_id).user_data, way)
 
 
-def _found(folder: Path, way: tuple[str, ...]) -> OpenFile | Member:
+def _found(folder: Path, way: tuple[str, ...]) -> ArtifactFile | ArchiveMember:
     try:
         return open_below(folder, way)
     except FileNotFoundError:
@@ -165,7 +169,7 @@ def mime_of(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-def open_below(folder: Path, parts: Sequence[str]) -> OpenFile:
+def open_below(folder: Path, parts: Sequence[str]) -> ArtifactFile:
     """Open the regular file at `parts` below `folder`, following no link on the way. Blocking.
 
     Raises:
@@ -187,7 +191,7 @@ def open_below(folder: Path, parts: Sequence[str]) -> OpenFile:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise IsADirectoryError
-    return OpenFile(descriptor, parts[-1], status.st_size)
+    return ArtifactFile(descriptor, parts[-1], status.st_size)
 
 
 def _step(name: str, folder: int | None, flags: int) -> int:

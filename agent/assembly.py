@@ -36,11 +36,11 @@ from agent.models.factory import create_chat_model
 from agent.prompt import system_prompt
 from agent.state import ThreadState
 from agent.systems import Systems
-from agent.tools.answers import Limits
-from agent.tools.catalog import built_in_tools, without_repeats
-from agent.tools.images import view_image_tool
-from agent.tools.setup import setup_agent_tool
-from agent.tools.shell import BASH, ShellLimits
+from agent.tools.bash import BASH, ShellLimits
+from agent.tools.registry import built_in_tools, deduplicate_tools
+from agent.tools.results import ToolLimits
+from agent.tools.setup_agent import setup_agent_tool
+from agent.tools.view_image import view_image_tool
 
 LeadGraph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -71,12 +71,12 @@ class Assembly:
             ModelUnusable: The model's entry cannot be used.
         """
         model = await anyio.to_thread.run_sync(self._model, plan)
-        tools = without_repeats(self._tools(plan))
+        tools = deduplicate_tools(self._tools(plan))
         at_once = plan.options.max_concurrent_subagents
         delegation = self._delegation(plan, tools) if at_once else None
         return create_agent(
             model,
-            tools if delegation is None else without_repeats([*tools, delegation.tool()]),
+            tools if delegation is None else deduplicate_tools([*tools, delegation.tool()]),
             system_prompt=system_prompt(
                 plan.options,
                 kinds=delegation.kinds if delegation else (),
@@ -107,9 +107,9 @@ class Assembly:
         """Return all tools of one graph; where a name stands twice, the first holds."""
         systems, edition, persona = self._systems, plan.edition, plan.persona
         sandbox = edition.config.sandbox
-        limits = Limits(
-            listing=sandbox.ls_output_max_chars,
-            reading=sandbox.read_file_output_max_chars,
+        limits = ToolLimits(
+            listing_chars=sandbox.ls_output_max_chars,
+            reading_chars=sandbox.read_file_output_max_chars,
             write_bytes=sandbox.write_file_max_bytes,
         )
         shell = ShellLimits(
@@ -155,7 +155,7 @@ class Assembly:
 
     def _file_links(self, plan: Blueprint) -> list[Middleware | None]:
         return [
-            UploadsMiddleware(self._systems.uploads.views, sees=plan.sees),
+            UploadsMiddleware(self._systems.uploads.snapshots, sees=plan.sees),
             ViewImageMiddleware(self._systems.folders) if plan.sees else None,
         ]
 

@@ -7,14 +7,14 @@ from typing import Any
 from langchain_core.tools import BaseTool
 
 from agent.config import AgentConfig, ModelConfig
-from agent.guardrails.choice import build_provider
+from agent.guardrails.factory import build_guardrail_provider
 from agent.guardrails.protocol import GuardrailProvider
-from agent.mcp.tools import McpEdition
+from agent.mcp.registry import McpToolSet
 from agent.middleware import Middleware
 from agent.middleware.subagent_limit import MOST_AT_ONCE
 from agent.options import RunOptions
 from agent.persona import Persona
-from agent.tools.catalog import configured_tools
+from agent.tools.registry import configured_tools
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Edition:
         return cls(
             config=config,
             tools=tuple(configured_tools(config.tools)),
-            guardrail=build_provider(config.guardrails),
+            guardrail=build_guardrail_provider(config.guardrails),
         )
 
     def entry(self, name: str | None) -> ModelConfig:
@@ -85,11 +85,11 @@ class Blueprint:
     edition: Edition
     options: RunOptions
     persona: Persona
-    mcp: McpEdition
+    mcp: McpToolSet
 
     @classmethod
     def of(
-        cls, edition: Edition, options: RunOptions, persona: Persona, mcp: McpEdition
+        cls, edition: Edition, options: RunOptions, persona: Persona, mcp: McpToolSet
     ) -> "Blueprint":
         """Draw it; what the model cannot do is left out."""
         entry = edition.entry(options.model_name or persona.model_name)

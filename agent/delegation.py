@@ -22,14 +22,14 @@ from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.prompt import subagent_prompt
-from agent.skills.catalog import Skill
-from agent.skills.guidance import chosen, permitted, skills_section
+from agent.skills.loader import Skill
+from agent.skills.prompt import filter_tools, select_skills, skills_section
 from agent.state import ThreadState
 from agent.subagents.executor import Graph
 from agent.subagents.kinds import SubagentKind, kinds_of, offered
 from agent.subagents.tool import task_tool
 from agent.systems import Systems
-from agent.tools.images import NAME as VIEW_IMAGE
+from agent.tools.view_image import NAME as VIEW_IMAGE
 
 MAX_GRAPHS = 16
 """How many graphs of subagents one lead agent keeps; a model that asks for odd `max_turns` makes many."""
@@ -83,8 +83,8 @@ class Delegation:
 
     async def _build(self, kind: SubagentKind) -> Graph:
         principal = self._principal
-        skills = chosen(principal.skills, kind.skills)
-        tools = permitted(kind.choose(principal.tools), skills)
+        skills = select_skills(principal.skills, kind.skills)
+        tools = filter_tools(kind.choose(principal.tools), skills)
         model = await anyio.to_thread.run_sync(self._model, kind)
         return create_agent(
             model,

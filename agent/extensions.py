@@ -36,7 +36,7 @@ _ABSENT: Final = "absent"
 
 T = TypeVar("T")
 
-Document = dict[str, Any]
+ExtensionsDocument = dict[str, Any]
 """The file's JSON object, unknown keys included."""
 
 
@@ -53,7 +53,9 @@ class Extensions:
     """
 
     signature: str = _ABSENT
-    mcp_servers: Mapping[str, Document] = field(default_factory=lambda: MappingProxyType({}))
+    mcp_servers: Mapping[str, ExtensionsDocument] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     skills: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
     interceptors: tuple[str, ...] = ()
     error: str | None = None
@@ -72,7 +74,7 @@ class ExtensionsFile:
         self._seen = _ABSENT
         self._lock = threading.Lock()
 
-    async def now(self) -> Extensions:
+    async def load(self) -> Extensions:
         """Return what the file says now, read in a worker thread."""
         return await anyio.to_thread.run_sync(self.read)
 
@@ -84,7 +86,7 @@ class ExtensionsFile:
         with self._lock:
             return self._read()
 
-    async def update(self, change: Callable[[Document], None]) -> Extensions:
+    async def update(self, change: Callable[[ExtensionsDocument], None]) -> Extensions:
         """Change the file in one step: other keys stay, the file is for this user alone (0600).
 
         Args:
@@ -99,7 +101,7 @@ class ExtensionsFile:
         """
         return await anyio.to_thread.run_sync(self._update, change)
 
-    def _update(self, change: Callable[[Document], None]) -> Extensions:
+    def _update(self, change: Callable[[ExtensionsDocument], None]) -> Extensions:
         with self._lock:
             raw = self._bytes()
             document = {} if raw is None else _document(raw)
@@ -159,7 +161,7 @@ class ExtensionsFile:
         return raw
 
 
-def section(document: Document, name: str) -> Document:
+def section(document: ExtensionsDocument, name: str) -> ExtensionsDocument:
     """Return a part of the JSON object to change it; it is made when it is not there.
 
     Args:
@@ -172,16 +174,16 @@ def section(document: Document, name: str) -> Document:
     key = _key(document, name)
     if not isinstance(document.get(key), dict):
         document[key] = {}
-    found: Document = document[key]
+    found: ExtensionsDocument = document[key]
     return found
 
 
-def _key(document: Document, name: str) -> str:
+def _key(document: ExtensionsDocument, name: str) -> str:
     alias = _ALIASES.get(name)
     return alias if alias is not None and name not in document and alias in document else name
 
 
-def _document(raw: bytes) -> Document:
+def _document(raw: bytes) -> ExtensionsDocument:
     if not raw.strip():
         return {}
     try:
@@ -196,9 +198,9 @@ def _document(raw: bytes) -> Document:
     return found
 
 
-def _parsed(document: Document, signature: str) -> Extensions:
-    servers: Document = _part(document, SERVERS, dict)
-    skills: Document = _part(document, SKILLS, dict)
+def _parsed(document: ExtensionsDocument, signature: str) -> Extensions:
+    servers: ExtensionsDocument = _part(document, SERVERS, dict)
+    skills: ExtensionsDocument = _part(document, SKILLS, dict)
     interceptors: list[object] = _part(document, INTERCEPTORS, list)
     for name, entry in servers.items():
         if not isinstance(entry, dict):
@@ -211,7 +213,7 @@ def _parsed(document: Document, signature: str) -> Extensions:
     )
 
 
-def _part(document: Document, name: str, kind: type[T]) -> T:
+def _part(document: ExtensionsDocument, name: str, kind: type[T]) -> T:
     key = _key(document, name)
     found = document.get(key)
     if found is None:

@@ -60,7 +60,7 @@ class LeadAgents:
         """
         options = RunOptions.of(config)
         persona = self._tailoring.fitted(await persona_of(self.systems, options))
-        mcp = await self.systems.mcp.current()
+        mcp = await self.systems.mcp.current_tools()
         # One edition from here on: a configuration that comes meanwhile is for the next run.
         plan = Blueprint.of(self._edition, options, persona, mcp)
         found = self._graphs.get(plan)

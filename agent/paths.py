@@ -20,7 +20,7 @@ _MAX_CHARS = 4096  # Linux: PATH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
+class Mount:
     """One folder that the agent sees.
 
     Attributes:
@@ -35,27 +35,27 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MountedPath:
     """Where a virtual path leads: a mapping and the way below its folder, empty for the folder itself."""
 
-    mapping: Mapping
+    mount: Mount
     parts: tuple[str, ...]
 
     @property
     def virtual(self) -> str:
         """Return the normalised virtual path."""
-        return "/".join((self.mapping.virtual, *self.parts))
+        return "/".join((self.mount.virtual, *self.parts))
 
 
-def normalise(path: str) -> str:
+def normalize_path(path: str) -> str:
     """Return an absolute virtual path without empty or `.` segments. A relative one is meant below the workspace.
 
     Raises:
         PathRefused: Empty, too long, with a NUL, a backslash, or a `..` segment.
 
-    >>> normalise("/mnt/user-data//outputs/./a.txt/")
+    >>> normalize_path("/mnt/user-data//outputs/./a.txt/")
     '/mnt/user-data/outputs/a.txt'
-    >>> normalise("notes.md")
+    >>> normalize_path("notes.md")
     '/mnt/user-data/workspace/notes.md'
     """
     if not path.strip() or len(path) > _MAX_CHARS or "\0" in path:
@@ -71,12 +71,12 @@ def normalise(path: str) -> str:
     return "/".join((WORKSPACE, *kept))
 
 
-def below(path: str, prefix: str) -> tuple[str, ...] | None:
+def relative_parts(path: str, prefix: str) -> tuple[str, ...] | None:
     """Return the segments of `path` below `prefix`, or None when it is not the same or below.
 
-    >>> below("/mnt/user-data/outputs/a/b", "/mnt/user-data/outputs")
+    >>> relative_parts("/mnt/user-data/outputs/a/b", "/mnt/user-data/outputs")
     ('a', 'b')
-    >>> below("/mnt/user-data2", "/mnt/user-data") is None
+    >>> relative_parts("/mnt/user-data2", "/mnt/user-data") is None
     True
     """
     if path == prefix:
@@ -86,10 +86,10 @@ def below(path: str, prefix: str) -> tuple[str, ...] | None:
     return PurePosixPath(path[len(prefix) + 1 :]).parts
 
 
-class PathTable:
+class MountTable:
     """The folders that one thread's agent sees."""
 
-    def __init__(self, mappings: Iterable[Mapping]) -> None:
+    def __init__(self, mappings: Iterable[Mount]) -> None:
         self._mappings = tuple(sorted(mappings, key=lambda m: len(m.virtual), reverse=True))
         hosts = sorted(self._mappings, key=lambda m: len(str(m.host)), reverse=True)
         self._by_host = tuple(hosts)
@@ -99,11 +99,11 @@ class PathTable:
         )
 
     @property
-    def mappings(self) -> Sequence[Mapping]:
+    def mounts(self) -> Sequence[Mount]:
         """Return all mappings, the longest virtual prefix first."""
         return self._mappings
 
-    def place(self, path: str, *, write: bool = False) -> Place:
+    def locate(self, path: str, *, write: bool = False) -> MountedPath:
         """Find where a virtual path leads: the longest prefix wins.
 
         Args:
@@ -113,29 +113,29 @@ class PathTable:
         Raises:
             PathRefused: Outside every mapping, malformed, or not writable.
         """
-        wanted = normalise(path)
+        wanted = normalize_path(path)
         for mapping in self._mappings:
-            parts = below(wanted, mapping.virtual)
+            parts = relative_parts(wanted, mapping.virtual)
             if parts is None:
                 continue
             if write and mapping.read_only:
                 raise PathRefused(f"write access to {mapping.virtual} is not allowed: {wanted}")
-            return Place(mapping=mapping, parts=parts)
+            return MountedPath(mount=mapping, parts=parts)
         roots = ", ".join(sorted(mapping.virtual for mapping in self._mappings))
         raise PathRefused(f"only paths below these folders can be used: {roots} (not {wanted})")
 
-    def virtual(self, host: Path) -> str | None:
+    def to_virtual(self, host: Path) -> str | None:
         """Return the virtual form of a host path, or None when the agent does not see it."""
-        found = self.covering(host)
+        found = self.mount_for(host)
         if found is None:
             return None
         return "/".join((found.virtual, *host.relative_to(found.host).parts))
 
-    def covering(self, host: Path) -> Mapping | None:
+    def mount_for(self, host: Path) -> Mount | None:
         """Return the mapping whose folder is `host` or the nearest above it."""
         return next((m for m in self._by_host if host.is_relative_to(m.host)), None)
 
-    def mask(self, text: str) -> str:
+    def mask_host_paths(self, text: str) -> str:
         """Replace host paths in a text by their virtual form, at path boundaries only."""
         for pattern, virtual in self._masks:
             text = pattern.sub(virtual, text)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import anyio.to_thread
 from langchain_core.tools import BaseTool
 
-from agent.agents import CustomAgent, CustomAgents, profile_section, soul_section
 from agent.config import ToolConfig
+from agent.custom_agents import CustomAgent, CustomAgentStore, profile_section, soul_section
 from agent.errors import AgentInvalid, AgentNotFound
 from agent.options import RunOptions
-from agent.skills.catalog import Skill
-from agent.skills.guidance import chosen, permitted, skills_section
-from agent.skills.service import Skills
+from agent.skills.loader import Skill
+from agent.skills.prompt import filter_tools, select_skills, skills_section
+from agent.skills.registry import SkillRegistry
 from agent.systems import Systems
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Persona:
 
     def permitted(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
         """Leave the tools that its skills declare, see `guidance.permitted`."""
-        return permitted(tools, self.skills)
+        return filter_tools(tools, self.skills)
 
 
 async def persona_of(systems: Systems, options: RunOptions) -> Persona:
@@ -73,15 +73,17 @@ async def persona_of(systems: Systems, options: RunOptions) -> Persona:
     return await anyio.to_thread.run_sync(_found, systems.skills, systems.agents, options)
 
 
-def _found(skills: Skills, agents: CustomAgents, options: RunOptions) -> Persona:
+def _found(skills: SkillRegistry, agents: CustomAgentStore, options: RunOptions) -> Persona:
     """Find it; all in one go, because every run waits for it."""
     agent = _agent(agents, options)
-    shelf = skills.look()
+    shelf = skills.load_sync()
     wanted = agent.skills if agent is not None else None
-    return Persona(agent=agent, skills=chosen(shelf.enabled, wanted), profile=_profile(agents))
+    return Persona(
+        agent=agent, skills=select_skills(shelf.enabled, wanted), profile=_profile(agents)
+    )
 
 
-def _profile(agents: CustomAgents) -> str:
+def _profile(agents: CustomAgentStore) -> str:
     try:
         return agents.read_profile()
     except AgentInvalid as error:
@@ -89,11 +91,11 @@ def _profile(agents: CustomAgents) -> str:
         return ""
 
 
-def _agent(agents: CustomAgents, options: RunOptions) -> CustomAgent | None:
+def _agent(agents: CustomAgentStore, options: RunOptions) -> CustomAgent | None:
     if options.agent_name is None:
         return None
     try:
-        return agents.find(options.agent_name)
+        return agents.load(options.agent_name)
     except AgentNotFound:
         if options.is_bootstrap:
             return None

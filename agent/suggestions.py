@@ -30,15 +30,19 @@ _TASK = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class ConversationMessage:
     """One message of a conversation, as text."""
 
     role: str
     text: str
 
 
-async def suggestions(
-    models: ModelSource, spoken: Sequence[Spoken], *, count: int, model_name: str | None = None
+async def suggest_follow_ups(
+    models: ModelSource,
+    spoken: Sequence[ConversationMessage],
+    *,
+    count: int,
+    model_name: str | None = None,
 ) -> list[str]:
     """Return up to `count` follow-ups to a conversation; none where the model fails, is unknown or too slow.
 
@@ -64,15 +68,15 @@ async def suggestions(
     except Exception as error:  # noqa: BLE001 - providers raise their own kinds; nobody waits for a suggestion
         logger.warning("no suggestions were made: %s", type(error).__name__)
         return []
-    return listed(answer.text, count)
+    return parse_suggestions(answer.text, count)
 
 
-def listed(answer: str, count: int) -> list[str]:
+def parse_suggestions(answer: str, count: int) -> list[str]:
     r"""Take the first JSON list of texts out of what a model wrote.
 
-    >>> listed('<think>["no"]</think>Here:\n```json\n["And in winter?", " ", "Why?", "Why?", "How?"]\n```', 2)
+    >>> parse_suggestions('<think>[]</think>Here:\n```json\n["And in winter?", " ", "Why?", "Why?", "How?"]\n```', 2)
     ['And in winter?', 'Why?']
-    >>> listed("I have none, [1] sorry", 3), listed("", 3)
+    >>> parse_suggestions("I have none, [1] sorry", 3), parse_suggestions("", 3)
     ([], [])
     """
     text = _THINKING.sub("", answer)

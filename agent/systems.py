@@ -11,24 +11,24 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from agent.acp.tool import AcpAgents
-from agent.agents import CustomAgents
+from agent.acp.tool import AcpAgentRunner
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig
+from agent.custom_agents import CustomAgentStore
 from agent.extensions import ExtensionsFile
-from agent.folders import Folders
-from agent.mcp.tools import McpTools, open_mcp
+from agent.mcp.registry import McpToolRegistry, open_mcp
 from agent.memory.service import MemoryService
 from agent.models.breakers import Breakers
 from agent.models.connections import Connections
 from agent.models.side import SideModels
-from agent.sandbox.choice import build_sandboxes
-from agent.sandbox.protocol import Sandboxes
-from agent.sandbox.tending import tended
-from agent.skills.scan import Scanner
-from agent.skills.service import Grounds, Skills
-from agent.skills.workshop import Workshop
+from agent.sandbox.factory import build_sandbox_provider
+from agent.sandbox.maintenance import maintained
+from agent.sandbox.protocol import SandboxProvider
+from agent.skills.installer import SkillInstaller
+from agent.skills.registry import SkillPaths, SkillRegistry
+from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import Subagents, open_subagents
+from agent.thread_storage import ThreadStorage
 from agent.tracing import Tracing, open_tracing
 from agent.uploads.service import UploadService
 
@@ -65,7 +65,7 @@ class Site:
     config: AgentConfig
     home: Path
     extensions: Path | None = None
-    sandboxes: Sandboxes | None = None
+    sandboxes: SandboxProvider | None = None
     base: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: TracingConfig = field(default_factory=TracingConfig)
@@ -101,18 +101,18 @@ class Systems:
 
     settings: Settings
     home: Path
-    folders: Folders
-    sandboxes: Sandboxes
+    folders: ThreadStorage
+    sandboxes: SandboxProvider
     connections: Connections
     models: SideModels
     breakers: Breakers
     extensions: ExtensionsFile
-    skills: Skills
-    workshop: Workshop
-    agents: CustomAgents
-    acp: AcpAgents
+    skills: SkillRegistry
+    workshop: SkillInstaller
+    agents: CustomAgentStore
+    acp: AcpAgentRunner
     subagents: Subagents
-    mcp: McpTools
+    mcp: McpToolRegistry
     memory: MemoryService
     uploads: UploadService
     tracing: Tracing
@@ -126,20 +126,20 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
         AgentError: The configuration names something that cannot be used.
     """
     settings = Settings(site.config)
-    folders = Folders(site.home)
+    folders = ThreadStorage(site.home)
     extensions = ExtensionsFile(site.extensions_file)
     skills = _skills(site, settings, extensions)
-    await skills.now()
+    await skills.load()
     sandboxes = site.sandboxes
     if sandboxes is None:
         sandboxes = await anyio.to_thread.run_sync(
-            build_sandboxes, site.config.sandbox, folders, skills.shared_mappings
+            build_sandbox_provider, site.config.sandbox, folders, skills.mounts
         )
     connections = Connections()
     models = SideModels(settings.now, connections)
     try:
         async with (
-            tended(sandboxes),
+            maintained(sandboxes),
             open_tracing(site.tracing) as tracing,
             MemoryService(site.home, settings.now, models.get) as memory,
             open_subagents() as subagents,
@@ -156,8 +156,8 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
                 extensions=extensions,
                 skills=skills,
                 workshop=_workshop(skills, settings, models),
-                agents=CustomAgents(site.home),
-                acp=AcpAgents(folders),
+                agents=CustomAgentStore(site.home),
+                acp=AcpAgentRunner(folders),
                 subagents=subagents,
                 mcp=mcp,
                 memory=memory,
@@ -171,11 +171,11 @@ async def open_systems(site: Site) -> AsyncIterator[Systems]:
         await sandboxes.aclose()
 
 
-def _workshop(skills: Skills, settings: Settings, models: SideModels) -> Workshop:
-    scanner = Scanner(lambda: settings.now().skills, models.get)
-    return Workshop(skills, skills.custom_folder, scanner)
+def _workshop(skills: SkillRegistry, settings: Settings, models: SideModels) -> SkillInstaller:
+    scanner = SkillScanner(lambda: settings.now().skills, models.get)
+    return SkillInstaller(skills, skills.custom_folder, scanner)
 
 
-def _skills(site: Site, settings: Settings, extensions: ExtensionsFile) -> Skills:
-    grounds = Grounds(home=site.home, base=site.base)
-    return Skills(lambda: settings.now().skills, grounds, extensions)
+def _skills(site: Site, settings: Settings, extensions: ExtensionsFile) -> SkillRegistry:
+    grounds = SkillPaths(home=site.home, base=site.base)
+    return SkillRegistry(lambda: settings.now().skills, grounds, extensions)

@@ -6,7 +6,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from agent.artifacts import OpenFile
+from agent.artifacts import ArtifactFile
 
 _ACTIVE = frozenset(
     {
@@ -35,7 +35,7 @@ def is_active(mime: str) -> bool:
 class OpenFileResponse(StreamingResponse):
     """Streams an open file, and closes it however the response ends."""
 
-    def __init__(self, file: OpenFile, *, media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, file: ArtifactFile, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(file.read(), media_type=media_type, headers=headers)
         self._file = file
 

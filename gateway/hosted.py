@@ -18,9 +18,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.folders import Folders
 from agent.lead import LeadAgents, LeadGraph, open_agents
 from agent.systems import Systems
+from agent.thread_storage import ThreadStorage
 from gateway import errors
 from gateway.app import Boundary
 from gateway.auth import Guard, admin_token
@@ -38,7 +38,7 @@ class Parts:
     """What those routes work with."""
 
     systems: Systems
-    folders: Folders
+    folders: ThreadStorage
 
 
 @asynccontextmanager

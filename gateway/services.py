@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.folders import Folders
 from agent.lead import LeadAgents
 from agent.runtime.runs import RunManager
 from agent.systems import Systems
+from agent.thread_storage import ThreadStorage
 from bots.loopback import Loopback
 from bots.webhooks import Webhook
 from bus.service import Bus
@@ -51,6 +51,6 @@ class Services:
         return self.agents.systems
 
     @property
-    def folders(self) -> Folders:
+    def folders(self) -> ThreadStorage:
         """The threads' files."""
         return self.agents.systems.folders

@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from agent.uploads.incoming import Incoming
+from agent.uploads.incoming import IncomingFile
 
 FIELD = "files"
 """The form field whose files count."""
@@ -58,7 +58,7 @@ class Form:
         except FormParserError:
             raise HTTPException(400, MALFORMED) from None
 
-    async def files(self) -> AsyncIterator[Incoming]:
+    async def files(self) -> AsyncIterator[IncomingFile]:
         """Yield the files of the field. Each is read before the next is asked for; what is not read is passed over.
 
         Raises:
@@ -70,7 +70,7 @@ class Form:
             name = _filename(seen.disposition)
             if name is not None:
                 self.count += 1
-                yield Incoming(filename=name, chunks=self._chunks())
+                yield IncomingFile(filename=name, chunks=self._chunks())
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         while isinstance(seen := await self._next(), bytes):

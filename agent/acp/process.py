@@ -28,7 +28,7 @@ EXIT_S = 2.0
 _TAIL_CHARS = 2_000
 
 
-class Lines:
+class JsonLineStream:
     """The protocol's messages over the streams of a process: one JSON object a line."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
@@ -68,9 +68,9 @@ class Lines:
 
 
 @asynccontextmanager
-async def running(
+async def run_agent_process(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str]
-) -> AsyncIterator[Lines]:
+) -> AsyncIterator[JsonLineStream]:
     """Run a program in a process group of its own; leaving ends the whole group, also when cancelled.
 
     Raises:
@@ -82,7 +82,7 @@ async def running(
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, process)
-            lines = Lines(process)
+            lines = JsonLineStream(process)
             try:
                 yield lines
                 with anyio.move_on_after(EXIT_S):

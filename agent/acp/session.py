@@ -22,7 +22,7 @@ from acp.schema import (
 )
 from acp.transports import default_environment
 
-from agent.acp.process import running
+from agent.acp.process import run_agent_process
 from agent.config.acp import AcpAgentConfig
 from agent.errors import ForeignAgentError
 
@@ -46,7 +46,7 @@ _STOPS = {
 }
 
 
-class Listener:
+class AcpClientHandler:
     """Our side of a session: collects what the agent says, and answers what it asks leave for.
 
     It offers neither files nor terminals: the agent uses its own.
@@ -57,7 +57,7 @@ class Listener:
         self._approve = approve
         self._parts: list[str] = []
         self._room = MAX_CHARS
-        self.refused = 0
+        self.denied_count = 0
 
     @property
     def text(self) -> str:
@@ -86,7 +86,7 @@ class Listener:
             return RequestPermissionResponse(
                 outcome=AllowedOutcome(outcome="selected", option_id=once)
             )
-        self.refused += 1
+        self.denied_count += 1
         no = _first(options, "reject_once")
         if no is not None:
             return RequestPermissionResponse(
@@ -95,17 +95,19 @@ class Listener:
         return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
 
 
-async def converse(name: str, entry: AcpAgentConfig, folder: Path, prompt: str) -> str:
+async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: str) -> str:
     """Start the agent in a folder, ask it, and return what it said. Its processes are gone when this returns.
 
     Raises:
         ForeignAgentError: It cannot be started, does not speak the protocol, wants a login, or took too long.
     """
     env = {**default_environment(), **entry.env}
-    listener = Listener(name, approve=entry.auto_approve_permissions)
+    listener = AcpClientHandler(name, approve=entry.auto_approve_permissions)
     try:
         with anyio.fail_after(entry.timeout_seconds):
-            async with running([entry.command, *entry.args], folder=folder, env=env) as lines:
+            async with run_agent_process(
+                [entry.command, *entry.args], folder=folder, env=env
+            ) as lines:
                 agent = connect_to_agent(cast("Client", listener), lines)
                 try:
                     stop = await _ask(agent, entry, folder, prompt)
@@ -159,11 +161,11 @@ def _first(options: list[PermissionOption], kind: str) -> str | None:
     return next((option.option_id for option in options if option.kind == kind), None)
 
 
-def _answer(listener: Listener, stop: str) -> str:
+def _answer(listener: AcpClientHandler, stop: str) -> str:
     notes = [f"it stopped early: {_STOPS[stop]}"] if stop in _STOPS else []
-    if listener.refused:
+    if listener.denied_count:
         notes.append(
-            f"it asked leave for {listener.refused} action(s), which was refused: "
+            f"it asked leave for {listener.denied_count} action(s), which was refused: "
             "the operator has not set auto_approve_permissions for it"
         )
     text = listener.text.strip() or "(the agent said nothing)"

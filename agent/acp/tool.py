@@ -11,16 +11,16 @@ from pydantic import BaseModel, Field
 
 from agent.config.acp import AcpAgentConfig
 from agent.errors import AgentError, ForeignAgentError
-from agent.folders import Folders
 from agent.options import thread_id_of
-from agent.paths import ACP_WORKSPACE, PathTable
+from agent.paths import ACP_WORKSPACE, MountTable
+from agent.thread_storage import ThreadStorage
 
 NAME = "invoke_acp_agent"
 
-AT_ONCE = 4
+MAX_CONCURRENT = 4
 """How many such agents run at the same time, over all threads; further calls wait."""
 
-Converse = Callable[[str, AcpAgentConfig, Path, str], Awaitable[str]]
+PromptAgent = Callable[[str, AcpAgentConfig, Path, str], Awaitable[str]]
 
 
 class InvokeArgs(BaseModel):
@@ -33,16 +33,16 @@ class InvokeArgs(BaseModel):
     )
 
 
-class AcpAgents:
+class AcpAgentRunner:
     """Asks the agents of the configuration, each in the thread's own folder.
 
     Args:
         folders: The threads' folders.
     """
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: ThreadStorage) -> None:
         self._folders = folders
-        self._turns = anyio.Semaphore(AT_ONCE)
+        self._turns = anyio.Semaphore(MAX_CONCURRENT)
 
     def tools(self, agents: Mapping[str, AcpAgentConfig]) -> Sequence[BaseTool]:
         """Build invoke_acp_agent; nothing when no agent is configured."""
@@ -66,12 +66,12 @@ class AcpAgents:
         )
 
     async def _asked(self, entry: AcpAgentConfig, name: str, prompt: str, thread_id: str) -> str:
-        folders = self._folders.of(thread_id)
+        folders = self._folders.folders(thread_id)
         async with self._turns:
-            await anyio.to_thread.run_sync(folders.make)
-            converse = await anyio.to_thread.run_sync(_loaded)
-            said = await converse(name, entry, folders.acp_workspace, prompt)
-        return PathTable(folders.mappings()).mask(said)
+            await anyio.to_thread.run_sync(folders.create)
+            prompt_agent = await anyio.to_thread.run_sync(_loaded)
+            said = await prompt_agent(name, entry, folders.acp_workspace, prompt)
+        return MountTable(folders.mounts()).mask_host_paths(said)
 
 
 def _entry(agents: Mapping[str, AcpAgentConfig], name: str) -> AcpAgentConfig:
@@ -81,10 +81,10 @@ def _entry(agents: Mapping[str, AcpAgentConfig], name: str) -> AcpAgentConfig:
     return found
 
 
-def _loaded() -> Converse:
-    from agent.acp.session import converse  # noqa: PLC0415
+def _loaded() -> PromptAgent:
+    from agent.acp.session import prompt_agent  # noqa: PLC0415
 
-    return converse
+    return prompt_agent
 
 
 def _described(agents: Mapping[str, AcpAgentConfig]) -> str:

@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 from pydantic import ValidationError
 from typing_extensions import Unpack
 
-from agent.agents import CustomAgent, agent_name
 from agent.client.opened import Opened, View
+from agent.custom_agents import CustomAgent, normalize_agent_name
 from agent.errors import AgentInvalid
 
 
@@ -26,13 +26,13 @@ class Agents(Opened):
 
     async def list_agents(self) -> View:
         """Return the custom agents: `{agents}`."""
-        return {"agents": [_shown(agent) for agent in await self._systems.agents.listed()]}
+        return {"agents": [_shown(agent) for agent in await self._systems.agents.list_agents()]}
 
     async def get_agent(self, name: str) -> View | None:
         """Return one; None when there is none of this name. Raises AgentInvalid."""
         return (
-            _shown(await self._systems.agents.named(name))
-            if await self._systems.agents.has(name)
+            _shown(await self._systems.agents.get(name))
+            if await self._systems.agents.exists(name)
             else None
         )
 
@@ -53,7 +53,7 @@ class Agents(Opened):
     async def update_agent(self, name: str, **fields: Unpack[AgentFields]) -> View:
         """Change the fields that are given, and return the agent. Raises AgentNotFound, AgentInvalid."""
         self._require_known(fields)
-        changed = await self._systems.agents.change(
+        changed = await self._systems.agents.update(
             name, lambda old: _made({**old.model_dump(), **fields})
         )
         return _shown(changed)
@@ -64,11 +64,14 @@ class Agents(Opened):
 
     async def check_agent_name(self, name: str) -> View:
         """Return whether a name is free, and how it would be stored: `{available, name}`. Raises AgentInvalid."""
-        return {"available": not await self._systems.agents.has(name), "name": agent_name(name)}
+        return {
+            "available": not await self._systems.agents.exists(name),
+            "name": normalize_agent_name(name),
+        }
 
     async def get_user_profile(self) -> View:
         """Return USER.md: `{content}`."""
-        return {"content": await self._systems.agents.profile()}
+        return {"content": await self._systems.agents.load_profile()}
 
     async def update_user_profile(self, content: str) -> View:
         """Replace USER.md, and return it. Raises AgentInvalid."""

@@ -110,7 +110,7 @@ class Conversations(Opened):
             OSError: Its files could not be removed.
         """
         folders = self._systems.folders
-        folders.of(thread_id)
+        folders.folders(thread_id)
         ticket = self._lanes.join(thread_id)
         try:
             await ticket.turn.wait()
@@ -130,7 +130,7 @@ class Conversations(Opened):
 
     def _require_usable(self, thread_id: str, settings: TurnSettings) -> None:
         systems = self._systems
-        systems.folders.of(thread_id)
+        systems.folders.folders(thread_id)
         name = settings.model_name
         if name is not None and systems.settings.now().model_named(name) is None:
             raise ModelNotFound(f"There is no model named {name[:80]!r}.")

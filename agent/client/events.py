@@ -18,7 +18,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, ToolM
 from langchain_core.messages.ai import UsageMetadata, add_usage
 
 from agent.subagents.status import delegated_usage
-from agent.tools.clarify import NAME as CLARIFY
+from agent.tools.ask_clarification import NAME as CLARIFY
 
 MODES: tuple[Literal["values", "messages", "custom"], ...] = ("values", "messages", "custom")
 """What the graph is asked for."""

@@ -6,14 +6,14 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
-from agent.artifacts import Member, opened
+from agent.artifacts import ArchiveMember, open_artifact
 from agent.client.opened import Opened, View
 from agent.errors import MemberTooLarge, PathRefused
-from agent.folders import Folders
 from agent.paths import UPLOADS
-from agent.uploads.incoming import Incoming, of_path
+from agent.thread_storage import ThreadStorage
+from agent.uploads.incoming import IncomingFile, file_from_path
 from agent.uploads.names import suffix_of
-from agent.uploads.service import Accepted, StoredFile
+from agent.uploads.service import StoredUpload, UploadResult
 
 
 class Files(Opened):
@@ -51,7 +51,7 @@ class Files(Opened):
 
     async def list_uploads(self, thread_id: str) -> View:
         """Return the files that were given to a thread: `{files, count}`. Raises ThreadIdInvalid."""
-        found = await self._systems.uploads.listing(thread_id)
+        found = await self._systems.uploads.list_files(thread_id)
         files = [{**_stored(thread_id, file), "modified": _when(file)} for file in found]
         return {"files": files, "count": len(files)}
 
@@ -116,14 +116,14 @@ def _required(files: Sequence[Path | str]) -> list[Path]:
     return [required(file) for file in files]
 
 
-async def _incoming(paths: Sequence[Path]) -> AsyncIterator[Incoming]:
+async def _incoming(paths: Sequence[Path]) -> AsyncIterator[IncomingFile]:
     for path in paths:
-        yield of_path(path)
+        yield file_from_path(path)
 
 
-def _content(folders: Folders, thread_id: str, path: str) -> tuple[bytes, str]:
-    found = opened(folders, thread_id, f"/{path.lstrip('/')}")
-    if isinstance(found, Member):
+def _content(folders: ThreadStorage, thread_id: str, path: str) -> tuple[bytes, str]:
+    found = open_artifact(folders, thread_id, f"/{path.lstrip('/')}")
+    if isinstance(found, ArchiveMember):
         return found.content, found.mime
     try:
         return found.raw.readall(), found.mime
@@ -131,7 +131,7 @@ def _content(folders: Folders, thread_id: str, path: str) -> tuple[bytes, str]:
         found.close()
 
 
-def _stored(thread_id: str, file: StoredFile) -> View:
+def _stored(thread_id: str, file: StoredUpload) -> View:
     shown: View = {
         "filename": file.name,
         "size": file.size,
@@ -153,11 +153,11 @@ def _places(thread_id: str, name: str) -> View:
     return {"path": path, "virtual_path": path, "artifact_url": url}
 
 
-def _when(file: StoredFile) -> str:
+def _when(file: StoredUpload) -> str:
     return file.modified.isoformat().replace("+00:00", "Z")
 
 
-def _sentence(accepted: Accepted) -> str:
+def _sentence(accepted: UploadResult) -> str:
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
         sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from agent.client.opened import Opened, View
 from agent.errors import McpSettingsRefused
-from agent.mcp.entries import problems_of
+from agent.mcp.server_config import describe_validation_error
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -45,7 +45,7 @@ class McpServers(Opened):
 
     async def get_mcp_config(self) -> View:
         """Return the servers by name, secrets masked: `{mcp_servers}`."""
-        return {"mcp_servers": await self._systems.mcp.settings.view()}
+        return {"mcp_servers": await self._systems.mcp.settings.list_servers()}
 
     async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerSettings]) -> View:
         """Put other servers in the place of all, and return them; the next turns have their tools.
@@ -60,12 +60,12 @@ class McpServers(Opened):
         try:
             given = _SERVERS.validate_python(dict(mcp_servers))
         except ValidationError as error:
-            raise McpSettingsRefused(problems_of(error)) from None
+            raise McpSettingsRefused(describe_validation_error(error)) from None
         return {"mcp_servers": await self._systems.mcp.settings.replace(given)}
 
     async def switch_mcp_server(self, name: str, *, enabled: bool) -> View:
         """Switch one server on or off, and return it. Raises McpServerNotFound, ExtensionsError."""
-        return await self._systems.mcp.settings.switch(name, enabled=enabled)
+        return await self._systems.mcp.settings.set_enabled(name, enabled=enabled)
 
     async def get_mcp_status(self) -> View:
         """Return how the servers stand and what they offer: `{servers}`."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.client.opened import Opened, View
 from agent.config import ModelConfig
-from agent.suggestions import Spoken, suggestions
+from agent.suggestions import ConversationMessage, suggest_follow_ups
 
 
 class Models(Opened):
@@ -30,9 +30,9 @@ class Models(Opened):
             n: How many, at most 5.
             model_name: Who is asked; None = the default model.
         """
-        spoken = [Spoken(role=one["role"], text=one["content"]) for one in messages]
+        spoken = [ConversationMessage(role=one["role"], text=one["content"]) for one in messages]
         models = self._systems.models.get
-        found = await suggestions(models, spoken, count=n, model_name=model_name)
+        found = await suggest_follow_ups(models, spoken, count=n, model_name=model_name)
         return {"suggestions": found}
 
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from langchain_core.runnables import RunnableConfig
 
-from agent.agents import agent_name
+from agent.custom_agents import normalize_agent_name
 from agent.middleware import Middleware
 
 ASSISTANT: Final = "lead_agent"
@@ -57,7 +57,7 @@ class TurnSettings:
         recursion_limit: Steps of the graph; a model call that calls tools takes two.
 
     Raises:
-        AgentInvalid: `agent_name` cannot be a name.
+        AgentInvalid: `normalize_agent_name` cannot be a name.
         ValueError: `recursion_limit` is not 1 to 1000.
     """
 
@@ -72,7 +72,7 @@ class TurnSettings:
 
     def __post_init__(self) -> None:
         if self.agent_name is not None:
-            agent_name(self.agent_name)
+            normalize_agent_name(self.agent_name)
         if not 1 <= self.recursion_limit <= MAX_RECURSION:
             raise ValueError(f"recursion_limit is a number from 1 to {MAX_RECURSION}")
 
@@ -94,7 +94,9 @@ class TurnSettings:
             "reasoning_effort": self.reasoning_effort,
             "subagent_enabled": self.subagent_enabled,
             "is_plan_mode": self.plan_mode,
-            "agent_name": agent_name(self.agent_name) if self.agent_name is not None else None,
+            "agent_name": normalize_agent_name(self.agent_name)
+            if self.agent_name is not None
+            else None,
             "language": self.language,
         }
         return {key: value for key, value in given.items() if value is not None}

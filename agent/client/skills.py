@@ -9,7 +9,7 @@ import anyio.to_thread
 from agent.client.files import required
 from agent.client.opened import Opened, View
 from agent.errors import SkillNotFound
-from agent.skills.catalog import Skill
+from agent.skills.loader import Skill
 
 
 class Skills(Opened):
@@ -17,13 +17,13 @@ class Skills(Opened):
 
     async def list_skills(self, *, enabled_only: bool = False) -> View:
         """Return the skills: `{skills}`; switched-off and broken ones too, unless only enabled ones are wanted."""
-        shelf = await self._systems.skills.now()
+        shelf = await self._systems.skills.load()
         listed = shelf.enabled if enabled_only else shelf.skills
         return {"skills": [_shown(skill) for skill in listed]}
 
     async def get_skill(self, name: str) -> View | None:
         """Return one skill; None when there is none of this name."""
-        found = (await self._systems.skills.now()).named(name)
+        found = (await self._systems.skills.load()).find(name)
         return _shown(found) if found is not None else None
 
     async def update_skill(self, name: str, *, enabled: bool) -> View:
@@ -34,7 +34,7 @@ class Skills(Opened):
             ExtensionsError: It cannot be written down.
         """
         try:
-            return _shown(await self._systems.skills.switch(name, on=enabled))
+            return _shown(await self._systems.skills.set_enabled(name, on=enabled))
         except SkillNotFound:
             raise ValueError(f"There is no skill named {name!r}.") from None
 
@@ -55,7 +55,7 @@ class Skills(Opened):
 
     async def list_custom_skills(self) -> View:
         """Return this installation's own skills: `{skills}`."""
-        shelf = await self._systems.skills.now()
+        shelf = await self._systems.skills.load()
         return {"skills": [_shown(skill) for skill in shelf.skills if skill.category == "custom"]}
 
     async def get_custom_skill(self, name: str) -> View:

@@ -6,8 +6,8 @@ from agent.guardrails.protocol import (
     NOT_ALLOWED,
     GuardrailDecision,
     GuardrailRequest,
-    allowed,
-    denied,
+    allow,
+    deny,
 )
 
 POLICY = "allowlist"
@@ -39,10 +39,10 @@ class AllowlistProvider:
         """Decide by the tool's name. A call without a name is not allowed where there is a list."""
         name = request.tool_name
         if name in self._denied:
-            return denied(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
+            return deny(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
         if self._allowed is not None and (not name or name not in self._allowed):
-            return denied(NOT_ALLOWED, f"tool '{name}' is not in the allowlist", policy_id=POLICY)
-        return allowed(policy_id=POLICY)
+            return deny(NOT_ALLOWED, f"tool '{name}' is not in the allowlist", policy_id=POLICY)
+        return allow(policy_id=POLICY)
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         """Decide; nothing here waits."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from agent.guardrails.protocol import FREE, GuardrailRequest
+from agent.guardrails.protocol import EXEMPT_TOOLS, GuardrailRequest
 
 APPROVE: Final = "approve"
 REJECT: Final = "reject"
@@ -20,7 +20,7 @@ DESCRIPTION: Final = "This tool call needs your approval."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ApprovalDecision:
     """What a person decided; `reason` are their own words, for a refusal."""
 
     approved: bool
@@ -35,10 +35,10 @@ def needs_approval(tool_name: str, patterns: Sequence[str]) -> bool:
     >>> needs_approval("ask_clarification", ["*"])
     False
     """
-    return tool_name not in FREE and any(fnmatchcase(tool_name, one) for one in patterns)
+    return tool_name not in EXEMPT_TOOLS and any(fnmatchcase(tool_name, one) for one in patterns)
 
 
-def question(asked: GuardrailRequest, description: str = "") -> dict[str, Any]:
+def approval_request(asked: GuardrailRequest, description: str = "") -> dict[str, Any]:
     """Return what the interrupt says: one action, with the arguments as the model wrote them."""
     action = {
         "name": asked.tool_name,
@@ -49,26 +49,26 @@ def question(asked: GuardrailRequest, description: str = "") -> dict[str, Any]:
     return {"action_requests": [action], "review_configs": [review]}
 
 
-def verdict(answer: object) -> Verdict:
+def parse_decision(answer: object) -> ApprovalDecision:
     """Return what an answer to the interrupt decides. What is not understood approves nothing.
 
-    >>> verdict({"decisions": [{"type": "approve"}]})
-    Verdict(approved=True, reason='')
-    >>> verdict({"decisions": [{"type": "reject", "message": "not now"}]})
-    Verdict(approved=False, reason='not now')
-    >>> verdict([{"type": "accept"}]).approved, verdict(True).approved, verdict("yes").approved
+    >>> parse_decision({"decisions": [{"type": "approve"}]})
+    ApprovalDecision(approved=True, reason='')
+    >>> parse_decision({"decisions": [{"type": "reject", "message": "not now"}]})
+    ApprovalDecision(approved=False, reason='not now')
+    >>> parse_decision([{"type": "accept"}]).approved, parse_decision(True).approved, parse_decision("yes").approved
     (True, False, False)
     """
     decision = _only(answer)
     if not isinstance(decision, Mapping):
-        return Verdict(
+        return ApprovalDecision(
             approved=False,
             reason=decision.strip()[:REASON_CHARS] if isinstance(decision, str) else "",
         )
     if decision.get("type") in MEANS_APPROVE:
-        return Verdict(approved=True)
+        return ApprovalDecision(approved=True)
     said = decision.get("message") or decision.get("args")
-    return Verdict(
+    return ApprovalDecision(
         approved=False, reason=said.strip()[:REASON_CHARS] if isinstance(said, str) else ""
     )
 

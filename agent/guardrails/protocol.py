@@ -15,7 +15,7 @@ EVALUATOR_ERROR: Final = "oap.evaluator_error"
 APPROVAL_REQUIRED: Final = "oap.approval_required"
 REJECTED: Final = "oap.rejected"
 
-FREE: Final = frozenset({"ask_clarification", "write_todos"})
+EXEMPT_TOOLS: Final = frozenset({"ask_clarification", "write_todos"})
 """Tools that touch nothing outside the conversation: an active passport is enough, and nobody is asked about them."""
 
 
@@ -95,21 +95,21 @@ class GuardrailProvider(Protocol):
         ...
 
 
-def allowed(*, policy_id: str | None = None) -> GuardrailDecision:
+def allow(*, policy_id: str | None = None) -> GuardrailDecision:
     """Return the decision that a call may be made."""
     return GuardrailDecision(
         allow=True, reasons=(GuardrailReason(ALLOWED, "allowed by policy"),), policy_id=policy_id
     )
 
 
-def denied(code: str, message: str, *, policy_id: str | None = None) -> GuardrailDecision:
+def deny(code: str, message: str, *, policy_id: str | None = None) -> GuardrailDecision:
     """Return the decision that it may not, and why."""
     return GuardrailDecision(
         allow=False, reasons=(GuardrailReason(code, message),), policy_id=policy_id
     )
 
 
-def ask_person(message: str, *, policy_id: str | None = None) -> GuardrailDecision:
+def ask_for_approval(message: str, *, policy_id: str | None = None) -> GuardrailDecision:
     """Return the decision that a person decides, and what they are told of it."""
     reason = GuardrailReason(APPROVAL_REQUIRED, message)
     return GuardrailDecision(allow=False, ask=True, reasons=(reason,), policy_id=policy_id)

@@ -17,9 +17,9 @@ from langgraph.errors import GraphBubbleUp
 from mcp.types import CallToolResult, TextContent, Tool
 
 from agent.errors import McpError, ThreadIdMissing
-from agent.mcp.faults import fault_of
-from agent.mcp.names import tool_name
-from agent.mcp.results import text_of
+from agent.mcp.errors import describe_error
+from agent.mcp.results import result_text
+from agent.mcp.tool_names import tool_name
 from agent.options import thread_id_of
 
 logger = logging.getLogger(__name__)
@@ -29,16 +29,16 @@ TOOL_KEY: Final = "mcp_tool"
 """Where a tool's metadata says whose it is, and what it is called there."""
 
 _ELSEWHERE: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
-"""The adapter wants a connection; ours are opened by `Call`."""
+"""The adapter wants a connection; ours are opened by `CallTool`."""
 
-Call = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
+CallTool = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
 """Makes a call in the session of a thread; None = no thread."""
 
 
 def langchain_tool(
     server: str,
     tool: Tool,
-    call: Call,
+    call: CallTool,
     interceptors: tuple[ToolCallInterceptor, ...],
     max_chars: Callable[[], int],
 ) -> BaseTool:
@@ -84,7 +84,7 @@ def langchain_tool(
 
 def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int) -> ToolMessage:
     return ToolMessage(
-        content=text_of(result, max_chars),
+        content=result_text(result, max_chars),
         name=request.name,
         tool_call_id=getattr(request.runtime, "tool_call_id", None) or "missing_tool_call_id",
         status="error" if result.isError else "success",
@@ -92,7 +92,7 @@ def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int
 
 
 def _failed(server: str, error: Exception) -> CallToolResult:
-    said = error.user_message if isinstance(error, McpError) else fault_of(error)
+    said = error.user_message if isinstance(error, McpError) else describe_error(error)
     text = f"the MCP server '{server}' could not do this: {said}"
     return CallToolResult(content=[TextContent(type="text", text=text)], isError=True)
 

@@ -21,22 +21,22 @@ from mcp.types import (
     ClientRequest,
 )
 
-from agent.mcp.entries import ServerConfig
-from agent.mcp.oauth import TokenAuth, TokenSource
-from agent.mcp.process import Words, server_process
+from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
+from agent.mcp.process import StderrTail, run_server_process
+from agent.mcp.server_config import McpServerConfig
 
 TELL_S: Final = 1.0
 """How long telling a server that nobody waits any more may take."""
 
 
-class Client(ClientSession):
+class McpClient(ClientSession):
     """A client that asks for nothing but the answer, and remembers for whose answer nobody waits any more."""
 
     def __init__(self, reader: Any, writer: Any) -> None:  # noqa: ANN401 - the SDK's streams
         super().__init__(reader, writer)
         self._abandoned: list[int] = []
 
-    async def run_tool(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def send_tool_call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool. The SDK's own method would list all tools first, to check structured results that go unused."""
         request_id = self._request_id
         params = CallToolRequestParams(name=name, arguments=arguments)
@@ -49,7 +49,7 @@ class Client(ClientSession):
             self._abandoned.append(request_id)
             raise
 
-    async def tell_abandoned(self) -> None:
+    async def cancel_abandoned(self) -> None:
         """Tell the server which of its work nobody waits for any more, within `TELL_S`."""
         with anyio.move_on_after(TELL_S):
             while self._abandoned:
@@ -62,7 +62,7 @@ class Client(ClientSession):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class McpConnection:
     """How one server is reached.
 
     Attributes:
@@ -71,40 +71,40 @@ class Way:
         certificates: Made once: reading them takes some 20 ms.
         timeout_s: For connecting; an answer may take as long as its caller waits.
         headers: Beside those of the configuration.
-        words: Gets what the server's process writes to its standard error.
+        stderr: Gets what the server's process writes to its standard error.
     """
 
     name: str
-    config: ServerConfig
-    tokens: TokenSource | None
+    config: McpServerConfig
+    tokens: OAuthTokenSource | None
     certificates: ssl.SSLContext
     timeout_s: float
     headers: Mapping[str, str]
-    words: Words
+    stderr: StderrTail
 
-    def with_headers(self, headers: Mapping[str, str]) -> "Way":
+    def with_headers(self, headers: Mapping[str, str]) -> "McpConnection":
         """Return the same way with further headers."""
         return replace(self, headers={**self.headers, **headers})
 
 
 @asynccontextmanager
-async def connected(way: Way) -> AsyncIterator[Client]:
+async def open_client(way: McpConnection) -> AsyncIterator[McpClient]:
     """Yield a client that has not greeted the server yet. Enter and leave it in one task.
 
     Raises:
         OSError, httpx.HTTPError: There is no connection; perhaps inside an exception group.
     """
     opened = {"stdio": _stdio, "sse": _sse, "http": _http}[way.config.type]
-    async with opened(way) as (reader, writer), Client(reader, writer) as client:
+    async with opened(way) as (reader, writer), McpClient(reader, writer) as client:
         yield client
 
 
-def _stdio(way: Way) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    return server_process(way.config, way.words)
+def _stdio(way: McpConnection) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    return run_server_process(way.config, way.stderr)
 
 
 @asynccontextmanager
-async def _sse(way: Way) -> AsyncIterator[tuple[Any, Any]]:
+async def _sse(way: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
     def client(
         headers: dict[str, str] | None = None,  # noqa: ARG001 - the SDK's signature; the way has them all
         timeout: httpx.Timeout | None = None,  # noqa: ARG001
@@ -117,7 +117,7 @@ async def _sse(way: Way) -> AsyncIterator[tuple[Any, Any]]:
 
 
 @asynccontextmanager
-async def _http(way: Way) -> AsyncIterator[tuple[Any, Any]]:
+async def _http(way: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
     async with (
         _client(way) as client,
         streamable_http_client(str(way.config.url), http_client=client) as (reader, writer, _),
@@ -125,11 +125,11 @@ async def _http(way: Way) -> AsyncIterator[tuple[Any, Any]]:
         yield reader, writer
 
 
-def _client(way: Way) -> httpx.AsyncClient:
+def _client(way: McpConnection) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         headers={**way.config.headers, **way.headers},
         # No deadline for reading: the callers have theirs, and a server may be silent while it works.
         timeout=httpx.Timeout(way.timeout_s, read=None),
-        auth=TokenAuth(way.tokens) if way.tokens is not None else None,
+        auth=OAuthTokenAuth(way.tokens) if way.tokens is not None else None,
         verify=way.certificates,
     )

@@ -11,7 +11,7 @@ import httpx
 from typing_extensions import override
 
 from agent.errors import McpServerUnusable
-from agent.mcp.entries import OAuthConfig
+from agent.mcp.server_config import McpOAuthConfig
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Token:
     ends_at: float
 
 
-class TokenSource:
+class OAuthTokenSource:
     """Gives the `Authorization` header of one server. Callers that ask together share one request.
 
     Args:
@@ -42,7 +42,7 @@ class TokenSource:
 
     def __init__(
         self,
-        config: OAuthConfig,
+        config: McpOAuthConfig,
         make_client: MakeClient,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
@@ -66,7 +66,7 @@ class TokenSource:
                     token = self._token = await self._fetch()
         return token.header
 
-    def forget(self, header: str) -> None:
+    def invalidate(self, header: str) -> None:
         """Let the next caller fetch another, if this is still the one that is kept."""
         if self._token is not None and self._token.header == header:
             self._token = None
@@ -134,10 +134,10 @@ class TokenSource:
         )
 
 
-class TokenAuth(httpx.Auth):
+class OAuthTokenAuth(httpx.Auth):
     """Puts the token on every request; after a 401 another is fetched, once."""
 
-    def __init__(self, source: TokenSource) -> None:
+    def __init__(self, source: OAuthTokenSource) -> None:
         self._source = source
 
     @override
@@ -148,7 +148,7 @@ class TokenAuth(httpx.Auth):
         request.headers["Authorization"] = header
         answer = yield request
         if answer.status_code == UNAUTHORIZED:
-            self._source.forget(header)
+            self._source.invalidate(header)
             request.headers["Authorization"] = await self._source.header()
             yield request
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from agent.mcp.session import Connect, Session
+from agent.mcp.session import Connect, McpSession
 
 CLOSE_S: Final = 5.0
 """How long all sessions together may take to end. A process is killed after 3 s."""
@@ -17,7 +17,7 @@ Key = tuple[object, str]
 """A server and a thread."""
 
 
-class Sessions:
+class McpSessionPool:
     """Starts sessions in its task group, and keeps those that are to be used again.
 
     Args:
@@ -28,16 +28,16 @@ class Sessions:
     def __init__(self, tasks: TaskGroup, most: Callable[[], int]) -> None:
         self._tasks = tasks
         self._most = most
-        self._kept: OrderedDict[Key, Session] = OrderedDict()
-        self._all: set[Session] = set()
+        self._kept: OrderedDict[Key, McpSession] = OrderedDict()
+        self._all: set[McpSession] = set()
 
     def __len__(self) -> int:
         """Return how many have not ended yet."""
         return len(self._all)
 
-    def open(self, connect: Connect, greet_s: float) -> Session:
+    def open(self, connect: Connect, greet_s: float) -> McpSession:
         """Start a session that only its caller knows; the caller closes it."""
-        session = Session(connect, greet_s)
+        session = McpSession(connect, greet_s)
         self._all.add(session)
         self.start(lambda: self._own(session))
         return session
@@ -46,7 +46,7 @@ class Sessions:
         """Start something that outlives the run which asked for it, and keeps nothing of that run's context."""
         contextvars.Context().run(lambda: self._tasks.start_soon(work))
 
-    def kept(self, key: Key, connect: Connect, greet_s: float, idle_s: float) -> Session:
+    def get_or_open(self, key: Key, connect: Connect, greet_s: float, idle_s: float) -> McpSession:
         """Return the session of a server and thread; it ends by itself when nobody has used it for `idle_s`."""
         session = self._kept.get(key)
         if session is None or not session.is_usable:
@@ -77,9 +77,9 @@ class Sessions:
         for key in idle[: max(0, len(self._kept) - self._most())]:
             self._kept.pop(key).close()
 
-    async def _own(self, session: Session) -> None:
+    async def _own(self, session: McpSession) -> None:
         try:
-            await session.own()
+            await session.run()
         finally:
             self._all.discard(session)
             for key in [key for key, kept in self._kept.items() if kept is session]:

@@ -16,7 +16,7 @@ from mcp.types import JSONRPCMessage
 from pydantic import ValidationError
 
 from agent.errors import McpServerUnusable
-from agent.mcp.entries import ServerConfig
+from agent.mcp.server_config import McpServerConfig
 
 GRACE_S: Final = 2.0
 """How long a server may take to end when its input ends, before it is signalled."""
@@ -29,19 +29,21 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 Incoming = SessionMessage | Exception
 
 
-class Words:
+class StderrTail:
     """The last that a server's process wrote to its standard error. For the log: it may hold secrets."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def add(self, said: bytes) -> None:
+    def append(self, said: bytes) -> None:
         """Keep what it wrote, the newest `TAIL_CHARS` of it."""
         self.text = (self.text + said.decode("utf-8", "replace"))[-TAIL_CHARS:]
 
 
 @asynccontextmanager
-async def server_process(config: ServerConfig, words: Words) -> AsyncIterator[tuple[Any, Any]]:
+async def run_server_process(
+    config: McpServerConfig, words: StderrTail
+) -> AsyncIterator[tuple[Any, Any]]:
     """Start a server; yield the streams that a session of the SDK wants.
 
     It gets PATH, HOME and the like, and the `env` of its entry: nothing else of ours. On leaving its input ends;
@@ -111,11 +113,11 @@ async def _write(outward: MemoryObjectReceiveStream[SessionMessage], entry: Byte
             await entry.send(text.encode() + b"\n")
 
 
-async def _listen(errors: ByteReceiveStream, words: Words) -> None:
+async def _listen(errors: ByteReceiveStream, words: StderrTail) -> None:
     """Take what the server writes to its standard error, so that it never waits for us."""
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         async for chunk in errors:
-            words.add(chunk)
+            words.append(chunk)
 
 
 async def _end(process: Process) -> None:

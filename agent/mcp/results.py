@@ -19,7 +19,7 @@ EMPTY: Final = "(no output)"
 BASE64_BYTES_PER_CHAR: Final = 0.75
 
 
-def text_of(result: CallToolResult, max_chars: int) -> str:
+def result_text(result: CallToolResult, max_chars: int) -> str:
     """Return the result as a text; images, sounds and files are named, with type and size, not shown.
 
     Args:
@@ -33,13 +33,13 @@ def text_of(result: CallToolResult, max_chars: int) -> str:
         said = (
             f"Error: {said.removeprefix('Error:').strip() or 'the tool failed and did not say why'}"
         )
-    return cut(said or EMPTY, max_chars)
+    return truncate(said or EMPTY, max_chars)
 
 
-def cut(text: str, max_chars: int) -> str:
+def truncate(text: str, max_chars: int) -> str:
     """Shorten a text, with a note that says so.
 
-    >>> cut("x" * 200, 60)
+    >>> truncate("x" * 200, 60)
     'xxxxxxxx... [shortened: 200 characters in all, ask for less]'
     """
     if len(text) <= max_chars:

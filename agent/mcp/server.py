@@ -17,13 +17,13 @@ from mcp.types import CONNECTION_CLOSED, CallToolResult, PaginatedRequestParams,
 from agent.config.mcp import McpConfig
 from agent.errors import McpCallFailed, McpServerUnusable
 from agent.mcp.adapter import langchain_tool
-from agent.mcp.connections import Client, Way, connected
-from agent.mcp.entries import ServerConfig
-from agent.mcp.faults import ENDED, fault_of
-from agent.mcp.oauth import TokenSource
-from agent.mcp.pool import Sessions
-from agent.mcp.process import Words
-from agent.mcp.session import Session, SessionGone
+from agent.mcp.connections import McpClient, McpConnection, open_client
+from agent.mcp.errors import ENDED, describe_error
+from agent.mcp.oauth import OAuthTokenSource
+from agent.mcp.pool import McpSessionPool
+from agent.mcp.process import StderrTail
+from agent.mcp.server_config import McpServerConfig
+from agent.mcp.session import McpSession, McpSessionLost
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ RETIRED_IDLE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class McpServerFactory:
     """What all servers use.
 
     Attributes:
@@ -50,41 +50,41 @@ class Shared:
         interceptors: What stands around every call, outermost first.
     """
 
-    sessions: Sessions
+    sessions: McpSessionPool
     limits: Callable[[], McpConfig]
     certificates: ssl.SSLContext
     interceptors: tuple[ToolCallInterceptor, ...]
 
-    def server(self, name: str, config: ServerConfig) -> "Server":
+    def create(self, name: str, config: McpServerConfig) -> "McpServer":
         """Make a server; it does nothing before `load`."""
-        return Server(name, config, self)
+        return McpServer(name, config, self)
 
 
-class Server:
+class McpServer:
     """A server by one state of its entry; another entry makes another object.
 
     Attributes:
         tools: What it offers, once it is connected.
         error: Why it could not be loaded, for people.
         attempts: How often it was tried.
-        tried: Is set after the first attempt.
+        first_attempt_done: Is set after the first attempt.
     """
 
-    def __init__(self, name: str, config: ServerConfig, shared: Shared) -> None:
+    def __init__(self, name: str, config: McpServerConfig, shared: McpServerFactory) -> None:
         self.name = name
         self.config = config
         self.tools: tuple[BaseTool, ...] = ()
         self.error: str | None = None
         self.attempts = 0
-        self.tried = anyio.Event()
+        self.first_attempt_done = anyio.Event()
         self._shared = shared
         self._loading = anyio.CancelScope()
-        self._words = Words()
+        self._words = StderrTail()
         self._is_retired = False
         self._is_loaded = False
-        self._tokens: TokenSource | None = None
+        self._tokens: OAuthTokenSource | None = None
         if config.oauth is not None and config.oauth.enabled and config.type != "stdio":
-            self._tokens = TokenSource(config.oauth, self._token_client)
+            self._tokens = OAuthTokenSource(config.oauth, self._token_client)
 
     @property
     def state(self) -> State:
@@ -93,7 +93,7 @@ class Server:
             return "connected"
         return "failed" if self.error else "connecting"
 
-    def is_of(self, shared: Shared) -> bool:
+    def is_of(self, shared: McpServerFactory) -> bool:
         """Say whether it was made with this."""
         return self._shared is shared
 
@@ -109,7 +109,7 @@ class Server:
                 await anyio.sleep(pause)
                 pause = min(pause * 2, MAX_PAUSE_S)
             told()
-        self.tried.set()
+        self.first_attempt_done.set()
 
     def retire(self) -> None:
         """Stop loading; end its sessions when the runs that still know it leave them alone."""
@@ -126,8 +126,8 @@ class Server:
         """
         try:
             return await self._called(request, thread_id)
-        except SessionGone as error:
-            if error.was_asked:
+        except McpSessionLost as error:
+            if error.may_have_run:
                 raise McpCallFailed(ENDED) from error
         return await self._called(request, thread_id)
 
@@ -136,7 +136,9 @@ class Server:
         session, is_kept = self._session(request, thread_id, limits)
         try:
             with anyio.fail_after(limits.call_timeout_seconds):
-                return await session.ask(lambda client: client.run_tool(request.name, request.args))
+                return await session.call(
+                    lambda client: client.send_tool_call(request.name, request.args)
+                )
         except TimeoutError as error:
             # It may hang for good: the next call gets another process.
             session.close()
@@ -145,32 +147,34 @@ class Server:
         except SdkError as error:
             if error.error.code == CONNECTION_CLOSED:
                 session.close()
-                raise SessionGone("the connection was closed", was_asked=True) from error
-            raise McpCallFailed(fault_of(error)) from error
+                raise McpSessionLost("the connection was closed", was_asked=True) from error
+            raise McpCallFailed(describe_error(error)) from error
         finally:
             if not is_kept:
                 session.close()
 
     def _session(
         self, request: MCPToolCallRequest, thread_id: str | None, limits: McpConfig
-    ) -> tuple[Session, bool]:
+    ) -> tuple[McpSession, bool]:
         """Return the session of a call, and whether it stays open: those of processes hold what they did so far."""
         way = self._way(limits).with_headers(request.headers or {})
         greet_s = limits.connect_timeout_seconds
         if self.config.type != "stdio" or thread_id is None:
-            return self._shared.sessions.open(lambda: connected(way), greet_s), False
+            return self._shared.sessions.open(lambda: open_client(way), greet_s), False
         idle_s = min(
             limits.idle_seconds, RETIRED_IDLE_S if self._is_retired else limits.idle_seconds
         )
         key = (self, thread_id)
-        return self._shared.sessions.kept(key, lambda: connected(way), greet_s, idle_s), True
+        return self._shared.sessions.get_or_open(
+            key, lambda: open_client(way), greet_s, idle_s
+        ), True
 
     async def _is_tried(self) -> bool:
         self.attempts += 1
         try:
             self.tools = tuple(self._tool(tool) for tool in await self._listed())
         except Exception as error:
-            self._note(fault_of(error))
+            self._note(describe_error(error))
             logger.debug("the MCP server %s", self.name, exc_info=error)
             return False
         else:
@@ -178,7 +182,7 @@ class Server:
             logger.info("the MCP server %s offers %d tools", self.name, len(self.tools))
             return True
         finally:
-            self.tried.set()
+            self.first_attempt_done.set()
 
     def _tool(self, tool: Tool) -> BaseTool:
         shared = self._shared
@@ -204,11 +208,13 @@ class Server:
     async def _listed(self) -> list[Tool]:
         limits = self._shared.limits()
         way = self._way(limits)
-        session = self._shared.sessions.open(lambda: connected(way), limits.connect_timeout_seconds)
+        session = self._shared.sessions.open(
+            lambda: open_client(way), limits.connect_timeout_seconds
+        )
         try:
-            await session.ready()
+            await session.wait_ready()
             with anyio.fail_after(limits.discovery_timeout_seconds):
-                return await session.ask(_all_tools)
+                return await session.call(_all_tools)
         except Exception:
             session.close()
             with anyio.move_on_after(LAST_WORDS_S):
@@ -217,15 +223,15 @@ class Server:
         finally:
             session.close()
 
-    def _way(self, limits: McpConfig) -> Way:
-        return Way(
+    def _way(self, limits: McpConfig) -> McpConnection:
+        return McpConnection(
             name=self.name,
             config=self.config,
             tokens=self._tokens,
             certificates=self._shared.certificates,
             timeout_s=limits.connect_timeout_seconds,
             headers={},
-            words=self._words,
+            stderr=self._words,
         )
 
     def _token_client(self) -> httpx.AsyncClient:
@@ -235,7 +241,7 @@ class Server:
         return self._shared.limits().result_max_chars
 
 
-async def _all_tools(client: Client) -> list[Tool]:
+async def _all_tools(client: McpClient) -> list[Tool]:
     """Return the server's tools, page by page.
 
     Raises:
@@ -253,6 +259,6 @@ async def _all_tools(client: Client) -> list[Tool]:
             return tools
 
 
-def certificates() -> ssl.SSLContext:
+def load_certificates() -> ssl.SSLContext:
     """Read the certificates that HTTPS is checked with. Blocking, some 20 ms."""
     return httpx.create_ssl_context()

@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from agent.errors import McpServerUnusable
-from agent.mcp.faults import fault_of
+from agent.mcp.errors import describe_error
 
 if TYPE_CHECKING:
-    from agent.mcp.connections import Client
+    from agent.mcp.connections import McpClient
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
+Connect = Callable[[], "AbstractAsyncContextManager[McpClient]"]
 
 
-class SessionGone(McpServerUnusable):
+class McpSessionLost(McpServerUnusable):
     """The connection to the MCP server is lost.
 
     Attributes:
-        was_asked: Whether the server may have begun to work on the request.
+        may_have_run: Whether the server may have begun to work on the request.
     """
 
     def __init__(self, text: str = "", *, was_asked: bool = True) -> None:
         super().__init__(text)
-        self.was_asked = was_asked
+        self.may_have_run = was_asked
 
 
-class Session:
+class McpSession:
     """A connection that any task may use while its owner runs.
 
-    anyio's cancel scopes must be left by the task that entered them; a run is another task each time. So `own` is
-    started in a task group that outlives the runs, and everybody else talks through `ask`.
+    anyio's cancel scopes must be left by the task that entered them; a run is another task each time. So `run` is
+    started in a task group that outlives the runs, and everybody else talks through `call`.
 
     Args:
         connect: Opens it.
@@ -47,7 +47,7 @@ class Session:
     def __init__(self, connect: Connect, greet_s: float) -> None:
         self._connect = connect
         self._greet_s = greet_s
-        self._client: Client | None = None
+        self._client: McpClient | None = None
         self._is_over = False
         self._fault = ""
         self._settled = anyio.Event()
@@ -77,7 +77,7 @@ class Session:
                 self._opening.cancel()
         self._woken.set()
 
-    async def own(self) -> None:
+    async def run(self) -> None:
         """Open the connection, hold it until `close`, and leave it. Never raises but when it is cancelled."""
         try:
             with self._opening:
@@ -88,9 +88,9 @@ class Session:
                     await self._greet(client)
                     await self._until_unused(client)
             if not self._settled.is_set():
-                self._fault = fault_of(TimeoutError())
+                self._fault = describe_error(TimeoutError())
         except Exception as error:
-            self._fault = self._fault or fault_of(error)
+            self._fault = self._fault or describe_error(error)
             logger.debug("a connection to an MCP server ended", exc_info=error)
         finally:
             self._is_over = True
@@ -100,7 +100,7 @@ class Session:
                 scope.cancel()
             self.ended.set()
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until the server has greeted.
 
         Raises:
@@ -108,9 +108,9 @@ class Session:
         """
         await self._settled.wait()
         if self._client is None:
-            raise SessionGone(self._fault or "the connection was closed", was_asked=False)
+            raise McpSessionLost(self._fault or "the connection was closed", was_asked=False)
 
-    async def ask(self, question: Callable[["Client"], Awaitable[T]]) -> T:
+    async def call(self, question: Callable[["McpClient"], Awaitable[T]]) -> T:
         """Ask the server once it has greeted; what its answer says is the caller's.
 
         Raises:
@@ -132,9 +132,9 @@ class Session:
             finally:
                 self._callers.discard(scope)
                 self._woken.set()
-        raise SessionGone(self._fault or "the connection was closed", was_asked=asked)
+        raise McpSessionLost(self._fault or "the connection was closed", was_asked=asked)
 
-    async def _greet(self, client: "Client") -> None:
+    async def _greet(self, client: "McpClient") -> None:
         """Greet the server.
 
         Raises:
@@ -145,14 +145,14 @@ class Session:
         self._client = client
         self._settled.set()
 
-    async def _until_unused(self, client: "Client") -> None:
+    async def _until_unused(self, client: "McpClient") -> None:
         """Return when it is to be closed, or nobody has used it for long; pass on what callers left behind."""
         while not self._is_closing:
             self._woken = anyio.Event()
-            await client.tell_abandoned()
+            await client.cancel_abandoned()
             limit = math.inf if self.is_busy else self._idle_s
             with anyio.move_on_after(limit) as waiting:
                 await self._woken.wait()
             if waiting.cancelled_caught and not self.is_busy:
                 self._is_closing = True
-        await client.tell_abandoned()
+        await client.cancel_abandoned()

@@ -9,17 +9,24 @@ from typing_extensions import override
 
 from agent.config.mcp import McpConfig
 from agent.errors import McpServerNotFound, McpSettingsRefused
-from agent.extensions import SERVERS, Document, ExtensionsFile, section
-from agent.mcp.entries import OAuthConfig, ServerConfig, is_off, problems_of, resolved, transport_of
-from agent.mcp.launches import check_launch
-from agent.mcp.masks import (
+from agent.extensions import SERVERS, ExtensionsDocument, ExtensionsFile, section
+from agent.mcp.launch_policy import check_launch
+from agent.mcp.redaction import (
     MASK,
-    masked_args,
-    masked_url,
-    masked_values,
-    unmasked_args,
-    unmasked_url,
-    unmasked_values,
+    redact_args,
+    redact_url,
+    redact_values,
+    restore_args,
+    restore_url,
+    restore_values,
+)
+from agent.mcp.server_config import (
+    McpOAuthConfig,
+    McpServerConfig,
+    describe_validation_error,
+    expand_variables,
+    is_disabled,
+    transport_name,
 )
 
 MAX_SERVERS: Final = 100
@@ -35,7 +42,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
-View = dict[str, Any]
+ServerView = dict[str, Any]
 """A server as the API shows it: every one of `FIELDS`, secrets masked."""
 
 
@@ -66,12 +73,12 @@ class McpSettings:
         self._environment = _Filled(environment)
         self._limits = limits
 
-    async def view(self) -> dict[str, View]:
+    async def list_servers(self) -> dict[str, ServerView]:
         """Return all servers, secrets masked."""
-        found = await self._extensions.now()
-        return {name: view_of(entry) for name, entry in found.mcp_servers.items()}
+        found = await self._extensions.load()
+        return {name: server_view(entry) for name, entry in found.mcp_servers.items()}
 
-    async def replace(self, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, View]:
+    async def replace(self, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerView]:
         """Put other servers in the place of all; masks stand for what is stored.
 
         Args:
@@ -84,16 +91,16 @@ class McpSettings:
         if len(servers) > MAX_SERVERS:
             raise McpSettingsRefused(f"there may be {MAX_SERVERS} MCP servers at most")
 
-        def change(document: Document) -> None:
+        def change(document: ExtensionsDocument) -> None:
             stored = section(document, SERVERS)
             merged = {name: self._merged(name, new, stored) for name, new in servers.items()}
             stored.clear()
             stored.update(merged)
 
         await self._extensions.update(change)
-        return await self.view()
+        return await self.list_servers()
 
-    async def switch(self, name: str, *, enabled: bool) -> View:
+    async def set_enabled(self, name: str, *, enabled: bool) -> ServerView:
         """Switch one server on or off; the others may be as broken as they like.
 
         Raises:
@@ -101,16 +108,18 @@ class McpSettings:
             ExtensionsBroken, ExtensionsNotWritten: As `ExtensionsFile.update`.
         """
 
-        def change(document: Document) -> None:
+        def change(document: ExtensionsDocument) -> None:
             stored = section(document, SERVERS)
             if not isinstance(stored.get(name), dict):
                 raise McpServerNotFound
             stored[name]["enabled"] = enabled
 
         found = await self._extensions.update(change)
-        return view_of(found.mcp_servers[name])
+        return server_view(found.mcp_servers[name])
 
-    def _merged(self, name: str, given: Mapping[str, Any], stored: Document) -> Document:
+    def _merged(
+        self, name: str, given: Mapping[str, Any], stored: ExtensionsDocument
+    ) -> ExtensionsDocument:
         """Return the entry to be written.
 
         Raises:
@@ -125,11 +134,11 @@ class McpSettings:
             self._check(name, new, _written(old or {}))
         return {**{key: value for key, value in (old or {}).items() if key not in _KNOWN}, **new}
 
-    def _check(self, name: str, new: Document, old: Document) -> None:
+    def _check(self, name: str, new: ExtensionsDocument, old: ExtensionsDocument) -> None:
         try:
-            server = ServerConfig.model_validate(resolved(new, self._environment))
+            server = McpServerConfig.model_validate(expand_variables(new, self._environment))
         except ValidationError as error:
-            raise McpSettingsRefused(f"{name}: {problems_of(error)}") from None
+            raise McpSettingsRefused(f"{name}: {describe_validation_error(error)}") from None
         if server.type == "stdio" and any(new.get(key) != old.get(key) for key in _LAUNCH):
             check_launch(
                 name,
@@ -143,52 +152,54 @@ class McpSettings:
                 raise McpSettingsRefused(f"{name}.headers: {header[:40]!r} is not a header")
 
 
-def view_of(entry: Mapping[str, Any]) -> View:
+def server_view(entry: Mapping[str, Any]) -> ServerView:
     """Return an entry as the API shows it, also one that makes no sense.
 
-    >>> view_of({"command": "npx", "env": {"TOKEN": "t"}})["env"]
+    >>> server_view({"command": "npx", "env": {"TOKEN": "t"}})["env"]
     {'TOKEN': '***'}
     """
     oauth = entry.get("oauth")
     return {
-        "enabled": not is_off(entry),
-        "type": transport_of(entry),
+        "enabled": not is_disabled(entry),
+        "type": transport_name(entry),
         "command": _text(entry.get("command")),
-        "args": masked_args(entry.get("args")),
-        "env": masked_values(entry.get("env")),
-        "url": masked_url(_text(entry.get("url")) or "") or None,
-        "headers": masked_values(entry.get("headers")),
+        "args": redact_args(entry.get("args")),
+        "env": redact_values(entry.get("env")),
+        "url": redact_url(_text(entry.get("url")) or "") or None,
+        "headers": redact_values(entry.get("headers")),
         "oauth": _oauth_view(oauth) if isinstance(oauth, Mapping) else None,
         "description": _text(entry.get("description")) or "",
     }
 
 
-def _oauth_view(oauth: Mapping[str, Any]) -> View:
+def _oauth_view(oauth: Mapping[str, Any]) -> ServerView:
     shown = {
         name: oauth.get(name, field.get_default(call_default_factory=True))
-        for name, field in OAuthConfig.model_fields.items()
+        for name, field in McpOAuthConfig.model_fields.items()
         if not field.is_required() or name in oauth
     }
-    shown["extra_token_params"] = masked_values(oauth.get("extra_token_params"))
+    shown["extra_token_params"] = redact_values(oauth.get("extra_token_params"))
     return {**shown, **dict.fromkeys(SECRETS)}
 
 
-def _restored(name: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> Document:
+def _restored(name: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> ExtensionsDocument:
     """Return what was given, with the stored secrets where masks stand; empty keys are left out."""
-    new: Document = {key: given[key] for key in FIELDS if given.get(key) is not None}
+    new: ExtensionsDocument = {key: given[key] for key in FIELDS if given.get(key) is not None}
     new["enabled"] = bool(given.get("enabled", True))
-    new["type"] = transport_of(given)
+    new["type"] = transport_name(given)
     for key in ("env", "headers"):
-        new[key] = unmasked_values(f"{name}.{key}", given.get(key) or {}, _mapping(old.get(key)))
-    new["args"] = unmasked_args(f"{name}.args", given.get("args") or [], old.get("args"))
+        new[key] = restore_values(f"{name}.{key}", given.get(key) or {}, _mapping(old.get(key)))
+    new["args"] = restore_args(f"{name}.args", given.get("args") or [], old.get("args"))
     if given.get("url"):
-        new["url"] = unmasked_url(f"{name}.url", given["url"], old.get("url"))
+        new["url"] = restore_url(f"{name}.url", given["url"], old.get("url"))
     if given.get("oauth") is not None:
         new["oauth"] = _restored_oauth(f"{name}.oauth", given["oauth"], _mapping(old.get("oauth")))
     return _written(new)
 
 
-def _restored_oauth(where: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> Document:
+def _restored_oauth(
+    where: str, given: Mapping[str, Any], old: Mapping[str, Any]
+) -> ExtensionsDocument:
     new = {key: value for key, value in given.items() if value is not None}
     for secret in SECRETS:
         value = given.get(secret)
@@ -199,7 +210,7 @@ def _restored_oauth(where: str, given: Mapping[str, Any], old: Mapping[str, Any]
             new.update({secret: old[secret]} if old.get(secret) else {})
         elif not value:
             del new[secret]
-    extra = unmasked_values(
+    extra = restore_values(
         f"{where}.extra_token_params",
         given.get("extra_token_params") or {},
         _mapping(old.get("extra_token_params")),
@@ -208,10 +219,12 @@ def _restored_oauth(where: str, given: Mapping[str, Any], old: Mapping[str, Any]
     return {**new, "extra_token_params": extra} if extra else new
 
 
-def _written(entry: Mapping[str, Any]) -> Document:
+def _written(entry: Mapping[str, Any]) -> ExtensionsDocument:
     """Return the keys of an entry that say something, under today's names."""
     known = {key: entry[key] for key in FIELDS if entry.get(key) not in (None, "", [], {})}
-    return {**known, "enabled": not is_off(entry), "type": transport_of(entry)} if entry else {}
+    return (
+        {**known, "enabled": not is_disabled(entry), "type": transport_name(entry)} if entry else {}
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from agent.middleware.speech import words_for
 from agent.state import ThreadState
-from agent.tools.clarify import NAME, question_text
+from agent.tools.ask_clarification import NAME, question_text
 
 
 class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):

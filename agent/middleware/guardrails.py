@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from agent.config import GuardrailsConfig
 from agent.errors import ThreadIdMissing
-from agent.guardrails.approval import DESCRIPTION, needs_approval, question, verdict
+from agent.guardrails.approval import DESCRIPTION, approval_request, needs_approval, parse_decision
 from agent.guardrails.protocol import (
     APPROVAL_REQUIRED,
     DENIED,
@@ -26,8 +26,8 @@ from agent.guardrails.protocol import (
     GuardrailProvider,
     GuardrailReason,
     GuardrailRequest,
-    ask_person,
-    denied,
+    ask_for_approval,
+    deny,
 )
 from agent.options import Caller
 from agent.state import ThreadState
@@ -115,15 +115,15 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ToolMessage | None:
         """Return why the call is not made; None = it is. A person who has to be asked is asked here."""
         if refusal is None and needs_approval(asked.tool_name, self._config.ask):
-            refusal = ask_person(DESCRIPTION, policy_id="ask")
+            refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
         if refusal is None:
             return None
         if getattr(refusal, "ask", False) is not True:
             return self._denial(asked, refusal)
         if self._is_subagent:
-            return self._denial(asked, denied(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
+            return self._denial(asked, deny(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
         reason = next(iter(refusal.reasons or ()), NO_REASON)
-        decided = verdict(interrupt(question(asked, _sentence(reason.message))))
+        decided = parse_decision(interrupt(approval_request(asked, _sentence(reason.message))))
         logger.info(
             "tool %s was %s by a person, thread %s, user %s",
             asked.tool_name,

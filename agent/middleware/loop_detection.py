@@ -14,11 +14,11 @@ from typing_extensions import override
 
 from agent.authors import LOOP_WARNING
 from agent.config import LoopDetectionConfig
+from agent.locales import AgentMessages
 from agent.middleware.call_removal import with_note, without_calls
 from agent.middleware.speech import words_for
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
-from agent.wording import Wording
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def _stopped(request: Request) -> Request:
     return _with_word(request, STOP).override(tool_choice=choice)
 
 
-def _ended(circling: Response, final: Response, words: Wording) -> Response:
+def _ended(circling: Response, final: Response, words: AgentMessages) -> Response:
     """Return the last answer without calls, behind what the model said with the calls that are dropped."""
     said = [_bare(message) for message in _answers(circling) if message.text.strip()]
     result = [_bare(message) for message in _answers(final)]

@@ -17,7 +17,7 @@ from agent.config import ToolOutputConfig
 from agent.errors import AgentError
 from agent.options import thread_id_of
 from agent.paths import OUTPUTS
-from agent.sandbox.protocol import Sandboxes
+from agent.sandbox.protocol import SandboxProvider
 from agent.state import ThreadState
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         sandboxes: Where the files are written.
     """
 
-    def __init__(self, config: ToolOutputConfig, sandboxes: Sandboxes) -> None:
+    def __init__(self, config: ToolOutputConfig, sandboxes: SandboxProvider) -> None:
         super().__init__()
         self._config = config
         self._sandboxes = sandboxes

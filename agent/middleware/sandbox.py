@@ -17,9 +17,9 @@ from typing_extensions import override
 
 from agent.errors import CommandsOff
 from agent.options import thread_id_of
-from agent.sandbox.protocol import Sandboxes
+from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState
-from agent.tools.shell import BASH
+from agent.tools.bash import BASH
 
 
 class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -29,7 +29,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
     with what would have to be set.
     """
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
+    def __init__(self, sandboxes: SandboxProvider) -> None:
         super().__init__()
         self._sandboxes = sandboxes
 

@@ -17,12 +17,12 @@ from langchain_core.messages import (
 from typing_extensions import override
 
 from agent.authors import FRAMEWORK_TAGS
+from agent.locales import AgentMessages
 from agent.middleware.call_removal import with_note, without_calls
 from agent.middleware.speech import words_for
 from agent.middleware.system_message import extended
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
-from agent.wording import Wording
 
 SAFETY_REASONS = frozenset(
     {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation"}
@@ -174,7 +174,7 @@ def _was_cut(message: BaseMessage) -> bool:
     return isinstance(reason, str) and reason.lower() in SAFETY_REASONS
 
 
-def _made_safe(message: BaseMessage, words: Wording) -> BaseMessage:
+def _made_safe(message: BaseMessage, words: AgentMessages) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     bare = without_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})

@@ -8,7 +8,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from agent.authors import SUMMARY, is_from_a_person
 from agent.config import SummarizationConfig
-from agent.paths import below
+from agent.paths import relative_parts
 from agent.state import Summary
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
@@ -83,7 +83,7 @@ def _reading_calls(
         for call in message.tool_calls if isinstance(message, AIMessage) else ():
             path = call["args"].get("path")
             is_reading = call["name"] in config.skill_file_read_tool_names
-            if is_reading and isinstance(path, str) and below(path, skills) and call["id"]:
+            if is_reading and isinstance(path, str) and relative_parts(path, skills) and call["id"]:
                 yield call["id"]
 
 

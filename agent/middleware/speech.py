@@ -3,11 +3,11 @@
 from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.runnables.config import ensure_config
 
+from agent.locales import AgentMessages, messages_for
 from agent.options import language_of
-from agent.wording import Wording, wording
 
 
-def words_for(request: ModelRequest | ToolCallRequest) -> Wording:
+def words_for(request: ModelRequest | ToolCallRequest) -> AgentMessages:
     """Return the words of the run that a request belongs to."""
     context = getattr(request.runtime, "context", None)
-    return wording(language_of(context, ensure_config()))
+    return messages_for(language_of(context, ensure_config()))

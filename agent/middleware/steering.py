@@ -16,7 +16,7 @@ from agent.middleware.summarization import Hook, SummarizationMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
 from agent.models.breakers import Breakers
 from agent.models.side import ModelSource
-from agent.sandbox.protocol import Sandboxes
+from agent.sandbox.protocol import SandboxProvider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Steering:
 
     models: ModelSource
     breakers: Breakers
-    sandboxes: Sandboxes
+    sandboxes: SandboxProvider
 
     def links(
         self,

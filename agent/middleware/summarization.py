@@ -28,7 +28,7 @@ from agent.middleware.shortening import position_of, shortened, skill_reads
 from agent.models.side import ModelSource, aside
 from agent.options import Caller
 from agent.state import Summary, ThreadState
-from agent.tools.answers import cut_middle
+from agent.tools.results import truncate_middle
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         if time.monotonic() < self._asleep_until:
             return ""
         limit = self._config.trim_tokens_to_summarize * CHARS_PER_TOKEN
-        shown = cut_middle(material, limit)
+        shown = truncate_middle(material, limit)
         prompt = (self._config.summary_prompt or PROMPT).format(messages=shown)
         try:
             with anyio.fail_after(DEADLINE_S):

@@ -9,10 +9,10 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.folders import Folders
 from agent.options import thread_id_of
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState
+from agent.thread_storage import ThreadStorage
 
 THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
 """As the agent sees them: the state is told to every client, and the paths of this machine are nobody's business."""
@@ -25,7 +25,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
     costs a step of the recursion limit and a checkpoint with the whole history.
     """
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: ThreadStorage) -> None:
         super().__init__()
         self._folders = folders
 
@@ -54,7 +54,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
         """
         thread_id = thread_id_of(request.runtime.context, get_config())
-        self._folders.of(thread_id)  # judges the id
+        self._folders.folders(thread_id)  # judges the id
         if request.state.get("thread_data") == THREAD_DATA:
             return None
         return Command(update={"thread_data": THREAD_DATA})

@@ -11,11 +11,11 @@ from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.authors import is_from_a_person
+from agent.locales import AgentMessages
 from agent.middleware.call_removal import with_note, without_calls
 from agent.middleware.speech import words_for
 from agent.state import ThreadState
 from agent.subagents.execution import TURN_CAPPED
-from agent.wording import Wording
 
 LAST_TURN = (
     "This is your last turn: no tool can be called any more. "
@@ -73,12 +73,12 @@ def _told(request: ModelRequest[Any]) -> ModelRequest[Any]:
     return request.override(messages=[*request.messages, HumanMessage(LAST_TURN)])
 
 
-def _final(response: ModelResponse[Any], words: Wording) -> ModelResponse[Any]:
+def _final(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
     result = [_capped(message, words) for message in response.result]
     return ModelResponse(result=result, structured_response=response.structured_response)
 
 
-def _capped(message: BaseMessage, words: Wording) -> BaseMessage:
+def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     capped = without_calls(message, lambda _: True)

@@ -16,9 +16,9 @@ from agent.authors import is_from_a_person
 from agent.options import thread_id_of
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
-from agent.uploads.block import block_of
 from agent.uploads.names import suffix_of
-from agent.uploads.view import Named, View, Views, named_in
+from agent.uploads.prompt_block import uploads_block
+from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
 
 Block = dict[str, Any]
 
@@ -35,7 +35,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         sees: Whether the model takes images; those of the newest message are then shown to it.
     """
 
-    def __init__(self, views: Views, *, sees: bool) -> None:
+    def __init__(self, views: UploadSnapshots, *, sees: bool) -> None:
         super().__init__()
         self._views = views
         self._sees = sees
@@ -63,7 +63,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], thread_id: str
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
         """Return the messages with their blocks, and what changes in the state. Blocking."""
-        told = _Telling(self._views.of(thread_id), request.messages, sees=self._sees)
+        told = _Telling(self._views.take(thread_id), request.messages, sees=self._sees)
         files = told.newest_files()
         if files == (request.state.get("uploaded_files") or []):
             return told.messages(), None
@@ -74,21 +74,21 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 class _Named:
     """A message with the files that came with it and are there."""
 
-    files: Sequence[Named]
+    files: Sequence[FileReference]
     is_newest: bool
 
 
 class _Telling:
     """One request's messages, as they are told."""
 
-    def __init__(self, view: View, messages: Sequence[AnyMessage], *, sees: bool) -> None:
+    def __init__(self, view: UploadSnapshot, messages: Sequence[AnyMessage], *, sees: bool) -> None:
         self._view = view
         self._messages = messages
         self._sees = sees
         people = [i for i, message in enumerate(messages) if is_said_in_history(message)]
         self._named = {
             i: _Named(
-                files=view.present(named_in(messages[i].additional_kwargs)),
+                files=view.present(file_references(messages[i].additional_kwargs)),
                 is_newest=i == people[-1],
             )
             for i in people
@@ -125,15 +125,15 @@ class _Telling:
     def _block(self, named: _Named) -> str | None:
         if not named.files:
             return None
-        return block_of([self._view.told(file) for file in named.files], sees=self._sees)
+        return uploads_block([self._view.summarize(file) for file in named.files], sees=self._sees)
 
     def _newest_block(self, named: _Named) -> str | None:
         known = {file.name for told in self._named.values() for file in told.files}
-        if not named.files and not self._view.unknown(known):
+        if not named.files and not self._view.has_unlisted(known):
             return None
-        told = [self._view.told(file) for file in named.files]
+        told = [self._view.summarize(file) for file in named.files]
         earlier = self._view.earlier({file.name for file in named.files})
-        return block_of(told, earlier, sees=self._sees)
+        return uploads_block(told, earlier, sees=self._sees)
 
 
 def is_said_in_history(message: AnyMessage) -> bool:

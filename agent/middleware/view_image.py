@@ -12,11 +12,11 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
-from agent.folders import Folders, ThreadFolders
 from agent.middleware.uploads import is_said_in_history
 from agent.options import thread_id_of
 from agent.state import ThreadState, ViewedImage
-from agent.tools.images import MAX_IMAGE_BYTES, NAME, look_at
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.tools.view_image import MAX_IMAGE_BYTES, NAME, load_image
 from agent.uploads.images import image_block
 
 MAX_IMAGES = 8
@@ -34,7 +34,7 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
     so that neither checkpoints nor streams carry megabytes.
     """
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: ThreadStorage) -> None:
         super().__init__()
         self._folders = folders
 
@@ -65,7 +65,7 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         return ExtendedModelResponse(response, _change(viewed, place, response))
 
     def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
-        return self._folders.of(thread_id_of(request.runtime.context, get_config()))
+        return self._folders.folders(thread_id_of(request.runtime.context, get_config()))
 
 
 def place_of(messages: Sequence[AnyMessage]) -> int | None:
@@ -88,7 +88,7 @@ def shown(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMess
     left = MAX_IMAGE_BYTES
     for path in list(viewed)[-MAX_IMAGES:]:
         try:
-            image = look_at(thread, path, with_data=True)
+            image = load_image(thread, path, with_data=True)
         except AgentError as error:
             content.append({"type": "text", "text": f"\n- {path}: {error.user_message}"})
             continue

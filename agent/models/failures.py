@@ -15,7 +15,7 @@ from typing import Literal
 from langchain_core.exceptions import ContextOverflowError, ModelError
 from langchain_core.messages import AIMessage, BaseMessage
 
-from agent.wording import Wording
+from agent.locales import AgentMessages
 
 Reason = Literal[
     "auth",
@@ -118,7 +118,7 @@ def failure_of(error: Exception) -> ModelFailure | None:
 
 
 def fallback_message(
-    failure: ModelFailure, words: Wording, *, said: str = "", message_id: str | None = None
+    failure: ModelFailure, words: AgentMessages, *, said: str = "", message_id: str | None = None
 ) -> AIMessage:
     """Return the message that ends a turn whose model could not be reached.
 

@@ -84,16 +84,16 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _CLOSED_6)
 
 
-def literal(host: str) -> Address | None:
+def parse_ip_literal(host: str) -> Address | None:
     """Return the address that a host is, in the one usual notation; None for a name.
 
     Raises:
         ValueError: It is a number in another notation (`127.1`, `0x7f000001`, `017700000001`), which resolvers
             read as an address.
 
-    >>> literal("example.org") is None
+    >>> parse_ip_literal("example.org") is None
     True
-    >>> literal("2130706433")
+    >>> parse_ip_literal("2130706433")
     Traceback (most recent call last):
     ValueError: not an address in the usual notation: 2130706433
     """

@@ -11,7 +11,7 @@ import anyio.to_thread
 import httpx
 
 from agent.errors import HostUnknown, UrlRefused
-from agent.network.guard import Guard, guarded_client
+from agent.network.url_guard import UrlGuard, guarded_client
 from agent.runtime.errors import InvalidRequest
 from agent.runtime.live import LiveRun
 from agent.runtime.serialise import dumps
@@ -64,7 +64,9 @@ class Webhooks:
         pause_s: Before the second try, seconds.
     """
 
-    def __init__(self, guard: Guard, key: Callable[[], bytes], *, pause_s: float = PAUSE_S) -> None:
+    def __init__(
+        self, guard: UrlGuard, key: Callable[[], bytes], *, pause_s: float = PAUSE_S
+    ) -> None:
         self._guard = guard
         self._key = key
         self._pause_s = pause_s
@@ -73,7 +75,7 @@ class Webhooks:
     async def check(self, url: str) -> None:
         """Judge an address before a run is started for it. Raises InvalidRequest."""
         try:
-            await self._guard.checked(url)
+            await self._guard.check(url)
         except HostUnknown:
             return  # it may be known when the run is over
         except UrlRefused as error:

@@ -13,19 +13,19 @@ import anyio.to_thread
 from typing_extensions import override
 
 from agent.errors import SandboxError
-from agent.folders import Folders, ThreadFolders
-from agent.paths import Mapping as Folder
-from agent.paths import PathTable
-from agent.sandbox import jail
-from agent.sandbox.command import Start, run
-from agent.sandbox.guard import Guard
-from agent.sandbox.jail import BWRAP, JailLimits, Rules
+from agent.paths import Mount as Folder
+from agent.paths import MountTable
+from agent.sandbox import bubblewrap_args
+from agent.sandbox.bubblewrap_args import BWRAP, BubblewrapOptions, ProcessLimits
+from agent.sandbox.disk import MAX_DEPTH, DiskUsage, is_disk_low, measure_usage
 from agent.sandbox.local import LocalSandbox
 from agent.sandbox.locks import PathLocks
-from agent.sandbox.outcome import Outcome
-from agent.sandbox.protocol import Sandbox, Sandboxes
-from agent.sandbox.space import MAX_DEPTH, Usage, is_short, survey
-from agent.sandbox.tables import Shared, Tables, nothing_shared
+from agent.sandbox.mounts import SharedMounts, ThreadMounts, no_shared_mounts
+from agent.sandbox.process import ProcessSpec, run_process
+from agent.sandbox.protocol import Sandbox, SandboxProvider
+from agent.sandbox.result import CommandResult
+from agent.sandbox.watchdog import CommandWatchdog
+from agent.thread_storage import ThreadFolders, ThreadStorage
 
 PROBE_S = 20.0
 """How long the trial at start may take; it takes some 20 ms, on a machine under load more."""
@@ -38,7 +38,7 @@ FULL = (
 )
 
 
-class BubblewrapSandboxes(Sandboxes):
+class BubblewrapSandboxProvider(SandboxProvider):
     """Gives each thread its folders and a shell that sees nothing else.
 
     Args:
@@ -50,19 +50,19 @@ class BubblewrapSandboxes(Sandboxes):
 
     def __init__(
         self,
-        folders: Folders,
+        folders: ThreadStorage,
         *,
         mounts: Sequence[Folder] = (),
-        shared: Shared = nothing_shared,
-        rules: Rules | None = None,
+        shared: SharedMounts = no_shared_mounts,
+        rules: BubblewrapOptions | None = None,
     ) -> None:
-        self._tables = Tables(folders, mounts=mounts, shared=shared)
-        self._rules = rules or Rules()
+        self._tables = ThreadMounts(folders, mounts=mounts, shared=shared)
+        self._rules = rules or BubblewrapOptions()
         self._locks = PathLocks()
 
     @property
     @override
-    def label(self) -> str:
+    def description(self) -> str:
         return "bubblewrap: bash with the thread's own folders and no network"
 
     @property
@@ -82,11 +82,11 @@ class BubblewrapSandboxes(Sandboxes):
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._tables.of(thread_id)
-        shell = ConfinedShell(
+        table = await self._tables.mount_table(thread_id)
+        shell = BubblewrapShell(
             folders=self._tables.folders(thread_id),
             table=table,
-            owner=jail.owner_of(thread_id),
+            owner=bubblewrap_args.sandbox_uid(thread_id),
             rules=self._rules,
         )
         return LocalSandbox(
@@ -103,7 +103,7 @@ class BubblewrapSandboxes(Sandboxes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfinedShell:
+class BubblewrapShell:
     """Runs commands over one thread's folders.
 
     Attributes:
@@ -114,9 +114,9 @@ class ConfinedShell:
     """
 
     folders: ThreadFolders
-    table: PathTable
+    table: MountTable
     owner: int | None
-    rules: Rules
+    rules: BubblewrapOptions
 
     async def run(self, command: str, timeout_s: float) -> str:
         """Run a command, as `Sandbox.execute` says.
@@ -127,33 +127,33 @@ class ConfinedShell:
         root = self.folders.root
         before = await anyio.to_thread.run_sync(self._survey)
         is_full = await anyio.to_thread.run_sync(self._is_full, before)
-        guard = Guard(
+        guard = CommandWatchdog(
             folder=root,
             before=before,
-            space=self.rules.space,
+            disk=self.rules.disk,
             memory_mb=self.rules.limits.memory_mb,
         )
         with ExitStack() as stack:
             start = await anyio.to_thread.run_sync(
                 lambda: stack.enter_context(self._start(command, is_full=is_full))
             )
-            outcome = await run(start, timeout_s=timeout_s, watch=guard.watch)
+            outcome = await run_process(start, timeout_s=timeout_s, watch=guard.watch)
         text = self._explained(outcome).text()
         after = await anyio.to_thread.run_sync(self._survey)
-        if is_full or after.over(self.rules.space):
+        if is_full or after.exceeds(self.rules.disk):
             text += f"\n{FULL if is_full else self._told(after)}"
-        return self.table.mask(text)
+        return self.table.mask_host_paths(text)
 
-    def _survey(self) -> Usage:
+    def _survey(self) -> DiskUsage:
         try:
-            return survey(self.folders.root, self.owner)
+            return measure_usage(self.folders.root, self.owner)
         except OSError as error:
             raise SandboxError("the conversation's folders cannot be prepared") from error
 
-    def _is_full(self, usage: Usage) -> bool:
-        return usage.over(self.rules.space) or is_short(self.folders.root, self.rules.space)
+    def _is_full(self, usage: DiskUsage) -> bool:
+        return usage.exceeds(self.rules.disk) or is_disk_low(self.folders.root, self.rules.disk)
 
-    def _explained(self, outcome: Outcome) -> Outcome:
+    def _explained(self, outcome: CommandResult) -> CommandResult:
         if outcome.code not in _KILLED or outcome.note:
             return outcome
         note = (
@@ -163,26 +163,28 @@ class ConfinedShell:
         )
         return replace(outcome, note=note)
 
-    def _told(self, usage: Usage) -> str:
+    def _told(self, usage: DiskUsage) -> str:
         if usage.is_deep:
             return f"Folders lie deeper in each other than {MAX_DEPTH} levels: delete them."
-        if usage.entries > self.rules.space.entries:
+        if usage.entries > self.rules.disk.entries:
             return (
-                f"There are more than {self.rules.space.entries} files: delete what is not needed."
+                f"There are more than {self.rules.disk.entries} files: delete what is not needed."
             )
         return (
             f"The conversation's files now take {usage.size // 2**20} MB, more than the "
-            f"{self.rules.space.quota_mb} MB that they may: delete what is not needed."
+            f"{self.rules.disk.quota_mb} MB that they may: delete what is not needed."
         )
 
-    def _start(self, command: str, *, is_full: bool) -> AbstractContextManager[Start]:
+    def _start(self, command: str, *, is_full: bool) -> AbstractContextManager[ProcessSpec]:
         rules = self.rules
         if is_full:  # it may delete, not write
             rules = replace(rules, limits=replace(rules.limits, file_mb=0))
-        return jail.prepared(command, self.table, owner=self.owner, rules=rules)
+        return bubblewrap_args.bubblewrap_process(
+            command, self.table, owner=self.owner, rules=rules
+        )
 
 
-def probe(program: str = BWRAP) -> str | None:
+def probe_bubblewrap(program: str = BWRAP) -> str | None:
     """Run a command in a throw-away folder; return why that does not work here, or None. Blocking."""
     if shutil.which(program) is None:
         return "bubblewrap is not installed"
@@ -194,14 +196,14 @@ def probe(program: str = BWRAP) -> str | None:
 
 
 def _trial(home: Path, program: str) -> str | None:
-    folders = Folders(home).of("trial")
-    folders.make()
-    owner = jail.owner_of("trial")
-    survey(folders.root, owner)
-    table = PathTable(folders.mappings())
+    folders = ThreadStorage(home).folders("trial")
+    folders.create()
+    owner = bubblewrap_args.sandbox_uid("trial")
+    measure_usage(folders.root, owner)
+    table = MountTable(folders.mounts())
     command = "echo works > file && cat file && ulimit -u"
-    rules = Rules(limits=JailLimits(processes=51), program=program)
-    with jail.prepared(command, table, owner=owner, rules=rules) as start:
+    rules = BubblewrapOptions(limits=ProcessLimits(processes=51), program=program)
+    with bubblewrap_args.bubblewrap_process(command, table, owner=owner, rules=rules) as start:
         done = subprocess.run(  # noqa: S603 - a fixed command
             start.argv,
             env=start.environment,
@@ -213,5 +215,5 @@ def _trial(home: Path, program: str) -> str | None:
         )
     if done.stdout.split() == [b"works", b"51"]:
         return None
-    said = table.mask(done.stderr.decode("utf-8", "replace")).strip()
+    said = table.mask_host_paths(done.stderr.decode("utf-8", "replace")).strip()
     return said.splitlines()[-1][:200] if said else f"the trial ended with {done.returncode}"

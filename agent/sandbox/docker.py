@@ -12,26 +12,26 @@ from typing_extensions import override
 from agent.config import SandboxConfig
 from agent.config.docker import DockerConfig
 from agent.errors import SandboxError, SandboxUnusable
-from agent.folders import Folders
-from agent.paths import PathTable
-from agent.sandbox.docker_api import ContainerApi, ExecWay, Said, SessionLost, Way
-from agent.sandbox.docker_cli import CALL_S, CliRunner, Ran, Runner, program_fault
+from agent.paths import MountTable
+from agent.sandbox.docker_api import ContainerApi, ExecResult, ExecWay, ShellSessionLost, Way
+from agent.sandbox.docker_cli import CALL_S, DockerCli, DockerOutput, DockerRunner, docker_problem
 from agent.sandbox.docker_spec import (
     HOME_LABEL,
     INTERNAL,
     NONE,
     THREAD_LABEL,
-    Seen,
-    Spec,
-    home_of,
-    seen_in,
+    ContainerSpec,
+    ContainerState,
+    installation_id,
+    parse_inspect,
 )
 from agent.sandbox.local import LocalSandbox
 from agent.sandbox.locks import PathLocks
-from agent.sandbox.outcome import Outcome
-from agent.sandbox.protocol import Sandbox, Sandboxes
-from agent.sandbox.sharing import share
-from agent.sandbox.tables import Shared, Tables, nothing_shared, usable_mounts
+from agent.sandbox.mounts import SharedMounts, ThreadMounts, configured_mounts, no_shared_mounts
+from agent.sandbox.permissions import open_permissions
+from agent.sandbox.protocol import Sandbox, SandboxProvider
+from agent.sandbox.result import CommandResult
+from agent.thread_storage import ThreadStorage
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class _Place:
     used_at: float = 0.0
 
 
-class DockerSandboxes(Sandboxes):
+class DockerSandboxProvider(SandboxProvider):
     """Gives each thread its folders, and a container that sees them as soon as it runs a command.
 
     Args:
@@ -86,26 +86,26 @@ class DockerSandboxes(Sandboxes):
     def __init__(
         self,
         config: SandboxConfig,
-        folders: Folders,
-        shared: Shared = nothing_shared,
+        folders: ThreadStorage,
+        shared: SharedMounts = no_shared_mounts,
         *,
-        runner: Runner | None = None,
+        runner: DockerRunner | None = None,
     ) -> None:
         self._docker: DockerConfig = config.docker
-        fault = program_fault(self._docker.command) if runner is None else None
+        fault = docker_problem(self._docker.command) if runner is None else None
         if fault:
             raise SandboxUnusable(fault)
-        self._runner = runner or CliRunner(self._docker.command)
+        self._runner = runner or DockerCli(self._docker.command)
         self._environment = dict(config.environment)
-        self._tables = Tables(folders, mounts=usable_mounts(config.mounts), shared=shared)
-        self._home = home_of(folders.of("any").root.parent)
+        self._tables = ThreadMounts(folders, mounts=configured_mounts(config.mounts), shared=shared)
+        self._home = installation_id(folders.folders("any").root.parent)
         self._locks = PathLocks()
         self._places: dict[str, _Place] = {}
         self._network_made = False
 
     @property
     @override
-    def label(self) -> str:
+    def description(self) -> str:
         return (
             f"docker: bash in a container of {self._docker.image}, network {self._docker.network}"
         )
@@ -127,7 +127,7 @@ class DockerSandboxes(Sandboxes):
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._tables.of(thread_id)
+        table = await self._tables.mount_table(thread_id)
         return LocalSandbox(
             sandbox_id=self.sandbox_id(thread_id),
             table=table,
@@ -142,7 +142,7 @@ class DockerSandboxes(Sandboxes):
             place.busy = False
 
     @override
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Take over what a former process left, then remove what rests too long."""
         await self._adopt()
         idle = self._docker.idle_timeout_seconds
@@ -167,28 +167,30 @@ class DockerSandboxes(Sandboxes):
 
     # --- commands ----------------------------------------------------------------------------------------------
 
-    async def _run(self, thread_id: str, table: PathTable, command: str, timeout_s: float) -> str:
+    async def _run(self, thread_id: str, table: MountTable, command: str, timeout_s: float) -> str:
         place = self._places.setdefault(thread_id, _Place())
         place.busy = True
         async with place.lock:
             try:
                 # Before it starts: its shell is only ready when it can enter the workspace.
-                await anyio.to_thread.run_sync(share, self._tables.folders(thread_id))
+                await anyio.to_thread.run_sync(open_permissions, self._tables.folders(thread_id))
                 api = await self._ensure(thread_id, place, table)
-                return table.mask((await self._said(place, api, command, timeout_s)).text())
+                return table.mask_host_paths(
+                    (await self._said(place, api, command, timeout_s)).text()
+                )
             finally:
                 place.used_at = anyio.current_time()
 
     async def _said(
         self, place: _Place, api: ContainerApi, command: str, timeout_s: float
-    ) -> Outcome:
+    ) -> CommandResult:
         """Run a command. Whatever ends it early ends its container too: nothing that it started goes on."""
         try:
             said = await self._in_session(place, api, command, timeout_s)
         except TimeoutError:
             await self._remove(place)
             note = f"The command was stopped: it took longer than {timeout_s:g} s."
-            return Outcome(stdout="", code=TIMED_OUT, note=note)
+            return CommandResult(stdout="", code=TIMED_OUT, note=note)
         except SandboxError as error:
             logger.warning("a container failed: %s", error)
             await self._remove(place)
@@ -202,27 +204,27 @@ class DockerSandboxes(Sandboxes):
 
     async def _in_session(
         self, place: _Place, api: ContainerApi, command: str, timeout_s: float
-    ) -> Said:
+    ) -> ExecResult:
         try:
             return await api.execute(command, session=place.session, timeout_s=timeout_s)
-        except SessionLost:
+        except ShellSessionLost:
             logger.info("a container has lost its shell session: a new one is opened")
             place.session = None
             return await api.execute(command, session=None, timeout_s=timeout_s)
 
     # --- containers --------------------------------------------------------------------------------------------
 
-    async def _ensure(self, thread_id: str, place: _Place, table: PathTable) -> ContainerApi:
+    async def _ensure(self, thread_id: str, place: _Place, table: MountTable) -> ContainerApi:
         """Return the way to the thread's container, which is started when there is none, or another one.
 
         Raises:
             SandboxError: It cannot be started.
         """
-        spec = Spec(
+        spec = ContainerSpec(
             config=self._docker,
             home=self._home,
             thread_id=thread_id,
-            mounts=tuple(sorted(table.mappings, key=lambda one: one.virtual)),
+            mounts=tuple(sorted(table.mounts, key=lambda one: one.virtual)),
             environment=self._environment,
         )
         if place.api is not None and place.digest == spec.digest:
@@ -237,13 +239,13 @@ class DockerSandboxes(Sandboxes):
         place.digest = spec.digest
         return place.api
 
-    async def _found(self, spec: Spec) -> ContainerApi | None:
+    async def _found(self, spec: ContainerSpec) -> ContainerApi | None:
         """Take over the container of this name, if it is the wanted one and works; remove it else."""
         seen = await self._seen(spec)
         if seen is None:
             return None
         api = self._api(spec, seen)
-        if seen.running and seen.digest == spec.digest and seen.key and api is not None:
+        if seen.running and seen.digest == spec.digest and seen.api_key and api is not None:
             try:
                 await api.wait_ready(self._docker.start_timeout_seconds)
             except SandboxError:
@@ -253,7 +255,7 @@ class DockerSandboxes(Sandboxes):
         await self._docker_call("rm", "--force", "--volumes", spec.name)
         return None
 
-    async def _started(self, spec: Spec) -> ContainerApi:
+    async def _started(self, spec: ContainerSpec) -> ContainerApi:
         await self._make_room(spec)
         await self._make_network(spec)
         key = secrets.token_urlsafe(32)
@@ -278,25 +280,25 @@ class DockerSandboxes(Sandboxes):
         logger.info("the container %s is ready", spec.name)
         return api
 
-    def _api(self, spec: Spec, seen: Seen) -> ContainerApi | None:
+    def _api(self, spec: ContainerSpec, seen: ContainerState) -> ContainerApi | None:
         port = self._docker.port
         if self._docker.network == NONE:
             way: Way = ExecWay(self._runner, spec.name)
-            return ContainerApi(way, f"http://127.0.0.1:{port}", seen.key)
+            return ContainerApi(way, f"http://127.0.0.1:{port}", seen.api_key)
         if self._docker.network == INTERNAL:
             host, reached = seen.address, port
         else:
             host = self._docker.reach_host or self._docker.publish_address
-            reached = seen.published or 0
+            reached = seen.published_port or 0
         if not host or not reached:
             return None
-        return ContainerApi(Way(), f"http://{host}:{reached}", seen.key)
+        return ContainerApi(Way(), f"http://{host}:{reached}", seen.api_key)
 
-    async def _seen(self, spec: Spec) -> Seen | None:
+    async def _seen(self, spec: ContainerSpec) -> ContainerState | None:
         ran = await self._runner.run(["inspect", "--type", "container", spec.name])
-        return seen_in(ran.out, self._docker.port) if ran.code == 0 else None
+        return parse_inspect(ran.out, self._docker.port) if ran.code == 0 else None
 
-    async def _make_room(self, spec: Spec) -> None:
+    async def _make_room(self, spec: ContainerSpec) -> None:
         """Remove the containers that rest longest, so that with the new one there are not too many."""
         there = [place for place in self._places.values() if place.name and place.name != spec.name]
         over = len(there) + 1 - self._docker.replicas
@@ -309,7 +311,7 @@ class DockerSandboxes(Sandboxes):
         for place in resting[: max(over, 0)]:
             await self._rest(place)
 
-    async def _make_network(self, spec: Spec) -> None:
+    async def _make_network(self, spec: ContainerSpec) -> None:
         if self._docker.network != INTERNAL or self._network_made:
             return
         known = await self._runner.run(["network", "inspect", spec.network])
@@ -357,12 +359,12 @@ class DockerSandboxes(Sandboxes):
             else:
                 await self._remove(place)
 
-    async def _docker_call(self, *arguments: str) -> Ran:
+    async def _docker_call(self, *arguments: str) -> DockerOutput:
         """Call Docker where a failure is only worth a line in the log."""
         try:
             ran = await self._runner.run(arguments)
         except SandboxError as error:
-            ran = Ran(code=-1, out="", err=error.user_message)
+            ran = DockerOutput(code=-1, out="", err=error.user_message)
         if ran.code != 0:
             logger.warning("docker %s: %s", arguments[0], ran.err.strip()[-300:])
         return ran

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from agent.errors import SandboxError
 from agent.paths import WORKSPACE
-from agent.sandbox.docker_cli import CALL_S, Runner
-from agent.sandbox.outcome import Outcome
+from agent.sandbox.docker_cli import CALL_S, DockerRunner
+from agent.sandbox.result import CommandResult
 
 MAX_ANSWER_BYTES = 20_000_000
 """Longest answer that is read."""
@@ -30,15 +30,15 @@ _PASSED = (KEY_HEADER, "content-type")
 _READY = "parley-ready"
 
 
-class SessionLost(SandboxError):
+class ShellSessionLost(SandboxError):
     """The sandbox does not know its shell session any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ExecResult:
     """How a command ended, and the session that it ran in."""
 
-    outcome: Outcome
+    outcome: CommandResult
     session: str | None
 
 
@@ -69,7 +69,7 @@ class ContainerApi:
         except TimeoutError as error:
             raise SandboxError("the sandbox's container did not become ready in time") from error
 
-    async def execute(self, command: str, *, session: str | None, timeout_s: float) -> Said:
+    async def execute(self, command: str, *, session: str | None, timeout_s: float) -> ExecResult:
         """Run a command in a session, a new one when none is named.
 
         Raises:
@@ -79,7 +79,7 @@ class ContainerApi:
         """
         wait = round(timeout_s + SLACK_S)
         asked: dict[str, Any] = {
-            "command": wrapped(command),
+            "command": wrap_command(command),
             "async_mode": False,
             "timeout": wait,
             "hard_timeout": wait,
@@ -90,7 +90,7 @@ class ContainerApi:
             asked["id"] = session
         with anyio.fail_after(timeout_s):
             status, answer = await self._call("POST", "/v1/shell/exec", asked)
-        return said_in(status, answer)
+        return parse_exec_response(status, answer)
 
     async def _is_ready(self) -> bool:
         try:
@@ -134,7 +134,7 @@ class Way:
 class ExecWay(Way):
     """A way into a container without a network: its own curl, started by `docker exec`."""
 
-    def __init__(self, runner: Runner, name: str) -> None:
+    def __init__(self, runner: DockerRunner, name: str) -> None:
         self._runner = runner
         self._name = name
 
@@ -144,7 +144,7 @@ class ExecWay(Way):
 
 
 class _ExecTransport(httpx.AsyncBaseTransport):
-    def __init__(self, runner: Runner, name: str) -> None:
+    def __init__(self, runner: DockerRunner, name: str) -> None:
         self._runner = runner
         self._name = name
 
@@ -190,7 +190,7 @@ def curl_config(request: httpx.Request, body: str) -> str:
     return "\n".join(lines)
 
 
-def wrapped(command: str) -> str:
+def wrap_command(command: str) -> str:
     """Write a command so that it is one line for any shell, runs by bash in the workspace, and reads nothing.
 
     Files that it makes may be changed by everybody: inside and outside work as different users on them.
@@ -201,32 +201,32 @@ def wrapped(command: str) -> str:
     )
 
 
-def said_in(status: int, answer: dict[str, Any]) -> Said:
+def parse_exec_response(status: int, answer: dict[str, Any]) -> ExecResult:
     """Read the answer to an execution.
 
     Raises:
         SessionLost, SandboxError: As `ContainerApi.execute`.
 
-    >>> said_in(200, {"success": True, "data": {"session_id": "s", "output": "hi", "exit_code": 0}}).session
+    >>> parse_exec_response(200, {"success": True, "data": {"session_id": "s", "output": "hi", "exit_code": 0}}).session
     's'
     """
     data = answer.get("data")
     message = str(answer.get("message") or answer.get("detail") or "")
     if status == httpx.codes.NOT_FOUND or "ErrorObservation" in message:
-        raise SessionLost
+        raise ShellSessionLost
     if status != httpx.codes.OK or not answer.get("success") or not isinstance(data, dict):
         if "session" in message.lower():
-            raise SessionLost
+            raise ShellSessionLost
         raise SandboxError(f"the sandbox refused the command (HTTP {status})")
     output = str(data.get("output") or "")
     if output.lstrip().startswith("ErrorObservation"):
-        raise SessionLost
+        raise ShellSessionLost
     code = data.get("exit_code")
     if data.get("status") not in (None, "completed") or not isinstance(code, int):
         raise TimeoutError
     session = data.get("session_id")
-    outcome = Outcome(stdout=output, code=code)
-    return Said(outcome=outcome, session=session if isinstance(session, str) else None)
+    outcome = CommandResult(stdout=output, code=code)
+    return ExecResult(outcome=outcome, session=session if isinstance(session, str) else None)
 
 
 def _quoted(text: str) -> str:

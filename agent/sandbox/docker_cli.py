@@ -18,7 +18,7 @@ CALL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class DockerOutput:
     """What a call answered; `code` is its exit code."""
 
     code: int
@@ -26,19 +26,19 @@ class Ran:
     err: str
 
 
-def program_fault(program: str) -> str | None:
+def docker_problem(program: str) -> str | None:
     """Return why Docker cannot be used here, or None. Blocking: it looks for the program."""
     if shutil.which(program) is not None:
         return None
     return f"sandbox.use: docker needs the program {program}, which is not installed here"
 
 
-class Runner(Protocol):
+class DockerRunner(Protocol):
     """Runs Docker commands."""
 
     async def run(
         self, arguments: Sequence[str], *, given: bytes = b"", timeout_s: float = CALL_S
-    ) -> Ran:
+    ) -> DockerOutput:
         """Run a command, with `given` on its standard input.
 
         Raises:
@@ -47,7 +47,7 @@ class Runner(Protocol):
         ...
 
 
-class CliRunner(Runner):
+class DockerCli(DockerRunner):
     """Runs the program on this machine.
 
     Args:
@@ -60,7 +60,7 @@ class CliRunner(Runner):
     @override
     async def run(
         self, arguments: Sequence[str], *, given: bytes = b"", timeout_s: float = CALL_S
-    ) -> Ran:
+    ) -> DockerOutput:
         # Secrets travel on the standard input, so arguments may be shown.
         logger.debug("%s %s", self._program, " ".join(arguments))
         try:
@@ -72,7 +72,7 @@ class CliRunner(Runner):
             raise SandboxError("Docker did not answer in time") from error
         except OSError as error:
             raise SandboxError("Docker cannot be started on this machine") from error
-        return Ran(
+        return DockerOutput(
             code=done.returncode,
             out=done.stdout.decode("utf-8", "replace"),
             err=done.stderr.decode("utf-8", "replace"),

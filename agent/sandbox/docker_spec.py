@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.config.docker import DockerConfig
 from agent.errors import SandboxError
-from agent.paths import Mapping as Folder
+from agent.paths import Mount as Folder
 
 KEY = "SANDBOX_API_KEY"
 """The variable by which the image is told its key."""
@@ -25,12 +25,12 @@ INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class ContainerSpec:
     """A container to be.
 
     Attributes:
         config: The section.
-        home: Which installation of Parley it belongs to; see `home_of`.
+        home: Which installation of Parley it belongs to; see `installation_id`.
         thread_id: Whose it is.
         mounts: What it sees of this machine.
         environment: Variables of its commands.
@@ -103,7 +103,7 @@ class Spec:
         return ("--publish", f"{self.config.publish_address}::{self.config.port}")
 
     def _mount(self, folder: Folder) -> str:
-        source = outside(folder.host, self.config.path_map)
+        source = daemon_path(folder.host, self.config.path_map)
         fields = ["type=bind", f"source={source}", f"target={folder.virtual}"]
         line = io.StringIO()
         # Docker reads the value as a line of CSV: a path may hold a comma.
@@ -114,33 +114,33 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ContainerState:
     """A container as Docker tells of it.
 
     Attributes:
         running: Whether it runs.
         digest: The spec that it was started for.
-        key: Its API key; secret.
-        published: The port on this machine, where one is published.
+        api_key: Its API key; secret.
+        published_port: The port on this machine, where one is published.
         address: Its own address in its network, where it has one.
     """
 
     running: bool
     digest: str
-    key: str
-    published: int | None
+    api_key: str
+    published_port: int | None
     address: str | None
 
 
-def home_of(folder: Path) -> str:
+def installation_id(folder: Path) -> str:
     """Return a short name for an installation's data folder, for labels."""
     return hashlib.sha256(str(folder).encode()).hexdigest()[:16]
 
 
-def outside(path: Path, path_map: Mapping[str, str]) -> str:
+def daemon_path(path: Path, path_map: Mapping[str, str]) -> str:
     """Return a path as the Docker daemon sees it: the longest prefix that is mapped counts.
 
-    >>> outside(Path("/data/threads/t"), {"/data": "/srv/parley", "/data/other": "/x"})
+    >>> daemon_path(Path("/data/threads/t"), {"/data": "/srv/parley", "/data/other": "/x"})
     '/srv/parley/threads/t'
     """
     for inside in sorted(path_map, key=len, reverse=True):
@@ -149,17 +149,17 @@ def outside(path: Path, path_map: Mapping[str, str]) -> str:
     return str(path)
 
 
-def seen_in(text: str, port: int) -> Seen | None:
+def parse_inspect(text: str, port: int) -> ContainerState | None:
     """Read what `docker inspect` prints of one container; None when it makes no sense."""
     try:
         found = json.loads(text)[0]
         config, network = found["Config"], found["NetworkSettings"]
         variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
-        return Seen(
+        return ContainerState(
             running=bool(found["State"]["Running"]),
             digest=(config.get("Labels") or {}).get(SPEC_LABEL, ""),
-            key=variables.get(KEY, ""),
-            published=_published(network, port),
+            api_key=variables.get(KEY, ""),
+            published_port=_published(network, port),
             address=_address(network),
         )
     except (ValueError, LookupError, TypeError, AttributeError):

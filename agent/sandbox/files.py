@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from agent.errors import PathRefused, SandboxError
-from agent.paths import PathTable
+from agent.paths import MountTable
 
 MAX_TEXT_BYTES = 20_000_000
 """Largest file that is read or edited as text."""
@@ -27,7 +27,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fenced:
+class ResolvedPath:
     """A checked way to something: the folder to start from, the symlink-free way below it, and its virtual name."""
 
     root: Path
@@ -35,34 +35,34 @@ class Fenced:
     virtual: str
 
 
-def fence(table: PathTable, path: str, *, write: bool = False) -> Fenced:
+def resolve_path(table: MountTable, path: str, *, write: bool = False) -> ResolvedPath:
     """Resolve a virtual path and check that it stays where it may.
 
     Raises:
         PathRefused: Outside every folder, through a symlink out of its folder, or not writable.
     """
-    place = table.place(path, write=write)
-    root = place.mapping.host
+    place = table.locate(path, write=write)
+    root = place.mount.host
     try:
         real = root.joinpath(*place.parts).resolve()
     except (OSError, RuntimeError) as error:  # a symlink loop
         raise PathRefused(f"the path cannot be resolved: {place.virtual}") from error
     if not real.is_relative_to(root):
-        raise PathRefused(f"the path leads out of {place.mapping.virtual}: {place.virtual}")
-    nearest = table.covering(real)
+        raise PathRefused(f"the path leads out of {place.mount.virtual}: {place.virtual}")
+    nearest = table.mount_for(real)
     if write and nearest is not None and nearest.read_only:
         raise PathRefused(f"write access to {nearest.virtual} is not allowed: {place.virtual}")
-    return Fenced(root=root, parts=real.relative_to(root).parts, virtual=place.virtual)
+    return ResolvedPath(root=root, parts=real.relative_to(root).parts, virtual=place.virtual)
 
 
 @contextmanager
-def opened(way: Fenced) -> Iterator[int]:
+def open_path(way: ResolvedPath) -> Iterator[int]:
     """Open an existing file or folder for reading.
 
     Raises:
         SandboxError: It is not there, cannot be opened, or is neither file nor folder.
     """
-    with explained(way.virtual):
+    with os_errors_explained(way.virtual):
         if not way.parts:
             fd = os.open(way.root, _DIR)
         else:
@@ -77,13 +77,13 @@ def opened(way: Fenced) -> Iterator[int]:
         os.close(fd)
 
 
-def read_text(way: Fenced) -> str:
+def read_text(way: ResolvedPath) -> str:
     """Return the text of a UTF-8 file.
 
     Raises:
         SandboxError: No such file, a folder, too large, or not text.
     """
-    with opened(way) as fd, explained(way.virtual):
+    with open_path(way) as fd, os_errors_explained(way.virtual):
         _require_text_file(os.fstat(fd), way.virtual)
         with os.fdopen(os.dup(fd), "rb") as file:
             content = file.read(MAX_TEXT_BYTES)
@@ -98,14 +98,14 @@ def read_text(way: Fenced) -> str:
     return text
 
 
-def write_text(way: Fenced, content: str) -> None:
+def write_text(way: ResolvedPath, content: str) -> None:
     """Put a file in place, folders on the way included; readers see the old content or the new, nothing between.
 
     Raises:
         SandboxError: It cannot be written.
     """
     data = _encoded(content, way.virtual)
-    with explained(way.virtual), _parent(_file_way(way), make=True) as parent:
+    with os_errors_explained(way.virtual), _parent(_file_way(way), make=True) as parent:
         name = way.parts[-1]
         mode = _mode_of(name, parent)
         temporary = f".{token_hex(8)}.part"
@@ -121,14 +121,14 @@ def write_text(way: Fenced, content: str) -> None:
             _remove(temporary, parent)  # is gone already when all went well
 
 
-def append_text(way: Fenced, content: str) -> None:
+def append_text(way: ResolvedPath, content: str) -> None:
     """Add to the end of a file, which is created when it is not there.
 
     Raises:
         SandboxError: It cannot be written.
     """
     data = _encoded(content, way.virtual)
-    with explained(way.virtual), _parent(_file_way(way), make=True) as parent:
+    with os_errors_explained(way.virtual), _parent(_file_way(way), make=True) as parent:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FILE
         fd = os.open(way.parts[-1], flags, 0o644, dir_fd=parent)
         with os.fdopen(fd, "ab") as file:
@@ -137,19 +137,19 @@ def append_text(way: Fenced, content: str) -> None:
             file.write(data)
 
 
-def require_file(way: Fenced) -> None:
+def require_file(way: ResolvedPath) -> None:
     """Check that a regular file is there.
 
     Raises:
         SandboxError: Nothing, or something else, is there.
     """
-    with opened(way) as fd:
+    with open_path(way) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise SandboxError(f"not a regular file: {way.virtual}")
 
 
 @contextmanager
-def explained(virtual: str) -> Iterator[None]:
+def os_errors_explained(virtual: str) -> Iterator[None]:
     """Turn an OSError into a SandboxError that names the virtual path and nothing of this machine."""
     try:
         yield
@@ -177,7 +177,7 @@ def _reason(error: OSError) -> str:
     return (error.strerror or type(error).__name__)[:500]
 
 
-def _file_way(way: Fenced) -> Fenced:
+def _file_way(way: ResolvedPath) -> ResolvedPath:
     if not way.parts:
         raise SandboxError(f"this is a folder, not a file: {way.virtual}")
     return way
@@ -217,7 +217,7 @@ def _mode_of(name: str, parent: int) -> int:
 
 
 @contextmanager
-def _parent(way: Fenced, *, make: bool) -> Iterator[int]:
+def _parent(way: ResolvedPath, *, make: bool) -> Iterator[int]:
     """Open the folder that holds the last part of a way, walking down without following a link."""
     fd = os.open(way.root, _DIR)
     try:

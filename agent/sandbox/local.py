@@ -16,14 +16,14 @@ import anyio.to_thread
 from typing_extensions import override
 
 from agent.errors import CommandsOff, SandboxError, SearchTooSlow
-from agent.folders import Folders
-from agent.paths import Mapping, PathTable
+from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
-from agent.sandbox.hostshell import HostShell
+from agent.sandbox.host_shell import HostShell
 from agent.sandbox.locks import PathLocks
-from agent.sandbox.protocol import Listing, Query, Sandbox, Sandboxes
-from agent.sandbox.tables import Shared, Tables, nothing_shared
-from agent.sandbox.ways import Part, parts_of
+from agent.sandbox.mounts import SharedMounts, ThreadMounts, no_shared_mounts
+from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
+from agent.sandbox.search_roots import SearchRoot, search_roots
+from agent.thread_storage import ThreadStorage
 
 SEARCH_DEADLINE_S = 10.0
 """How long one grep may take."""
@@ -50,7 +50,7 @@ class LocalSandbox(Sandbox):
         self,
         *,
         sandbox_id: str,
-        table: PathTable,
+        table: MountTable,
         locks: PathLocks,
         shell: Shell | None = None,
         search_deadline_s: float = SEARCH_DEADLINE_S,
@@ -67,12 +67,12 @@ class LocalSandbox(Sandbox):
         return self._id
 
     @override
-    async def list_dir(self, path: str, *, max_depth: int = 2) -> Listing:
+    async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
         return await _in_thread(partial(self._list_dir, path, max_depth))
 
     @override
     async def read_file(self, path: str) -> str:
-        return await _in_thread(lambda: files.read_text(files.fence(self._table, path)))
+        return await _in_thread(lambda: files.read_text(files.resolve_path(self._table, path)))
 
     @override
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
@@ -85,14 +85,14 @@ class LocalSandbox(Sandbox):
     @override
     async def glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
-    ) -> Listing:
+    ) -> FileListing:
         return await _in_thread(
             partial(self._glob, path, pattern, include_dirs=include_dirs, max_results=max_results)
         )
 
     @override
-    async def grep(self, path: str, query: Query) -> Listing:
-        asked, parts = await _in_thread(lambda: parts_of(self._table, path))
+    async def grep(self, path: str, query: GrepQuery) -> FileListing:
+        asked, parts = await _in_thread(lambda: search_roots(self._table, path))
         try:
             with anyio.fail_after(self._search_deadline_s):
                 answer = await self._search(parts, query)
@@ -103,7 +103,7 @@ class LocalSandbox(Sandbox):
         lines = tuple(
             f"{_joined(asked, name)}:{number}: {text}" for name, number, text in answer["lines"]
         )
-        return Listing(lines=lines, truncated=answer["truncated"])
+        return FileListing(lines=lines, truncated=answer["truncated"])
 
     @override
     async def check_file(self, path: str) -> str:
@@ -115,8 +115,8 @@ class LocalSandbox(Sandbox):
             raise CommandsOff
         return await self._shell(command, timeout_s)
 
-    def _list_dir(self, path: str, max_depth: int) -> Listing:
-        asked, parts = parts_of(self._table, path)
+    def _list_dir(self, path: str, max_depth: int) -> FileListing:
+        asked, parts = search_roots(self._table, path)
         found: dict[str, None] = {}  # in order, each once: parts share the folders above them
         for part in parts:
             names = part.prefix.split("/") if part.prefix else []
@@ -125,19 +125,19 @@ class LocalSandbox(Sandbox):
             if max_depth > len(names):
                 found.update(dict.fromkeys(_entries(part, max_depth - len(names))))
         lines = tuple(_joined(asked, name) for name in islice(found, files.MAX_LISTED))
-        return Listing(lines=lines, truncated=len(found) > files.MAX_LISTED)
+        return FileListing(lines=lines, truncated=len(found) > files.MAX_LISTED)
 
     def _write_file(self, path: str, content: str, *, append: bool) -> None:
-        way = files.fence(self._table, path, write=True)
-        with self._locks.holding(self._id, _key(way)):
+        way = files.resolve_path(self._table, path, write=True)
+        with self._locks.locked(self._id, _key(way)):
             if append:
                 files.append_text(way, content)
             else:
                 files.write_text(way, content)
 
     def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        way = files.fence(self._table, path, write=True)
-        with self._locks.holding(self._id, _key(way)):
+        way = files.resolve_path(self._table, path, write=True)
+        with self._locks.locked(self._id, _key(way)):
             text = files.read_text(way)
             if old == "":
                 return
@@ -145,33 +145,37 @@ class LocalSandbox(Sandbox):
                 raise SandboxError(f"the text to replace was not found in the file: {way.virtual}")
             files.write_text(way, text.replace(old, new, -1 if everywhere else 1))
 
-    def _glob(self, path: str, pattern: str, *, include_dirs: bool, max_results: int) -> Listing:
-        asked, parts = parts_of(self._table, path)
-        wanted = search.Wanted(pattern=pattern, include_dirs=include_dirs)
+    def _glob(
+        self, path: str, pattern: str, *, include_dirs: bool, max_results: int
+    ) -> FileListing:
+        asked, parts = search_roots(self._table, path)
+        wanted = search.GlobQuery(pattern=pattern, include_dirs=include_dirs)
         found: list[str] = []
         for part in parts:
-            with files.opened(part.way) as folder, files.explained(part.way.virtual):
+            with files.open_path(part.way) as folder, files.os_errors_explained(part.way.virtual):
                 room = max_results - len(found)
-                more, truncated = search.find(folder, wanted, max_results=room, prefix=part.start)
+                more, truncated = search.find_files(
+                    folder, wanted, max_results=room, prefix=part.start
+                )
             found += more
             if truncated:
                 break
         else:
             truncated = False
-        return Listing(lines=tuple(_joined(asked, name) for name in found), truncated=truncated)
+        return FileListing(lines=tuple(_joined(asked, name) for name in found), truncated=truncated)
 
     def _check_file(self, path: str) -> str:
-        way = files.fence(self._table, path)
+        way = files.resolve_path(self._table, path)
         files.require_file(way)
         return way.virtual
 
-    async def _search(self, parts: Sequence[Part], query: Query) -> dict[str, Any]:
+    async def _search(self, parts: Sequence[SearchRoot], query: GrepQuery) -> dict[str, Any]:
         """Run `search.py` as a child process; it is killed when the deadline cancels this."""
         prefixes = [part.prefix for part in parts]
         with ExitStack() as stack:
 
             def opened() -> list[int]:
-                return [stack.enter_context(files.opened(part.way)) for part in parts]
+                return [stack.enter_context(files.open_path(part.way)) for part in parts]
 
             # Entered on the stack inside the thread: descriptors are closed also if this is cancelled just then.
             descriptors = await _in_thread(opened)
@@ -190,7 +194,7 @@ class LocalSandbox(Sandbox):
         return answer
 
 
-class LocalSandboxes(Sandboxes):
+class LocalSandboxProvider(SandboxProvider):
     """Gives each thread its folders, and all threads the configured mounts and what they share.
 
     Args:
@@ -204,15 +208,15 @@ class LocalSandboxes(Sandboxes):
 
     def __init__(
         self,
-        folders: Folders,
+        folders: ThreadStorage,
         *,
-        mounts: Sequence[Mapping] = (),
-        shared: Shared = nothing_shared,
+        mounts: Sequence[Mount] = (),
+        shared: SharedMounts = no_shared_mounts,
         host_bash: bool = False,
         environment: StrMapping[str, str] | None = None,
         fault: str | None = None,
     ) -> None:
-        self._tables = Tables(folders, mounts=mounts, shared=shared)
+        self._tables = ThreadMounts(folders, mounts=mounts, shared=shared)
         self._host_bash = host_bash
         self._environment = dict(environment or {})
         self._fault = fault
@@ -220,7 +224,7 @@ class LocalSandboxes(Sandboxes):
 
     @property
     @override
-    def label(self) -> str:
+    def description(self) -> str:
         shell = "bash unconfined on this machine" if self._host_bash else "no shell"
         reason = f" ({self._fault})" if self._fault else ""
         return f"local: the thread's own folders, {shell}{reason}"
@@ -242,7 +246,7 @@ class LocalSandboxes(Sandboxes):
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._tables.of(thread_id)
+        table = await self._tables.mount_table(thread_id)
         shell = HostShell(
             folders=self._tables.folders(thread_id), table=table, environment=self._environment
         )
@@ -266,9 +270,9 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
 
 
-def _entries(part: Part, max_depth: int) -> list[str]:
+def _entries(part: SearchRoot, max_depth: int) -> list[str]:
     """List what is in a part, by paths below the path that was asked for."""
-    with files.opened(part.way) as folder, files.explained(part.way.virtual):
+    with files.open_path(part.way) as folder, files.os_errors_explained(part.way.virtual):
         entries = islice(search.walk(folder, max_depth=max_depth), files.MAX_LISTED + 1)
         return [part.below(one.path) + ("/" if one.is_dir else "") for one in entries]
 
@@ -277,5 +281,5 @@ def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if name else folder
 
 
-def _key(way: files.Fenced) -> str:
+def _key(way: files.ResolvedPath) -> str:
     return str(way.root.joinpath(*way.parts))

@@ -24,7 +24,7 @@ class PathLocks:
         return len(self._entries)
 
     @contextmanager
-    def holding(self, sandbox_id: str, path: str) -> Iterator[None]:
+    def locked(self, sandbox_id: str, path: str) -> Iterator[None]:
         """Hold the lock of one file; its entry goes when the last user leaves."""
         key = (sandbox_id, path)
         with self._guard:

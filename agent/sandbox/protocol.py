@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class FileListing:
     """What a listing or search found: one line each; `truncated` when there was more."""
 
     lines: tuple[str, ...]
@@ -13,7 +13,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class GrepQuery:
     """A search in files.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sandbox(Protocol):
         """Its id, `{kind}:{thread id}`."""
         ...
 
-    async def list_dir(self, path: str, *, max_depth: int = 2) -> Listing:
+    async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
         """List a folder as full virtual paths, folders with a trailing slash, ignored names left out."""
         ...
 
@@ -57,11 +57,11 @@ class Sandbox(Protocol):
 
     async def glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
-    ) -> Listing:
+    ) -> FileListing:
         """Find files by their path below a folder; `**` spans folders."""
         ...
 
-    async def grep(self, path: str, query: Query) -> Listing:
+    async def grep(self, path: str, query: GrepQuery) -> FileListing:
         """Search the text files of a folder, or one file: `path:line: text`."""
         ...
 
@@ -87,11 +87,11 @@ class Sandbox(Protocol):
         ...
 
 
-class Sandboxes(Protocol):
+class SandboxProvider(Protocol):
     """Where sandboxes come from: one for each thread."""
 
     @property
-    def label(self) -> str:
+    def description(self) -> str:
         """What people read about it when the service starts, one line."""
         return type(self).__name__
 
@@ -125,7 +125,7 @@ class Sandboxes(Protocol):
         """Say that a turn is over and the sandbox may rest; its files stay."""
         ...
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Look after resting sandboxes until cancelled; return at once where nothing has to be looked after."""
         return  # without a body of its own it would be abstract
 

@@ -34,7 +34,7 @@ MAX_MEMORY_BYTES = 512_000_000  # of the child process
 MAX_CPU_S = 30  # of the child process, should nobody kill it at its deadline
 
 
-class Entry(NamedTuple):
+class WalkEntry(NamedTuple):
     """Something that a walk met: its path below the start, and how to open it (`name` below `dir_fd`)."""
 
     path: str
@@ -44,25 +44,25 @@ class Entry(NamedTuple):
     name: str
 
 
-def ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Say whether listings leave this name out.
 
-    >>> ignored("node_modules"), ignored("a.pyc"), ignored("a.py")
+    >>> is_ignored("node_modules"), is_ignored("a.pyc"), is_ignored("a.py")
     (True, True, False)
     """
     return name in IGNORED or name.endswith((".pyc", ".pyo"))
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     r"""Return a name that fits in one line of valid text: control characters and broken bytes become `?`.
 
-    >>> shown("a\nb"), shown("caf\udce9"), shown("café")
+    >>> printable_name("a\nb"), printable_name("caf\udce9"), printable_name("café")
     ('a?b', 'caf?', 'café')
     """
     return "".join(char if char.isprintable() else "?" for char in name)
 
 
-def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[Entry]:
+def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[WalkEntry]:
     """Yield what is below an open folder, sorted, folders before their content, symlinks as they are.
 
     Args:
@@ -75,16 +75,16 @@ def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Ite
         seen = sorted(
             (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
             for entry in entries
-            if not ignored(entry.name)
+            if not is_ignored(entry.name)
         )
     for name, is_dir, is_file in seen:
-        path = prefix + shown(name)
-        yield Entry(path, is_dir, is_file, folder_fd, name)
+        path = prefix + printable_name(name)
+        yield WalkEntry(path, is_dir, is_file, folder_fd, name)
         if is_dir and max_depth > 1:
             yield from _walk_below(folder_fd, name, max_depth - 1, f"{path}/")
 
 
-def _walk_below(parent_fd: int, name: str, max_depth: int, prefix: str) -> Iterator[Entry]:
+def _walk_below(parent_fd: int, name: str, max_depth: int, prefix: str) -> Iterator[WalkEntry]:
     try:
         folder_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     except OSError:
@@ -136,15 +136,15 @@ def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
     return result
 
 
-class Wanted(NamedTuple):
+class GlobQuery(NamedTuple):
     """What a glob looks for."""
 
     pattern: str
     include_dirs: bool = False
 
 
-def find(
-    folder_fd: int, wanted: Wanted, *, max_results: int, prefix: str = ""
+def find_files(
+    folder_fd: int, wanted: GlobQuery, *, max_results: int, prefix: str = ""
 ) -> tuple[list[str], bool]:
     """Return the paths that a glob pattern finds, and whether there are more.
 
@@ -167,7 +167,7 @@ def find(
     return found, False
 
 
-def search(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, object]:
+def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, object]:
     """Search folders, or one file, for a pattern.
 
     Args:
@@ -236,7 +236,9 @@ def main() -> None:
     for kind, most in limits:
         with contextlib.suppress(OSError, ValueError):  # not every system can limit everything
             resource.setrlimit(kind, (most, most))
-    sys.stdout.write(json.dumps(search([int(one) for one in sys.argv[1:]], json.load(sys.stdin))))
+    sys.stdout.write(
+        json.dumps(search_text([int(one) for one in sys.argv[1:]], json.load(sys.stdin)))
+    )
 
 
 if __name__ == "__main__":

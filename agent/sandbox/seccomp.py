@@ -90,7 +90,7 @@ _LOAD, _JEQ, _JGE, _JSET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 
 
-def program(machine: str) -> bytes | None:
+def seccomp_filter(machine: str) -> bytes | None:
     """Return the filter for a machine (`platform.machine()`), or None where its numbers are not known."""
     if machine not in _ARCHITECTURES:
         return None

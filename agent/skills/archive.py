@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from agent.errors import SkillInvalid
 from agent.skills import manifest
-from agent.skills.manifest import Manifest
+from agent.skills.manifest import SkillManifest
 
 SUFFIX: Final = ".skill"
 
@@ -37,7 +37,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
+class UnpackedSkill:
     """A skill unpacked into a folder.
 
     Attributes:
@@ -47,13 +47,13 @@ class Unpacked:
         skipped: Links that were left out.
     """
 
-    manifest: Manifest
+    manifest: SkillManifest
     text: str
     files: tuple[Parts, ...]
     skipped: tuple[str, ...] = ()
 
 
-def unpack(source: IO[bytes], filename: str, into: Path) -> Unpacked:
+def unpack_skill(source: IO[bytes], filename: str, into: Path) -> UnpackedSkill:
     """Unpack an archive into an empty folder. Files become readable for all and writable for nobody.
 
     Args:
@@ -76,8 +76,8 @@ def unpack(source: IO[bytes], filename: str, into: Path) -> Unpacked:
         members, skipped = _members(archive.infolist())
         _write_all(archive, members, into)
     text = _manifest_text(into / manifest.FILE)
-    return Unpacked(
-        manifest=manifest.parsed(text, strict=True),
+    return UnpackedSkill(
+        manifest=manifest.parse_manifest(text, strict=True),
         text=text,
         files=tuple(sorted(members)),
         skipped=tuple(skipped),

@@ -15,7 +15,7 @@ MAX_ENTRIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SkillChange:
     """One change of a SKILL.md.
 
     Attributes:
@@ -35,12 +35,12 @@ class Change:
     reason: str = ""
 
 
-def now() -> str:
+def timestamp() -> str:
     """Return the present time as it is written down."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class History:
+class SkillHistory:
     """The changes of all custom skills; they outlive the skill.
 
     Args:
@@ -50,7 +50,7 @@ class History:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def of(self, name: str) -> list[Change]:
+    def changes(self, name: str) -> list[SkillChange]:
         """Return the changes of a skill, oldest first. Lines that cannot be read are left out."""
         try:
             text = self._file(name).read_text("utf-8")
@@ -58,9 +58,9 @@ class History:
             return []
         return list(_changes(text))
 
-    def add(self, name: str, change: Change) -> None:
+    def add(self, name: str, change: SkillChange) -> None:
         """Write a change down. Raises OSError."""
-        kept = [*self.of(name), change][-MAX_ENTRIES:]
+        kept = [*self.changes(name), change][-MAX_ENTRIES:]
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in kept)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = self._file(name)
@@ -77,10 +77,10 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _changes(text: str) -> Iterator[Change]:
+def _changes(text: str) -> Iterator[SkillChange]:
     for line in text.splitlines():
         try:
             entry: dict[str, Any] = json.loads(line)
-            yield Change(**entry)
+            yield SkillChange(**entry)
         except (ValueError, TypeError, RecursionError):
             continue

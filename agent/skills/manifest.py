@@ -36,7 +36,7 @@ _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class SkillManifest:
     """What a skill says of itself.
 
     Attributes:
@@ -49,7 +49,7 @@ class Manifest:
     allowed_tools: tuple[str, ...] | None = None
 
 
-def parsed(text: str, *, strict: bool = False) -> Manifest:
+def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
     r"""Read the text of a SKILL.md.
 
     Args:
@@ -59,14 +59,14 @@ def parsed(text: str, *, strict: bool = False) -> Manifest:
     Raises:
         SkillInvalid: It is none; the text says what to change.
 
-    >>> parsed("---\nname: a-b\ndescription: Does it.\n---\nHow to.").name
+    >>> parse_manifest("---\nname: a-b\ndescription: Does it.\n---\nHow to.").name
     'a-b'
     """
     fields = _fields(text)
     unknown = sorted(str(key) for key in fields.keys() - KEYS)
     if strict and unknown:
         raise SkillInvalid(f"unknown keys in the frontmatter: {_shown(', '.join(unknown))}")
-    return Manifest(
+    return SkillManifest(
         name=_name(fields.get("name")),
         description=_description(fields.get("description")),
         license=_license(fields.get("license")),

@@ -11,7 +11,7 @@ from agent.config import SubagentsConfig
 from agent.config.subagents import INHERIT, CustomSubagentConfig
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
-from agent.tools.shell import BASH
+from agent.tools.bash import BASH
 
 NEVER = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets: it does not delegate further, and it speaks to the lead agent, not to people."""

@@ -19,7 +19,7 @@ from agent.subagents.execution import CANCELLED, TURN_CAPPED, Outcome, Said
 from agent.subagents.executor import Graph, Job, Subagents
 from agent.subagents.kinds import SubagentKind
 from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, error_of, stamp
-from agent.tools.shell import BASH
+from agent.tools.bash import BASH
 
 Build = Callable[[SubagentKind], Awaitable[Graph]]
 """Gives the graph of a kind. Raises AgentError."""

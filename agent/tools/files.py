@@ -5,8 +5,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from agent.errors import SandboxError
-from agent.sandbox.protocol import Listing, Query, Sandbox, Sandboxes
-from agent.tools.answers import EMPTY, Limits, answered, cut_head
+from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
+from agent.tools.results import EMPTY, ToolLimits, run_in_sandbox, truncate_end
 
 
 class _Described(BaseModel):
@@ -68,7 +68,7 @@ MAX_GLOB_RESULTS = 1_000
 MAX_GREP_RESULTS = 500
 
 
-def file_tools(sandboxes: Sandboxes, limits: Limits) -> tuple[BaseTool, ...]:
+def file_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool, ...]:
     """Build the file tools over the sandboxes given."""
     calls = _Calls(sandboxes, limits)
     return (
@@ -114,7 +114,7 @@ def file_tools(sandboxes: Sandboxes, limits: Limits) -> tuple[BaseTool, ...]:
 class _Calls:
     """The tools' code. Arguments arrive checked against the schema; read through it for their types."""
 
-    def __init__(self, sandboxes: Sandboxes, limits: Limits) -> None:
+    def __init__(self, sandboxes: SandboxProvider, limits: ToolLimits) -> None:
         self._sandboxes = sandboxes
         self._limits = limits
 
@@ -124,7 +124,7 @@ class _Calls:
         async def work(sandbox: Sandbox) -> str:
             return self._listed(await sandbox.list_dir(args.path))
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
     async def read_file(self, runtime: ToolRuntime, **arguments: object) -> str:
         args = ReadArgs.model_validate(arguments)
@@ -132,9 +132,9 @@ class _Calls:
         async def work(sandbox: Sandbox) -> str:
             text = line_range(await sandbox.read_file(args.path), args.start_line, args.end_line)
             hint = "read the rest with start_line and end_line"
-            return cut_head(text, self._limits.reading, hint) or EMPTY
+            return truncate_end(text, self._limits.reading_chars, hint) or EMPTY
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
     async def write_file(self, runtime: ToolRuntime, **arguments: object) -> str:
         args = WriteArgs.model_validate(arguments)
@@ -144,7 +144,7 @@ class _Calls:
             await sandbox.write_file(args.path, args.content, append=args.append)
             return "OK"
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
     async def str_replace(self, runtime: ToolRuntime, **arguments: object) -> str:
         args = ReplaceArgs.model_validate(arguments)
@@ -155,7 +155,7 @@ class _Calls:
             )
             return "OK"
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
     async def glob(self, runtime: ToolRuntime, **arguments: object) -> str:
         args = GlobArgs.model_validate(arguments)
@@ -169,13 +169,13 @@ class _Calls:
             )
             return self._listed(found, "(nothing found)")
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
     async def grep(self, runtime: ToolRuntime, **arguments: object) -> str:
         args = GrepArgs.model_validate(arguments)
 
         async def work(sandbox: Sandbox) -> str:
-            query = Query(
+            query = GrepQuery(
                 pattern=args.pattern,
                 glob=args.glob,
                 literal=args.literal,
@@ -184,13 +184,15 @@ class _Calls:
             )
             return self._listed(await sandbox.grep(args.path, query), "(nothing found)")
 
-        return await answered(self._sandboxes, runtime, work)
+        return await run_in_sandbox(self._sandboxes, runtime, work)
 
-    def _listed(self, listing: Listing, nothing: str = EMPTY) -> str:
+    def _listed(self, listing: FileListing, nothing: str = EMPTY) -> str:
         lines = [*listing.lines]
         if listing.truncated:
             lines.append("... [there is more; narrow the path or the pattern]")
-        return cut_head("\n".join(lines), self._limits.listing, "narrow the path") or nothing
+        return (
+            truncate_end("\n".join(lines), self._limits.listing_chars, "narrow the path") or nothing
+        )
 
     def _require_small(self, args: WriteArgs) -> None:
         size, limit = len(args.content.encode("utf-8", "replace")), self._limits.write_bytes

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import anyio.to_thread
 
 from agent.errors import UploadTooLarge
-from agent.uploads.incoming import Incoming
+from agent.uploads.incoming import IncomingFile
 from agent.uploads.names import numbered, safe_name
-from agent.uploads.shelf import Shelf, Staged
+from agent.uploads.store import StagedFile, UploadStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UploadLimits:
+class UploadRequestLimits:
     """What one request may bring; sizes in bytes."""
 
     max_files: int = 10
@@ -21,26 +21,26 @@ class UploadLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class ReceivedFile:
     """A file that arrived: the name that it shall have, and the one it came with where that is another."""
 
     name: str
     original: str | None
-    staged: Staged
+    staged: StagedFile
 
 
-class Batch:
+class UploadBatch:
     """Takes in the files of one request, one after the other."""
 
-    def __init__(self, shelf: Shelf, limits: UploadLimits) -> None:
+    def __init__(self, shelf: UploadStore, limits: UploadRequestLimits) -> None:
         self._shelf = shelf
         self._limits = limits
-        self._staged: list[Staged] = []
+        self._staged: list[StagedFile] = []
         self._count = 0
         self._size = 0
-        self.arrived: list[Arrived] = []
+        self.received: list[ReceivedFile] = []
 
-    async def receive(self, file: Incoming) -> None:
+    async def receive(self, file: IncomingFile) -> None:
         """Take in one file; one without a safe name is left out, its bytes are not read.
 
         Raises:
@@ -60,20 +60,20 @@ class Batch:
             os.close(staged.descriptor)
         free = self._free(name)
         original = None if free == name else name
-        self.arrived.append(Arrived(name=free, original=original, staged=staged))
+        self.received.append(ReceivedFile(name=free, original=original, staged=staged))
 
     def discard(self) -> None:
         """Remove whatever was given no name. Blocking."""
         for staged in self._staged:
             self._shelf.discard(staged)
 
-    def _stage(self) -> Staged:
+    def _stage(self) -> StagedFile:
         # Noted inside the thread: it is removed also when the request is cancelled just then.
         staged = self._shelf.stage()
         self._staged.append(staged)
         return staged
 
-    async def _write(self, descriptor: int, file: Incoming) -> None:
+    async def _write(self, descriptor: int, file: IncomingFile) -> None:
         size = 0
         async for chunk in file.chunks:
             size += len(chunk)
@@ -89,7 +89,7 @@ class Batch:
             await anyio.to_thread.run_sync(_write_all, descriptor, chunk)
 
     def _free(self, name: str) -> str:
-        taken = {other.name for other in self.arrived}
+        taken = {other.name for other in self.received}
         number = 0
         while numbered(name, number) in taken:
             number += 1

@@ -16,10 +16,10 @@ MIME_OF_SUFFIX = {
 """The kinds that models of all providers take."""
 
 
-def mime_of(head: bytes) -> str | None:
+def image_type(head: bytes) -> str | None:
     r"""Return the kind of image that begins like this, or None.
 
-    >>> mime_of(b"\x89PNG\r\n\x1a\n...."), mime_of(b"%PDF-1.7")
+    >>> image_type(b"\x89PNG\r\n\x1a\n...."), image_type(b"%PDF-1.7")
     ('image/png', None)
     """
     if head.startswith(b"\x89PNG\r\n\x1a\n"):

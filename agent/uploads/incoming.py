@@ -10,23 +10,23 @@ CHUNK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class IncomingFile:
     """One file. `chunks` is read once, before the next file is asked for."""
 
     filename: str
     chunks: AsyncIterator[bytes]
 
 
-def of_bytes(filename: str, content: bytes) -> Incoming:
+def file_from_bytes(filename: str, content: bytes) -> IncomingFile:
     """Return a file whose content is known."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield content
 
-    return Incoming(filename=filename, chunks=chunks())
+    return IncomingFile(filename=filename, chunks=chunks())
 
 
-def of_path(path: Path, filename: str | None = None) -> Incoming:
+def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
     """Return a file of this machine; reading it raises OSError when that cannot be done."""
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -34,4 +34,4 @@ def of_path(path: Path, filename: str | None = None) -> Incoming:
             while chunk := await file.read(CHUNK_BYTES):
                 yield chunk
 
-    return Incoming(filename=filename or path.name, chunks=chunks())
+    return IncomingFile(filename=filename or path.name, chunks=chunks())

@@ -26,7 +26,7 @@ def safe_name(raw: str) -> str | None:
     (None, None, None)
     """
     base = unicodedata.normalize("NFC", re.split(r"[/\\]", raw)[-1]).strip()
-    name = "".join(shown(character) for character in base)
+    name = "".join(printable_character(character) for character in base)
     if name in ("", ".", "..") or is_staging(name):
         return None
     try:
@@ -36,10 +36,10 @@ def safe_name(raw: str) -> str | None:
     return name if len(encoded) <= MAX_NAME_BYTES else None
 
 
-def shown(character: str) -> str:
+def printable_character(character: str) -> str:
     r"""Return a character of a name, or `_` for one that does not show or could forge a tag.
 
-    >>> shown("é"), shown("\u202e"), shown("<")
+    >>> printable_character("é"), printable_character("\u202e"), printable_character("<")
     ('é', '_', '_')
     """
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d"

@@ -15,7 +15,7 @@ _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})(?P<info>.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
+class OutlineHeading:
     """A heading; lines are counted from 1."""
 
     line: int
@@ -26,23 +26,23 @@ class Heading:
 class Outline:
     """The headings of a text, or its first lines where it has none; `truncated` when there were more headings."""
 
-    headings: tuple[Heading, ...] = ()
+    headings: tuple[OutlineHeading, ...] = ()
     truncated: bool = False
     preview: tuple[str, ...] = ()
 
 
-def outline_of(text: str) -> Outline:
+def extract_outline(text: str) -> Outline:
     r"""Return the outline of a Markdown text.
 
     Headings are lines with `#` and lines that are bold from end to end, outside fenced code.
 
-    >>> [(h.line, h.title) for h in outline_of("# A\n```\n# no\n```\n**B**\n").headings]
+    >>> [(h.line, h.title) for h in extract_outline("# A\n```\n# no\n```\n**B**\n").headings]
     [(1, 'A'), (5, 'B')]
-    >>> outline_of("\nfirst\n\nsecond").preview
+    >>> extract_outline("\nfirst\n\nsecond").preview
     ('first', 'second')
     """
     lines = text.split("\n")
-    headings: list[Heading] = []
+    headings: list[OutlineHeading] = []
     for heading in _headings(lines):
         if len(headings) == MAX_HEADINGS:
             return Outline(headings=tuple(headings), truncated=True)
@@ -52,7 +52,7 @@ def outline_of(text: str) -> Outline:
     return Outline(preview=tuple(_preview(lines)))
 
 
-def _headings(lines: Iterable[str]) -> Iterator[Heading]:
+def _headings(lines: Iterable[str]) -> Iterator[OutlineHeading]:
     fence = ""
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
@@ -66,7 +66,7 @@ def _headings(lines: Iterable[str]) -> Iterator[Heading]:
             continue
         title = _title(line)
         if title:
-            yield Heading(line=number, title=title[:MAX_TITLE_CHARS])
+            yield OutlineHeading(line=number, title=title[:MAX_TITLE_CHARS])
 
 
 def _title(line: str) -> str:

@@ -13,14 +13,14 @@ import anyio
 import anyio.to_thread
 
 from agent.errors import ConversionFailed, UploadError, UploadNotFound, UploadRefused
-from agent.folders import Folders
 from agent.paths import UPLOADS
-from agent.uploads.batch import Arrived, Batch, UploadLimits
-from agent.uploads.conversion import TOO_SLOW, Converter
-from agent.uploads.incoming import Incoming
+from agent.thread_storage import ThreadStorage
+from agent.uploads.batch import ReceivedFile, UploadBatch, UploadRequestLimits
+from agent.uploads.converter import TOO_SLOW, DocumentConverter
+from agent.uploads.incoming import IncomingFile
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
-from agent.uploads.shelf import Conversion, Entry, Shelf
-from agent.uploads.view import Views
+from agent.uploads.snapshot import UploadSnapshots
+from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ for 90 s of silence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
+class StoredUpload:
     """An uploaded file.
 
     Attributes:
@@ -53,10 +53,10 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class UploadResult:
     """What became of a request: files that are kept, and names whose place was not safe to write to."""
 
-    files: tuple[StoredFile, ...]
+    files: tuple[StoredUpload, ...]
     skipped: tuple[str, ...] = ()
 
 
@@ -70,25 +70,25 @@ class UploadService:
         limits: What one request may bring.
 
     Attributes:
-        views: What the model is told of them.
+        snapshots: What the model is told of them.
     """
 
     def __init__(
         self,
-        folders: Folders,
+        folders: ThreadStorage,
         *,
         converts: Callable[[], bool],
-        converter: Converter | None = None,
-        limits: UploadLimits | None = None,
+        converter: DocumentConverter | None = None,
+        limits: UploadRequestLimits | None = None,
     ) -> None:
         self._folders = folders
         self._converts = converts
-        self._converter = converter or Converter()
-        self.limits = limits or UploadLimits()
-        self.views = Views(folders)
+        self._converter = converter or DocumentConverter()
+        self.limits = limits or UploadRequestLimits()
+        self.snapshots = UploadSnapshots(folders)
         self._changing = threading.Lock()  # held by worker threads, for moments
 
-    async def accept(self, thread_id: str, files: AsyncIterable[Incoming]) -> Accepted:
+    async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
         """Keep the files of one request; all have arrived before the first gets its name.
 
         Files without a safe name are left out without a word.
@@ -99,20 +99,20 @@ class UploadService:
             UploadError: The disk does not take them; nothing more is kept.
         """
         shelf = self._shelf(thread_id)
-        batch = Batch(shelf, self.limits)
+        batch = UploadBatch(shelf, self.limits)
         try:
             with _explained():
                 async for file in files:
                     await batch.receive(file)
-                kept, skipped = await anyio.to_thread.run_sync(self._place, shelf, batch.arrived)
+                kept, skipped = await anyio.to_thread.run_sync(self._place, shelf, batch.received)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(batch.discard)
         if self._converts():
             kept = await self._converted(shelf, kept)
-        return Accepted(files=tuple(kept), skipped=tuple(skipped))
+        return UploadResult(files=tuple(kept), skipped=tuple(skipped))
 
-    async def listing(self, thread_id: str) -> list[StoredFile]:
+    async def list_files(self, thread_id: str) -> list[StoredUpload]:
         """Return a thread's files by name, text versions included; none when the thread has no folder.
 
         Raises:
@@ -134,25 +134,25 @@ class UploadService:
         with _explained():
             await anyio.to_thread.run_sync(self._delete, shelf, filename)
 
-    def _shelf(self, thread_id: str) -> Shelf:
-        return Shelf(self._folders.of(thread_id))
+    def _shelf(self, thread_id: str) -> UploadStore:
+        return UploadStore(self._folders.folders(thread_id))
 
     def _place(
-        self, shelf: Shelf, arrived: Sequence[Arrived]
-    ) -> tuple[list[StoredFile], list[str]]:
+        self, shelf: UploadStore, arrived: Sequence[ReceivedFile]
+    ) -> tuple[list[StoredUpload], list[str]]:
         kept, skipped = [], []
         if not arrived:
             return [], []
         with self._changing:
             for file in arrived:
                 try:
-                    shelf.place(file.staged, file.name)
+                    shelf.commit(file.staged, file.name)
                 except UploadRefused as error:
                     logger.warning("an upload was skipped: %s", error)
                     skipped.append(file.name)
                     continue
-                shelf.remove_text_of(file.name)
-                shelf.forget_text(file.name)
+                shelf.remove_text_version(file.name)
+                shelf.forget_text_version(file.name)
                 kept.append(file)
             shelf.sweep()
             entries = shelf.entries()
@@ -163,18 +163,20 @@ class UploadService:
         ]
         return stored, skipped
 
-    def _delete(self, shelf: Shelf, name: str) -> None:
+    def _delete(self, shelf: UploadStore, name: str) -> None:
         with self._changing:
             if not shelf.remove(name):
                 raise UploadNotFound(f"There is no uploaded file of this name: {name}")
-            shelf.remove_text_of(name)
-            shelf.forget_text(name)
+            shelf.remove_text_version(name)
+            shelf.forget_text_version(name)
 
-    async def _converted(self, shelf: Shelf, files: Sequence[StoredFile]) -> list[StoredFile]:
+    async def _converted(
+        self, shelf: UploadStore, files: Sequence[StoredUpload]
+    ) -> list[StoredUpload]:
         """Turn the documents among the files into text; a document that has none is kept all the same."""
         done = {f.name: f for f in files}
 
-        async def convert(file: StoredFile) -> None:
+        async def convert(file: StoredUpload) -> None:
             made = await self._convert(shelf, file.name)
             done[file.name] = replace(file, markdown=made.markdown, markdown_error=made.error)
 
@@ -187,11 +189,11 @@ class UploadService:
                     group.start_soon(convert, file)
         return list(done.values())
 
-    async def _convert(self, shelf: Shelf, name: str) -> Conversion:
+    async def _convert(self, shelf: UploadStore, name: str) -> ConversionRecord:
         try:
             descriptor, entry = await anyio.to_thread.run_sync(shelf.open_document, name)
         except FileNotFoundError:
-            return Conversion(error="the document was removed")
+            return ConversionRecord(error="the document was removed")
         try:
             text = await self._converter.convert(descriptor, suffix_of(name))
         except ConversionFailed as error:
@@ -201,23 +203,23 @@ class UploadService:
             os.close(descriptor)
         return await anyio.to_thread.run_sync(self._keep_text, shelf, entry, text)
 
-    def _note(self, shelf: Shelf, entry: Entry, error: str) -> Conversion:
-        made = Conversion(error=error)
+    def _note(self, shelf: UploadStore, entry: UploadEntry, error: str) -> ConversionRecord:
+        made = ConversionRecord(error=error)
         with self._changing:
             if _is_there(shelf, entry):
-                shelf.note(entry.name, made)
+                shelf.save_conversion(entry.name, made)
         return made
 
-    def _keep_text(self, shelf: Shelf, entry: Entry, text: str) -> Conversion:
+    def _keep_text(self, shelf: UploadStore, entry: UploadEntry, text: str) -> ConversionRecord:
         with self._changing:
             if not _is_there(shelf, entry):
-                return Conversion(error="the document was replaced meanwhile")
+                return ConversionRecord(error="the document was replaced meanwhile")
             try:
-                made = Conversion(markdown=shelf.place_text(text, entry.name))
+                made = ConversionRecord(markdown=shelf.store_text(text, entry.name))
             except (OSError, UploadRefused) as error:
                 logger.warning("the text of a document was not kept: %s", error)
-                return Conversion(error="its text could not be saved")
-            shelf.note(entry.name, made)
+                return ConversionRecord(error="its text could not be saved")
+            shelf.save_conversion(entry.name, made)
         return made
 
 
@@ -233,13 +235,13 @@ def _explained() -> Iterator[None]:
         raise UploadError(f"The files could not be saved: {reason}.") from error
 
 
-def _is_there(shelf: Shelf, entry: Entry) -> bool:
+def _is_there(shelf: UploadStore, entry: UploadEntry) -> bool:
     now = shelf.entries().get(entry.name)
     return now is not None and now.version == entry.version
 
 
-def _listed(shelf: Shelf) -> list[StoredFile]:
-    record = shelf.record()
+def _listed(shelf: UploadStore) -> list[StoredUpload]:
+    record = shelf.conversions()
     return [
         replace(
             _stored(entry),
@@ -250,6 +252,6 @@ def _listed(shelf: Shelf) -> list[StoredFile]:
     ]
 
 
-def _stored(entry: Entry) -> StoredFile:
+def _stored(entry: UploadEntry) -> StoredUpload:
     modified = datetime.fromtimestamp(entry.modified_s, UTC)
-    return StoredFile(name=entry.name, size=entry.size, modified=modified)
+    return StoredUpload(name=entry.name, size=entry.size, modified=modified)

@@ -34,7 +34,7 @@ WITHOUT_TEXT = "no text was found in the document; it may consist of images"
 UNAVAILABLE = "the program that reads documents cannot be loaded"
 
 
-class Refused(Exception):
+class ConversionRefused(Exception):
     """The document is not converted; the text says why."""
 
 
@@ -75,7 +75,7 @@ def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, Refused):
+    if isinstance(error, ConversionRefused):
         return str(error)
     if isinstance(error, MemoryError):
         return TOO_LARGE
@@ -103,17 +103,17 @@ def _kind(suffix: str, document: BinaryIO) -> str:
     if head.startswith(b"PK"):
         suffix = _ZIPPED.get(suffix, suffix)
         if suffix == ".pdf":
-            raise Refused(DAMAGED)
+            raise ConversionRefused(DAMAGED)
         _check_parts(document)
         return suffix
     if suffix in (".doc", ".ppt"):
-        raise Refused(
+        raise ConversionRefused(
             f"the old {suffix} format cannot be read; save the document as {suffix}x or PDF"
         )
     if head.startswith(_OLE) and suffix != ".xls":
-        raise Refused(PROTECTED)
+        raise ConversionRefused(PROTECTED)
     if suffix in (".docx", ".pptx", ".xlsx"):
-        raise Refused(DAMAGED)
+        raise ConversionRefused(DAMAGED)
     return suffix
 
 
@@ -123,7 +123,7 @@ def _check_parts(document: BinaryIO) -> None:
         parts = archive.infolist()
     document.seek(0)
     if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
-        raise Refused(TOO_LARGE)
+        raise ConversionRefused(TOO_LARGE)
 
 
 def _markdown(suffix: str, document: BinaryIO) -> str:
@@ -141,7 +141,7 @@ def _markdown(suffix: str, document: BinaryIO) -> str:
     result = kinds[suffix]().convert(document, StreamInfo(extension=suffix))
     text = str(result.markdown)
     if not text.strip():
-        raise Refused(WITHOUT_TEXT)
+        raise ConversionRefused(WITHOUT_TEXT)
     return text
 
 

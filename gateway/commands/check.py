@@ -10,12 +10,17 @@ from pathlib import Path
 from agent.config import AgentConfig
 from agent.errors import AgentError, Unresolvable
 from agent.extensions import ExtensionsFile
-from agent.folders import Folders
-from agent.guardrails.choice import build_provider
-from agent.mcp.entries import is_off, server_of
+from agent.guardrails.factory import build_guardrail_provider
+from agent.mcp.server_config import is_disabled, parse_server
 from agent.reflect import resolve
-from agent.sandbox.choice import BUILT_IN, NAMED, build_sandboxes, sandbox_fault
-from agent.tools.catalog import configured_tools
+from agent.sandbox.factory import (
+    BUILT_IN,
+    PROVIDER_CLASSES,
+    build_sandbox_provider,
+    sandbox_problem,
+)
+from agent.thread_storage import ThreadStorage
+from agent.tools.registry import configured_tools
 from bots.config import BotsConfig
 from bots.registry import missing
 from gateway.config import EXTENSIONS_FILE, Config, load
@@ -70,14 +75,14 @@ def folder_fault(folder: Path) -> str | None:
 def _sandbox(config: Config) -> str:
     """Return what the configured sandboxes say of themselves; why there are none, where they cannot be built."""
     try:
-        return build_sandboxes(config.agent.sandbox, Folders(config.home)).label
+        return build_sandbox_provider(config.agent.sandbox, ThreadStorage(config.home)).description
     except AgentError as error:
         return error.user_message
 
 
 def _guardrail_fault(config: AgentConfig) -> str | None:
     try:
-        build_provider(config.guardrails)
+        build_guardrail_provider(config.guardrails)
     except AgentError as error:
         return error.user_message
     return None
@@ -91,9 +96,9 @@ def _server_faults(config: Config) -> Iterator[str]:
         yield f"{file}: {found.error}"
     for name, entry in found.mcp_servers.items():
         try:
-            server_of(entry, config.environment)
+            parse_server(entry, config.environment)
         except AgentError as error:
-            if not is_off(entry):
+            if not is_disabled(entry):
                 yield f"{file}: mcpServers.{name}: {error.user_message}"
 
 
@@ -103,12 +108,12 @@ def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
     for index, tool in enumerate(config.tools):
         yield f"tools[{index}].use", tool.use
     if config.sandbox.use not in BUILT_IN:
-        yield "sandbox.use", NAMED.get(config.sandbox.use, config.sandbox.use)
+        yield "sandbox.use", PROVIDER_CLASSES.get(config.sandbox.use, config.sandbox.use)
 
 
 def _agent_faults(config: AgentConfig) -> Iterator[str]:
     """Yield why parts of the agent, apart from its classes, cannot be used."""
-    yield from filter(None, (sandbox_fault(config.sandbox), _guardrail_fault(config)))
+    yield from filter(None, (sandbox_problem(config.sandbox), _guardrail_fault(config)))
     yield from _tool_faults(config)
     yield from _acp_faults(config)
 

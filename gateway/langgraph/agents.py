@@ -1,6 +1,6 @@
 """Custom agents as assistants: each is the lead agent's graph with `agent_name` in its context."""
 
-from agent.agents import CustomAgent
+from agent.custom_agents import CustomAgent
 from agent.errors import AgentInvalid, AgentNotFound
 from agent.runtime.assistants import assistant_id_of
 from gateway.langgraph.services import LangGraphServices
@@ -12,7 +12,7 @@ async def agent_assistants(services: LangGraphServices) -> list[Assistant]:
     """Return the assistants that custom agents are."""
     if services.agents is None:
         return []
-    return [_assistant(services, agent) for agent in await services.agents.listed()]
+    return [_assistant(services, agent) for agent in await services.agents.list_agents()]
 
 
 async def agent_assistant(services: LangGraphServices, given: str) -> Assistant | None:
@@ -21,7 +21,7 @@ async def agent_assistant(services: LangGraphServices, given: str) -> Assistant 
         return None
     try:
         # SDKs write `code_reviewer` where the agent is `code-reviewer`.
-        return _assistant(services, await services.agents.named(given.replace("_", "-")))
+        return _assistant(services, await services.agents.get(given.replace("_", "-")))
     except (AgentNotFound, AgentInvalid):
         known = await agent_assistants(services)
     return next((one for one in known if one.assistant_id == given.lower()), None)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from agent.folders import Folders
-from agent.network.guard import Guard
+from agent.network.url_guard import UrlGuard
 from agent.runtime.webhooks import Webhooks
+from agent.thread_storage import ThreadStorage
 from gateway.config import Config
 
 KEY_FILE = "webhook_key"
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def webhooks_of(config: Config) -> Webhooks:
     """Return what sends webhooks; the key is made when the first is sent."""
-    guard = Guard(allow_private_hosts=config.gateway.webhook_hosts)
+    guard = UrlGuard(allow_private_hosts=config.gateway.webhook_hosts)
     return Webhooks(guard, lambda: webhook_key(config.home / KEY_FILE))
 
 
@@ -36,7 +36,7 @@ def webhook_key(file: Path) -> bytes:
     return key.encode()
 
 
-def files_of(folders: Folders) -> Callable[[str], Awaitable[None]]:
+def files_of(folders: ThreadStorage) -> Callable[[str], Awaitable[None]]:
     """Return what deletes the files of a thread. One that is stuck is left and logged."""
 
     async def discard(thread_id: str) -> None:

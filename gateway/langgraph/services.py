@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from agent.agents import CustomAgents
+from agent.custom_agents import CustomAgentStore
 from agent.runtime.assistants import GraphSource
 from agent.runtime.protocol import ThreadSequences
 from agent.runtime.runs import RunManager
@@ -37,7 +37,7 @@ class LangGraphServices:
     threads: Threads
     checkpointer: Checkpoints
     graphs: Mapping[str, GraphSource]
-    agents: CustomAgents | None = None
+    agents: CustomAgentStore | None = None
     discard: Callable[[str], Awaitable[None]] = _nothing
     sequences: ThreadSequences = field(default_factory=lambda: ThreadSequences(time.time))
     most_looked_at: int = 5000

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query
 from pydantic import BaseModel, Field
 
-from agent.agents import MAX_SOUL_CHARS, CustomAgent, agent_name
 from agent.config import AgentConfig
+from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name
 from gateway.deps import Parts
 from gateway.description import problems
 
@@ -63,7 +63,7 @@ class Profile(BaseModel):
 @router.get("/agents")
 async def agents(parts: Parts) -> AgentList:
     """List the custom agents."""
-    return AgentList(agents=[_view(agent) for agent in await parts.systems.agents.listed()])
+    return AgentList(agents=[_view(agent) for agent in await parts.systems.agents.list_agents()])
 
 
 @router.post("/agents", status_code=201)
@@ -77,13 +77,15 @@ async def create(body: NewAgent, parts: Parts) -> AgentView:
 @router.get("/agents/check")
 async def check(name: Annotated[str, Query()], parts: Parts) -> NameCheck:
     """Say whether a name is free."""
-    return NameCheck(available=not await parts.systems.agents.has(name), name=agent_name(name))
+    return NameCheck(
+        available=not await parts.systems.agents.exists(name), name=normalize_agent_name(name)
+    )
 
 
 @router.get("/agents/{name}")
 async def agent(name: str, parts: Parts) -> AgentView:
     """Return one."""
-    return _view(await parts.systems.agents.named(name))
+    return _view(await parts.systems.agents.get(name))
 
 
 @router.put("/agents/{name}")
@@ -95,7 +97,7 @@ async def update(name: str, body: AgentFields, parts: Parts) -> AgentView:
     def changed(old: CustomAgent) -> CustomAgent:
         return CustomAgent.model_validate({**old.model_dump(), **fields})
 
-    return _view(await parts.systems.agents.change(name, changed))
+    return _view(await parts.systems.agents.update(name, changed))
 
 
 @router.delete("/agents/{name}", status_code=204)
@@ -107,7 +109,7 @@ async def delete(name: str, parts: Parts) -> None:
 @router.get("/user-profile")
 async def profile(parts: Parts) -> Profile:
     """Return USER.md."""
-    return Profile(content=await parts.systems.agents.profile())
+    return Profile(content=await parts.systems.agents.load_profile())
 
 
 @router.put("/user-profile")

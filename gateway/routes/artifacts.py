@@ -5,7 +5,7 @@ from urllib.parse import quote
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Response
 
-from agent.artifacts import Member, OpenFile, opened
+from agent.artifacts import ArchiveMember, ArtifactFile, open_artifact
 from agent.errors import MemberTooLarge, PathRefused, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.artifacts import OpenFileResponse, is_active
@@ -19,7 +19,7 @@ router = APIRouter(responses=problems(400, 403, 404, 413))
 async def artifact(thread_id: str, path: str, parts: Parts, *, download: bool = False) -> Response:
     """Return one file; `path` is its virtual path without the leading slash, or that of a part of a `.skill` file."""
     try:
-        found = await to_thread.run_sync(opened, parts.folders, thread_id, f"/{path}")
+        found = await to_thread.run_sync(open_artifact, parts.folders, thread_id, f"/{path}")
     except ThreadIdInvalid:
         raise HTTPException(422, "This is not a thread's id.") from None
     except PathRefused:
@@ -33,19 +33,21 @@ async def artifact(thread_id: str, path: str, parts: Parts, *, download: bool = 
     return _response(found, download=download)
 
 
-def _response(found: OpenFile | Member, *, download: bool) -> Response:
-    if isinstance(found, OpenFile):
+def _response(found: ArtifactFile | ArchiveMember, *, download: bool) -> Response:
+    if isinstance(found, ArtifactFile):
         headers = _headers(found, found.size_bytes, download=download)
         return OpenFileResponse(found, media_type=_media_type(found), headers=headers)
     headers = _headers(found, len(found.content), download=download)
     return Response(found.content, media_type=_media_type(found), headers=headers)
 
 
-def _media_type(file: OpenFile | Member) -> str:
+def _media_type(file: ArtifactFile | ArchiveMember) -> str:
     return f"{file.mime}; charset={file.charset}" if file.mime.startswith("text/") else file.mime
 
 
-def _headers(file: OpenFile | Member, size_bytes: int, *, download: bool) -> dict[str, str]:
+def _headers(
+    file: ArtifactFile | ArchiveMember, size_bytes: int, *, download: bool
+) -> dict[str, str]:
     is_attachment = download or is_active(file.mime)
     return {
         "Content-Length": str(size_bytes),

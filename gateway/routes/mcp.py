@@ -85,7 +85,7 @@ class McpStatusView(BaseModel):
 @router.get("/mcp/config")
 async def config(parts: Parts) -> McpConfigView:
     """List the MCP servers."""
-    found = await parts.systems.mcp.settings.view()
+    found = await parts.systems.mcp.settings.list_servers()
     return McpConfigView.model_validate({"mcp_servers": found})
 
 
@@ -100,7 +100,7 @@ async def replace(body: McpConfigRequest, parts: Parts) -> McpConfigView:
 @router.patch("/mcp/config/{name:path}")
 async def switch(name: str, body: McpSwitch, parts: Parts) -> McpServerView:
     """Switch one server on or off."""
-    found = await parts.systems.mcp.settings.switch(name, enabled=body.enabled)
+    found = await parts.systems.mcp.settings.set_enabled(name, enabled=body.enabled)
     return McpServerView.model_validate(found)
 
 

@@ -10,10 +10,10 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 
-from agent.artifacts import OpenFile, open_below
+from agent.artifacts import ArtifactFile, open_below
 from agent.errors import PathRefused, ThreadIdInvalid
-from agent.paths import USER_DATA, below, normalise
-from agent.skills.catalog import Skill
+from agent.paths import USER_DATA, normalize_path, relative_parts
+from agent.skills.loader import Skill
 from gateway.deps import Parts
 from gateway.description import problems
 
@@ -102,7 +102,7 @@ class Done(BaseModel):
 @router.get("/skills")
 async def skills(parts: Parts) -> SkillList:
     """List the skills, switched-off and broken ones among them."""
-    return _list((await parts.systems.skills.now()).skills)
+    return _list((await parts.systems.skills.load()).skills)
 
 
 @router.post("/skills/install")
@@ -118,7 +118,7 @@ async def install(body: InstallRequest, parts: Parts) -> InstallAnswer:
 @router.get("/skills/custom")
 async def custom(parts: Parts) -> SkillList:
     """List this installation's own."""
-    shelf = await parts.systems.skills.now()
+    shelf = await parts.systems.skills.load()
     return _list(tuple(skill for skill in shelf.skills if skill.category == "custom"))
 
 
@@ -160,13 +160,13 @@ async def rollback(name: str, body: RollbackRequest, parts: Parts) -> SkillText:
 @router.get("/skills/{name}")
 async def skill(name: str, parts: Parts) -> SkillView:
     """Return one skill."""
-    return _view(await parts.systems.skills.named(name))
+    return _view(await parts.systems.skills.get(name))
 
 
 @router.put("/skills/{name}")
 async def switch(name: str, body: Switch, parts: Parts) -> SkillView:
     """Enable or disable a skill; runs that start from now on see it."""
-    return _view(await parts.systems.skills.switch(name, on=body.enabled))
+    return _view(await parts.systems.skills.set_enabled(name, on=body.enabled))
 
 
 def _view(skill: Skill) -> SkillView:
@@ -184,7 +184,7 @@ def _list(skills: tuple[Skill, ...]) -> SkillList:
     return SkillList(skills=[_view(skill) for skill in skills])
 
 
-async def _opened(parts: Parts, body: InstallRequest) -> OpenFile:
+async def _opened(parts: Parts, body: InstallRequest) -> ArtifactFile:
     opening = _opening(parts, body)
     try:
         return await to_thread.run_sync(opening)
@@ -194,10 +194,10 @@ async def _opened(parts: Parts, body: InstallRequest) -> OpenFile:
         raise HTTPException(400, "This is not a file.") from None
 
 
-def _opening(parts: Parts, body: InstallRequest) -> Callable[[], OpenFile]:
+def _opening(parts: Parts, body: InstallRequest) -> Callable[[], ArtifactFile]:
     try:
-        way = below(normalise(body.path), USER_DATA)
-        folder = parts.folders.of(body.thread_id).user_data
+        way = relative_parts(normalize_path(body.path), USER_DATA)
+        folder = parts.folders.folders(body.thread_id).user_data
     except PathRefused:
         raise HTTPException(403, "This path may not be read.") from None
     except ThreadIdInvalid:

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from agent.suggestions import MAX_SUGGESTIONS, Spoken, suggestions
+from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
 from gateway.deps import Parts
 
 router = APIRouter()
@@ -46,8 +46,10 @@ async def suggest(
     parts: Parts,
 ) -> Suggestions:
     """Suggest what to ask next. The messages given count, not the thread's; a failure gives an empty list."""
-    spoken = [Spoken(role=one.role, text=text_of(one.content)) for one in asked.messages]
-    made = await suggestions(
+    spoken = [
+        ConversationMessage(role=one.role, text=text_of(one.content)) for one in asked.messages
+    ]
+    made = await suggest_follow_ups(
         parts.systems.models.get, spoken, count=asked.n, model_name=asked.model_name
     )
     return Suggestions(suggestions=made)

@@ -16,7 +16,7 @@ from agent.errors import (
 )
 from agent.paths import UPLOADS
 from agent.uploads.names import suffix_of
-from agent.uploads.service import Accepted, StoredFile
+from agent.uploads.service import StoredUpload, UploadResult
 from gateway.deps import Parts
 from gateway.description import problems
 from gateway.uploads import FIELD, NO_FORM, Form
@@ -125,7 +125,7 @@ async def upload(thread_id: str, request: Request, parts: Parts) -> UploadAnswer
 async def limits(thread_id: str, parts: Parts) -> UploadLimits:
     """Say what one request may bring."""
     try:
-        parts.folders.of(thread_id)
+        parts.folders.folders(thread_id)
     except ThreadIdInvalid as error:
         raise _refusal(error) from None
     known = parts.systems.uploads.limits
@@ -140,7 +140,7 @@ async def limits(thread_id: str, parts: Parts) -> UploadLimits:
 async def listing(thread_id: str, parts: Parts) -> UploadList:
     """List the files of a thread, text versions included."""
     try:
-        files = await parts.systems.uploads.listing(thread_id)
+        files = await parts.systems.uploads.list_files(thread_id)
     except ThreadIdInvalid as error:
         raise _refusal(error) from None
     shown = [ListedFile(**_shown(thread_id, file), modified=file.modified) for file in files]
@@ -157,7 +157,7 @@ async def delete(thread_id: str, filename: str, parts: Parts) -> Done:
     return Done(success=True, message=f"Deleted {filename}")
 
 
-def _shown(thread_id: str, file: StoredFile) -> dict[str, Any]:
+def _shown(thread_id: str, file: StoredUpload) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "filename": file.name,
         "size": file.size,
@@ -179,7 +179,7 @@ def _places(thread_id: str, name: str) -> dict[str, str]:
     return {"path": path, "virtual_path": path, "artifact_url": url}
 
 
-def _sentence(accepted: Accepted) -> str:
+def _sentence(accepted: UploadResult) -> str:
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
         sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"

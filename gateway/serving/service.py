@@ -90,7 +90,7 @@ def _report(services: Services, port: int, token: AdminToken | None, *, has_chat
     config = services.config
     url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
     text = f"Parley is running at {url}\n" + banner.listing(
-        banner.facts(config, services.systems.sandboxes.label)
+        banner.facts(config, services.systems.sandboxes.description)
     )
     text += banner.listing(banner.channel_lines(channel_states(services)))
     text += banner.listing(iter([("logs", str(config.log_file) if has_chat else "here")]))

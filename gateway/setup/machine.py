@@ -7,9 +7,9 @@ import httpx
 
 from agent.config import SandboxConfig
 from agent.errors import AgentError
-from agent.folders import Folders
-from agent.sandbox.bubblewrap import probe
-from agent.sandbox.choice import build_sandboxes
+from agent.sandbox.bubblewrap import probe_bubblewrap
+from agent.sandbox.factory import build_sandbox_provider
+from agent.thread_storage import ThreadStorage
 from bots.diagnosis import Finding, Grade, problem
 
 LEAST_BYTES = 100_000_000
@@ -42,10 +42,10 @@ def data_folder(home: Path, sandbox: SandboxConfig) -> Finding:
 def sandbox(config: SandboxConfig, home: Path) -> Finding:
     """Say what confines the agent's commands. Blocking: it may run a trial."""
     try:
-        label = build_sandboxes(config, Folders(home)).label
+        label = build_sandbox_provider(config, ThreadStorage(home)).description
     except AgentError as error:
         return problem("sandbox", error.user_message, _GUIDE)
-    if config.use == "auto" and probe(config.bubblewrap_path):
+    if config.use == "auto" and probe_bubblewrap(config.bubblewrap_path):
         return Finding(subject="sandbox", text=label, grade=Grade.NOTE, fix=_GUIDE)
     return Finding(subject="sandbox", text=label)
 

@@ -11,9 +11,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import StreamMode
 
 from agent.config import AgentConfig
-from agent.folders import ThreadFolders
 from agent.lead import LeadAgents, open_agents
 from agent.systems import Site, Systems
+from agent.thread_storage import ThreadFolders
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -31,7 +31,7 @@ class House:
 
     def folders(self, thread: str = THREAD) -> ThreadFolders:
         """Return a thread's folders."""
-        return self.systems.folders.of(thread)
+        return self.systems.folders.folders(thread)
 
     async def say(
         self, said: str | HumanMessage, *, thread: str = THREAD, **context: object

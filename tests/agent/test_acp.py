@@ -11,7 +11,7 @@ import psutil
 import pytest
 from langchain_core.messages import AnyMessage
 
-from agent.acp.process import running
+from agent.acp.process import run_agent_process
 from agent.config import AgentConfig
 from tests.agent.house import House, house
 from tests.agent.turns import THREAD
@@ -242,7 +242,9 @@ async def test_what_a_finished_agent_leaves_running_is_ended(tmp_path: Path) -> 
 async def test_a_program_that_ignores_the_end_of_its_input_is_ended(tmp_path: Path) -> None:
     command = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
     with anyio.fail_after(60):
-        async with running(command, folder=tmp_path, env={"PATH": "/usr/bin:/bin"}) as lines:
+        async with run_agent_process(
+            command, folder=tmp_path, env={"PATH": "/usr/bin:/bin"}
+        ) as lines:
             await lines.send({"hello": 1})
 
 

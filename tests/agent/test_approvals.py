@@ -13,9 +13,9 @@ from agent.config import AgentConfig, GuardrailsConfig
 from agent.guardrails.protocol import (
     GuardrailDecision,
     GuardrailRequest,
-    allowed,
-    ask_person,
-    denied,
+    allow,
+    ask_for_approval,
+    deny,
 )
 from agent.middleware.guardrails import guardrail_link
 from agent.paths import OUTPUTS
@@ -37,8 +37,8 @@ class Judge:
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         path = str(request.tool_input.get("path", ""))
         if "no-" in path:
-            return denied("judge.no", "never")
-        return ask_person("it writes a file.") if "ask-" in path else allowed()
+            return deny("judge.no", "never")
+        return ask_for_approval("it writes a file.") if "ask-" in path else allow()
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         return self.evaluate(request)

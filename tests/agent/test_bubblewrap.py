@@ -14,22 +14,22 @@ from langchain_core.messages import AnyMessage, ToolMessage
 
 from agent.config import AgentConfig, SandboxConfig
 from agent.errors import SandboxUnusable, Unresolvable
-from agent.folders import Folders
 from agent.models.playback import Call, Turn
 from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE
-from agent.paths import Mapping as Folder
-from agent.sandbox import jail
-from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
-from agent.sandbox.choice import build_sandboxes, sandbox_fault
-from agent.sandbox.jail import JailLimits, Rules
-from agent.sandbox.local import LocalSandboxes
-from agent.sandbox.seccomp import program
-from agent.sandbox.space import Space, survey
+from agent.paths import Mount as Folder
+from agent.sandbox import bubblewrap_args
+from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
+from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
+from agent.sandbox.disk import DiskLimits, measure_usage
+from agent.sandbox.factory import build_sandbox_provider, sandbox_problem
+from agent.sandbox.local import LocalSandboxProvider
+from agent.sandbox.seccomp import seccomp_filter
+from agent.thread_storage import ThreadStorage
 from tests.agent.house import house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import ScriptedChatModel
 
-FAULT = probe()
+FAULT = probe_bubblewrap()
 needs_bubblewrap = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
 LONG_S = 60.0
 
@@ -130,7 +130,7 @@ async def test_limits_of_the_configuration_hold(tmp_path: Path) -> None:
 async def test_every_command_is_logged_with_its_verdict(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "agent.tools.shell.audit")
+    caplog.set_level(logging.INFO, "agent.tools.bash.audit")
     async with house(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
         said = results(await home.say("go"))
     lines = [json.loads(record.getMessage()) for record in caplog.records if "shell" in record.name]
@@ -155,8 +155,8 @@ async def test_mounts_and_what_is_shared_are_seen(tmp_path: Path) -> None:
     (tmp_path / "data/a.csv").write_text("1,2\n")
     (tmp_path / "skill").mkdir()
     (tmp_path / "skill/SKILL.md").write_text("# Charts\n")
-    box = await BubblewrapSandboxes(
-        Folders(tmp_path / "home"),
+    box = await BubblewrapSandboxProvider(
+        ThreadStorage(tmp_path / "home"),
         mounts=[Folder(virtual="/srv/data", host=tmp_path / "data", read_only=True)],
         shared=lambda: [
             Folder(virtual="/mnt/skills/public/c", host=tmp_path / "skill", read_only=True)
@@ -172,19 +172,19 @@ async def test_mounts_and_what_is_shared_are_seen(tmp_path: Path) -> None:
 
 @needs_bubblewrap
 async def test_what_users_and_other_agents_left_can_be_read(tmp_path: Path) -> None:
-    folders = Folders(tmp_path).of(THREAD)
-    folders.make()
+    folders = ThreadStorage(tmp_path).folders(THREAD)
+    folders.create()
     for folder in (folders.uploads, folders.acp_workspace):
         (folder / "in.txt").write_text("for you\n")
         (folder / "in.txt").chmod(0o600)
-    box = await BubblewrapSandboxes(Folders(tmp_path)).acquire(THREAD)
+    box = await BubblewrapSandboxProvider(ThreadStorage(tmp_path)).acquire(THREAD)
     said = await box.execute(f"cat {UPLOADS}/in.txt {ACP_WORKSPACE}/in.txt", timeout_s=LONG_S)
     assert said == "for you\nfor you\n"
 
 
 @needs_bubblewrap
 async def test_commands_of_one_and_of_several_threads_run_at_the_same_time(tmp_path: Path) -> None:
-    sandboxes = BubblewrapSandboxes(Folders(tmp_path))
+    sandboxes = BubblewrapSandboxProvider(ThreadStorage(tmp_path))
     said: list[str] = []
 
     async def meet(thread: str, mine: str, other: str) -> None:
@@ -201,17 +201,17 @@ async def test_commands_of_one_and_of_several_threads_run_at_the_same_time(tmp_p
 
 @needs_bubblewrap
 async def test_a_thread_can_be_deleted_whatever_its_commands_left(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
-    box = await BubblewrapSandboxes(folders).acquire(THREAD)
+    folders = ThreadStorage(tmp_path)
+    box = await BubblewrapSandboxProvider(folders).acquire(THREAD)
     deep = "for n in 1 2 3; do mkdir -p $(printf 'd/%.0s' $(seq 400)); cd $(printf 'd/%.0s' $(seq 400)); done"
     await box.execute(f"mkdir closed; touch closed/f; chmod 000 closed; {deep}", timeout_s=LONG_S)
     assert await anyio.to_thread.run_sync(folders.delete, THREAD)
-    assert not folders.of(THREAD).root.exists()
+    assert not folders.folders(THREAD).root.exists()
 
 
 @needs_bubblewrap
 async def test_common_tools_work_inside(tmp_path: Path) -> None:
-    box = await BubblewrapSandboxes(Folders(tmp_path)).acquire(THREAD)
+    box = await BubblewrapSandboxProvider(ThreadStorage(tmp_path)).acquire(THREAD)
     said = await box.execute(
         "whoami; hostname; date +%Z >/dev/null && echo date; printf 'b\\na\\n' | sort | head -1;"
         "cat <(echo sub); echo $HOME; umask >/dev/null; f() { echo fun; }; f; sleep 0 & wait; echo $?",
@@ -221,39 +221,41 @@ async def test_common_tools_work_inside(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_is_chosen_by_what_works(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
-    local = build_sandboxes(SandboxConfig(use="local"), folders)
-    assert isinstance(local, LocalSandboxes)
-    assert local.label == "local: the thread's own folders, no shell"
-    allowed = build_sandboxes(SandboxConfig(use="local", allow_host_bash=True), folders)
-    assert "bash unconfined" in allowed.label
-    found = build_sandboxes(SandboxConfig(), folders)
+    folders = ThreadStorage(tmp_path)
+    local = build_sandbox_provider(SandboxConfig(use="local"), folders)
+    assert isinstance(local, LocalSandboxProvider)
+    assert local.description == "local: the thread's own folders, no shell"
+    allowed = build_sandbox_provider(SandboxConfig(use="local", allow_host_bash=True), folders)
+    assert "bash unconfined" in allowed.description
+    found = build_sandbox_provider(SandboxConfig(), folders)
     if FAULT is None:
-        assert isinstance(found, BubblewrapSandboxes)
-        assert "no network" in found.label
+        assert isinstance(found, BubblewrapSandboxProvider)
+        assert "no network" in found.description
         assert found.can_execute
     else:
-        assert FAULT in found.label
+        assert FAULT in found.description
         assert not found.can_execute
     assert found.uses_thread_folders
     with pytest.raises(Unresolvable):
-        build_sandboxes(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
+        build_sandbox_provider(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
 
 
 def test_bubblewrap_that_does_not_work_is_an_error_only_where_it_was_asked_for(
     tmp_path: Path,
 ) -> None:
     program = tmp_path / "bwrap"
-    assert probe(str(program)) == "bubblewrap is not installed"
+    assert probe_bubblewrap(str(program)) == "bubblewrap is not installed"
     program.write_text("#!/bin/sh\necho no rights for you >&2\nexit 1\n")
     program.chmod(0o755)
-    assert probe(str(program)) == "no rights for you"
-    found = build_sandboxes(SandboxConfig(bubblewrap_path=str(program)), Folders(tmp_path))
-    assert found.label == "local: the thread's own folders, no shell (no rights for you)"
+    assert probe_bubblewrap(str(program)) == "no rights for you"
+    found = build_sandbox_provider(
+        SandboxConfig(bubblewrap_path=str(program)), ThreadStorage(tmp_path)
+    )
+    assert found.description == "local: the thread's own folders, no shell (no rights for you)"
     asked = SandboxConfig(use="bubblewrap", bubblewrap_path=str(program))
-    assert "no rights for you" in (sandbox_fault(asked) or "")
+    assert "no rights for you" in (sandbox_problem(asked) or "")
     with pytest.raises(SandboxUnusable, match="no rights for you"):
-        build_sandboxes(asked, Folders(tmp_path))
+        build_sandbox_provider(asked, ThreadStorage(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -264,8 +266,8 @@ def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> 
     (inside / "deep/file").write_text("x")
     (inside / "link").symlink_to(outside)
     os.link(outside, inside / "second-name")
-    owner = jail.owner_of("a")
-    usage = survey(inside, owner)
+    owner = bubblewrap_args.sandbox_uid("a")
+    usage = measure_usage(inside, owner)
     assert usage.entries == 4  # deep, file, link, second-name
     assert (inside / "deep/file").stat().st_uid == owner
     assert (inside / "link").lstat().st_uid == owner
@@ -274,35 +276,35 @@ def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> 
 
 def test_each_thread_has_an_owner_of_its_own() -> None:
     if os.geteuid() != 0:
-        assert jail.owner_of("a") is None
+        assert bubblewrap_args.sandbox_uid("a") is None
         return
-    owners = {jail.owner_of(f"thread-{n}") for n in range(100)}
+    owners = {bubblewrap_args.sandbox_uid(f"thread-{n}") for n in range(100)}
     assert len(owners) == 100
     assert all(owner is not None and 1_879_048_192 <= owner < 2**31 for owner in owners)
 
 
 def test_usage_is_compared_with_what_may_be_used(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(3 * 2**20))
-    usage = survey(tmp_path)
+    usage = measure_usage(tmp_path)
     assert usage.size >= 3 * 2**20
-    assert usage.over(Space(quota_mb=2))
-    assert not usage.over(Space(quota_mb=4))
+    assert usage.exceeds(DiskLimits(quota_mb=2))
+    assert not usage.exceeds(DiskLimits(quota_mb=4))
 
 
 def test_the_filter_is_known_for_two_machines() -> None:
     for machine in ("x86_64", "aarch64"):
-        code = program(machine)
+        code = seccomp_filter(machine)
         assert code is not None
         assert len(code) % 8 == 0
         assert len(code) // 8 < 4096  # BPF_MAXINSNS
-    assert program("riscv64") is None
-    assert platform.machine() not in ("x86_64", "aarch64") or program(platform.machine())
+    assert seccomp_filter("riscv64") is None
+    assert platform.machine() not in ("x86_64", "aarch64") or seccomp_filter(platform.machine())
 
 
 def test_limits_have_defaults_that_fit_together() -> None:
     config = AgentConfig().sandbox
     assert config.max_file_mb <= config.disk_quota_mb
-    assert Rules().limits == JailLimits(
+    assert BubblewrapOptions().limits == ProcessLimits(
         memory_mb=config.memory_mb,
         cpu_s=config.cpu_seconds,
         processes=config.max_processes,

@@ -28,9 +28,9 @@ from agent.errors import (
     UploadNotFound,
     UploadTooLarge,
 )
+from agent.locales.en import ENGLISH
 from agent.models.playback import Call, Turn
 from agent.paths import OUTPUTS
-from agent.wording.english import ENGLISH
 from store.errors import Locked
 from tests.agent.test_skills import put
 from tests.fakes.scripted import ScriptedChatModel, registered

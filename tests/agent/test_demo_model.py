@@ -111,7 +111,7 @@ def test_bootstrap_and_uploads() -> None:
 
 async def test_an_error_of_a_tool_is_reported(tmp_path: Path) -> None:
     async with room(tmp_path, demo()) as thread:
-        thread.folders.make()
+        thread.folders.create()
         (thread.folders.outputs / "a.txt").mkdir()
         answer = (await thread.say("write a file a.txt"))[-1].text
     assert answer.startswith("That did not work.")

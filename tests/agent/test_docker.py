@@ -14,13 +14,18 @@ import pytest
 
 from agent.config import SandboxConfig
 from agent.errors import SandboxError, SandboxUnusable, Unresolvable
-from agent.folders import Folders
-from agent.paths import Mapping
-from agent.sandbox.choice import build_sandboxes
-from agent.sandbox.docker import DockerSandboxes
-from agent.sandbox.docker_api import SessionLost, curl_config, said_in, wrapped
-from agent.sandbox.docker_spec import Spec, home_of, seen_in
-from agent.sandbox.tending import tended
+from agent.paths import Mount
+from agent.sandbox.docker import DockerSandboxProvider
+from agent.sandbox.docker_api import (
+    ShellSessionLost,
+    curl_config,
+    parse_exec_response,
+    wrap_command,
+)
+from agent.sandbox.docker_spec import ContainerSpec, installation_id, parse_inspect
+from agent.sandbox.factory import build_sandbox_provider
+from agent.sandbox.maintenance import maintained
+from agent.thread_storage import ThreadStorage
 from tests.agent.house import house
 from tests.fakes.docker import Machine, machine
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -41,10 +46,10 @@ def section(docker: Machine, **further: Any) -> dict[str, Any]:  # noqa: ANN401 
 
 
 @asynccontextmanager
-async def sandboxes(docker: Machine, **further: Any) -> AsyncIterator[DockerSandboxes]:  # noqa: ANN401
+async def sandboxes(docker: Machine, **further: Any) -> AsyncIterator[DockerSandboxProvider]:  # noqa: ANN401
     config = SandboxConfig.model_validate(section(docker, **further))
-    built = build_sandboxes(config, Folders(docker.folder.parent / "home"))
-    assert isinstance(built, DockerSandboxes)
+    built = build_sandbox_provider(config, ThreadStorage(docker.folder.parent / "home"))
+    assert isinstance(built, DockerSandboxProvider)
     try:
         with anyio.fail_after(90):
             yield built
@@ -53,7 +58,7 @@ async def sandboxes(docker: Machine, **further: Any) -> AsyncIterator[DockerSand
 
 
 async def run(
-    of: DockerSandboxes, command: str, *, thread: str = "t1", timeout_s: float = 60
+    of: DockerSandboxProvider, command: str, *, thread: str = "t1", timeout_s: float = 60
 ) -> str:
     sandbox = await of.acquire(thread)
     return await sandbox.execute(command, timeout_s=timeout_s)
@@ -74,13 +79,15 @@ async def until(holds: Callable[[], bool]) -> None:
 # --- what is started -------------------------------------------------------------------------------------------
 
 
-def spec(**docker: object) -> Spec:
+def spec(**docker: object) -> ContainerSpec:
     config = SandboxConfig.model_validate({"docker": docker}).docker
     mounts = (
-        Mapping(virtual="/mnt/skills/a", host=Path("/srv/a,b"), read_only=True),
-        Mapping(virtual="/mnt/user-data/workspace", host=Path("/data/threads/t/w")),
+        Mount(virtual="/mnt/skills/a", host=Path("/srv/a,b"), read_only=True),
+        Mount(virtual="/mnt/user-data/workspace", host=Path("/data/threads/t/w")),
     )
-    return Spec(config=config, home="h", thread_id="t", mounts=mounts, environment={"A": SECRET})
+    return ContainerSpec(
+        config=config, home="h", thread_id="t", mounts=mounts, environment={"A": SECRET}
+    )
 
 
 def test_a_container_is_confined() -> None:
@@ -130,25 +137,25 @@ def test_names_are_the_same_everywhere_and_never_shared() -> None:
     assert name == spec(memory_mb=100).name
     assert len(name.removeprefix("parley-sandbox-")) == 32
     others = [
-        Spec(config=spec().config, home=home, thread_id=thread, mounts=(), environment={})
+        ContainerSpec(config=spec().config, home=home, thread_id=thread, mounts=(), environment={})
         for home, thread in (("h", "t2"), ("h2", "t"), ("ht", ""), ("", "ht"))
     ]
     assert len({name, *(other.name for other in others)}) == 5
     assert spec().digest != spec(memory_mb=100).digest
-    assert home_of(Path("/a")) != home_of(Path("/b"))
+    assert installation_id(Path("/a")) != installation_id(Path("/b"))
 
 
 @pytest.mark.parametrize("value", ["a\nSANDBOX_API_KEY=", "a\rb"])
 def test_a_variable_cannot_set_another(value: str) -> None:
     with pytest.raises(SandboxError):
-        Spec(
+        ContainerSpec(
             config=spec().config, home="h", thread_id="t", mounts=(), environment={"A": value}
         ).variables("key")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", '[{"State": 1, "Config": 2}]', "null"])
 def test_what_docker_says_may_make_no_sense(text: str) -> None:
-    assert seen_in(text, 8080) is None
+    assert parse_inspect(text, 8080) is None
 
 
 @pytest.mark.parametrize(
@@ -170,16 +177,18 @@ def test_without_docker_the_configuration_says_so() -> None:
         {"use": "docker", "docker": {"command": "no-docker-here"}}
     )
     with pytest.raises(SandboxUnusable, match="no-docker-here"):
-        build_sandboxes(config, Folders(Path("/nowhere")))
+        build_sandbox_provider(config, ThreadStorage(Path("/nowhere")))
 
 
 def test_the_class_can_be_named_too() -> None:
-    use = "agent.sandbox.docker:DockerSandboxes"
+    use = "agent.sandbox.docker:DockerSandboxProvider"
     docker = {"command": "sh"}
     config = SandboxConfig.model_validate({"use": use, "docker": docker})
-    assert build_sandboxes(config, Folders(Path("/nowhere"))).can_execute
+    assert build_sandbox_provider(config, ThreadStorage(Path("/nowhere"))).can_execute
     with pytest.raises(Unresolvable):
-        build_sandboxes(SandboxConfig.model_validate({"use": f"{use}2"}), Folders(Path("/nowhere")))
+        build_sandbox_provider(
+            SandboxConfig.model_validate({"use": f"{use}2"}), ThreadStorage(Path("/nowhere"))
+        )
 
 
 # --- commands --------------------------------------------------------------------------------------------------
@@ -252,8 +261,8 @@ async def test_a_lost_session_is_opened_anew_once(docker: Machine) -> None:
     ],
 )
 def test_ways_in_which_a_session_is_lost(status: int, answer: dict[str, object]) -> None:
-    with pytest.raises(SessionLost):
-        said_in(status, answer)
+    with pytest.raises(ShellSessionLost):
+        parse_exec_response(status, answer)
 
 
 @pytest.mark.parametrize(
@@ -268,13 +277,13 @@ def test_ways_in_which_a_session_is_lost(status: int, answer: dict[str, object])
 )
 def test_answers_that_are_no_result(answer: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
-        said_in(200, answer)
+        parse_exec_response(200, answer)
 
 
 def test_whatever_a_command_holds_it_stays_one_line() -> None:
     command = "cat <<'EOF'\n$(rm) `x` \"'\\\nEOF\n"
-    assert "\n" not in wrapped(command)
-    body = json.dumps({"command": wrapped(command), "x": 'a"b\\c\n'})
+    assert "\n" not in wrap_command(command)
+    body = json.dumps({"command": wrap_command(command), "x": 'a"b\\c\n'})
     request = httpx.Request("POST", "http://a/b", headers={"x-aio-api-key": "k"})
     (line,) = [part for part in curl_config(request, body).splitlines() if part.startswith("data")]
     assert json.loads(json.loads(line.partition(" = ")[2])) == json.loads(body)
@@ -376,18 +385,18 @@ async def test_the_one_that_rests_longest_makes_room(
 
 
 async def test_containers_that_rest_are_removed_and_made_again(docker: Machine) -> None:
-    async with sandboxes(docker, idle_timeout_seconds=0.2) as of, tended(of):
+    async with sandboxes(docker, idle_timeout_seconds=0.2) as of, maintained(of):
         assert await run(of, "echo 1") == "1\n"
         await until(lambda: docker.containers == [])
         assert await run(of, "echo 2") == "2\n"
 
 
 async def test_what_a_former_process_left_is_taken_over_and_rests(docker: Machine) -> None:
-    left = DockerSandboxes(
-        SandboxConfig.model_validate(section(docker)), Folders(docker.folder.parent / "home")
+    left = DockerSandboxProvider(
+        SandboxConfig.model_validate(section(docker)), ThreadStorage(docker.folder.parent / "home")
     )
     await run(left, "echo 1")  # and then it crashes
-    async with sandboxes(docker, idle_timeout_seconds=600) as of, tended(of):
+    async with sandboxes(docker, idle_timeout_seconds=600) as of, maintained(of):
         await until(lambda: docker.calls[-1][0] == "ps")
         assert len(docker.containers) == 1
         assert await run(of, "echo 2") == "2\n"
@@ -397,9 +406,9 @@ async def test_what_a_former_process_left_is_taken_over_and_rests(docker: Machin
 
 async def test_those_of_another_installation_are_left_alone(docker: Machine) -> None:
     config = SandboxConfig.model_validate(section(docker))
-    other = DockerSandboxes(config, Folders(docker.folder.parent / "elsewhere"))
+    other = DockerSandboxProvider(config, ThreadStorage(docker.folder.parent / "elsewhere"))
     await run(other, "echo 1")
-    async with sandboxes(docker, idle_timeout_seconds=0.05) as of, tended(of):
+    async with sandboxes(docker, idle_timeout_seconds=0.05) as of, maintained(of):
         await until(lambda: docker.calls[-1][0] == "ps")
         assert await run(of, "echo 2") == "2\n"
         assert len(docker.containers) == 2

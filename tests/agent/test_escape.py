@@ -18,27 +18,27 @@ import pytest
 from langchain.tools import ToolRuntime
 from langchain_core.tools import StructuredTool
 
-from agent.folders import Folders
 from agent.paths import OUTPUTS, WORKSPACE
-from agent.paths import Mapping as Folder
-from agent.sandbox import jail
-from agent.sandbox.bubblewrap import BubblewrapSandboxes, probe
-from agent.sandbox.jail import JailLimits, Rules
-from agent.sandbox.space import Space
-from agent.tools.answers import Limits
-from agent.tools.catalog import built_in_tools
-from agent.tools.shell import ShellLimits
+from agent.paths import Mount as Folder
+from agent.sandbox import bubblewrap_args
+from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
+from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
+from agent.sandbox.disk import DiskLimits
+from agent.thread_storage import ThreadStorage
+from agent.tools.bash import ShellLimits
+from agent.tools.registry import built_in_tools
+from agent.tools.results import ToolLimits
 from tests.agent import escape_attempts
 
-FAULT = probe()
+FAULT = probe_bubblewrap()
 pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
-PYTHON = shutil.which("python3", path=jail.PATH)
+PYTHON = shutil.which("python3", path=bubblewrap_args.PATH)
 needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system's folders")
 
 THREAD, OTHER = "t-1", "t-2"
 SECRET = "the secret outside"
 MARKER = "the-secret-of-the-service"
-LIMITS = JailLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
+LIMITS = ProcessLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
 LONG_S = 90.0
 
 
@@ -49,12 +49,12 @@ class Cell:
         self,
         home: Path,
         *,
-        limits: JailLimits = LIMITS,
-        disk: Space | None = None,
+        limits: ProcessLimits = LIMITS,
+        disk: DiskLimits | None = None,
         timeout_s: float = LONG_S,
     ) -> None:
         self.home = home
-        self.folders = Folders(home).of(THREAD)
+        self.folders = ThreadStorage(home).folders(THREAD)
         self.outside = home / "outside"
         for folder in (self.outside, home / "docs", home / "skill"):
             folder.mkdir(exist_ok=True)
@@ -62,18 +62,18 @@ class Cell:
         (home / "docs" / "a.txt").write_text("fixed")
         (home / "skill" / "SKILL.md").write_text("fixed")
         skill = Folder(virtual="/mnt/skills/public/charts", host=home / "skill", read_only=True)
-        sandboxes = BubblewrapSandboxes(
-            Folders(home),
+        sandboxes = BubblewrapSandboxProvider(
+            ThreadStorage(home),
             mounts=[Folder(virtual="/mnt/docs", host=home / "docs", read_only=True)],
             shared=lambda: [skill],
-            rules=Rules(
+            rules=BubblewrapOptions(
                 limits=limits,
-                space=disk or Space(quota_mb=64, free_mb=1),
+                disk=disk or DiskLimits(quota_mb=64, free_mb=1),
                 environment={"GREETING": "hello"},
             ),
         )
         shell = ShellLimits(timeout_s=timeout_s)
-        self.tools = {tool.name: tool for tool in built_in_tools(sandboxes, Limits(), shell)}
+        self.tools = {tool.name: tool for tool in built_in_tools(sandboxes, ToolLimits(), shell)}
 
     async def use(self, name: str, *, thread: str = THREAD, **arguments: object) -> str:
         """Call a tool as the graph does; its answer as text. Nothing of the machine may stand in it."""
@@ -138,11 +138,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def all_outcomes(home: Path) -> dict[str, str]:
     """Make all attempts of `escape_attempts.py` in one command; return what came of each."""
     cell = Cell(home)
-    (Folders(home).of(OTHER).workspace).mkdir(parents=True)
+    (ThreadStorage(home).folders(OTHER).workspace).mkdir(parents=True)
     told = {
         "home": str(home),
         "secret": str(cell.outside / "secret.txt"),
-        "other": str(Folders(home).of(OTHER).workspace),
+        "other": str(ThreadStorage(home).folders(OTHER).workspace),
         "marker": MARKER,
         "processes": str(LIMITS.processes),
         "memory_mb": str(LIMITS.memory_mb),
@@ -381,7 +381,7 @@ async def test_killing_everything_inside_ends_the_command_alone(cell: Cell) -> N
 
 
 async def test_processor_time_is_limited(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, limits=JailLimits(cpu_s=1))
+    cell = Cell(tmp_path, limits=ProcessLimits(cpu_s=1))
     said = await cell.bash("while :; do :; done")
     assert "Exit Code: 1" in said  # 137 or 152, by the signal
     assert "1 s of processor time" in said
@@ -389,14 +389,14 @@ async def test_processor_time_is_limited(tmp_path: Path) -> None:
 
 @needs_python
 async def test_memory_of_all_processes_together_is_limited(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, limits=JailLimits(memory_mb=100))
+    cell = Cell(tmp_path, limits=ProcessLimits(memory_mb=100))
     eat = "import time; kept = bytearray(60 << 20); time.sleep(60)"
     said = await cell.bash(f'for n in 1 2 3 4; do python3 -c "{eat}" & done; wait')
     assert "used more than 100 MB of memory" in said
 
 
 async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=Space(quota_mb=20, free_mb=1))
+    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=1))
     said = await cell.bash("n=0; while :; do n=$((n+1)); head -c 4000000 /dev/zero > f$n; done")
     assert "more than the 20 MB that they may" in said
     said = await cell.bash("echo more > new.txt; mkdir folder && echo made")
@@ -407,12 +407,12 @@ async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
 
 
 async def test_what_must_stay_free_stays_free(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=Space(quota_mb=20, free_mb=10**9))
+    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=10**9))
     assert "File too large" in await cell.bash("echo x > new.txt")
 
 
 async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=Space(quota_mb=2, free_mb=1))
+    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=2, free_mb=1))
     said = await cell.bash("mkdir d; head -c 4000000 /dev/zero > d/f; chmod 000 d")
     assert "now take 3 MB" in said
     assert await cell.bash("rm -r d") != "(no output)"
@@ -427,7 +427,7 @@ async def test_folders_without_end_count_as_too_much(cell: Cell) -> None:
 
 
 async def test_files_without_end_count_as_too_much(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=Space(free_mb=1, entries=100))
+    cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=100))
     assert "delete what is not needed" in await cell.bash("touch $(seq 200)")
     assert await cell.bash("rm *") != "(no output)"
     assert await cell.bash("ls") == "(no output)"

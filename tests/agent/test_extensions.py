@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from agent.errors import ExtensionsBroken, ExtensionsNotWritten
-from agent.extensions import SERVERS, SKILLS, Document, ExtensionsFile, section
+from agent.extensions import SERVERS, SKILLS, ExtensionsDocument, ExtensionsFile, section
 
 
 def written(path: Path, content: object) -> ExtensionsFile:
@@ -18,8 +18,8 @@ def written(path: Path, content: object) -> ExtensionsFile:
     return ExtensionsFile(path)
 
 
-def switch_off(name: str) -> Callable[[Document], None]:
-    def change(document: Document) -> None:
+def switch_off(name: str) -> Callable[[ExtensionsDocument], None]:
+    def change(document: ExtensionsDocument) -> None:
         section(document, SKILLS)[name] = {"enabled": False}
 
     return change
@@ -30,10 +30,10 @@ def names_in(folder: Path) -> list[str]:
 
 
 async def test_a_missing_or_empty_file_says_nothing(tmp_path: Path) -> None:
-    missing = await ExtensionsFile(tmp_path / "none.json").now()
+    missing = await ExtensionsFile(tmp_path / "none.json").load()
     assert (dict(missing.mcp_servers), dict(missing.skills), missing.interceptors) == ({}, {}, ())
     assert missing.error is None
-    empty = await written(tmp_path / "empty.json", " \n").now()
+    empty = await written(tmp_path / "empty.json", " \n").load()
     assert dict(empty.skills) == {}
 
 
@@ -46,7 +46,7 @@ async def test_both_spellings_are_read_and_entries_that_are_none_left_out(tmp_pa
             "mcpInterceptors": ["m:a", 4],
         },
     )
-    said = await file.now()
+    said = await file.load()
     assert dict(said.mcp_servers) == {"a": {"command": "x", "env": {"K": "$KEY"}}}
     assert dict(said.skills) == {"on": True, "off": False, "text": False}
     assert said.interceptors == ("m:a",)
@@ -55,9 +55,9 @@ async def test_both_spellings_are_read_and_entries_that_are_none_left_out(tmp_pa
 async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     file = written(path, {"skills": {"aaa": False}})
-    before = await file.now()
+    before = await file.load()
     path.write_text(json.dumps({"skills": {"bbb": False}}))
-    after = await file.now()
+    after = await file.load()
     assert list(after.skills) == ["bbb"]
     assert after.signature != before.signature
 
@@ -72,10 +72,10 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
 ) -> None:
     path = tmp_path / "e.json"
     file = written(path, {"skills": {"a": False}, "mcpServers": {"s": {}}})
-    good = await file.now()
+    good = await file.load()
     path.write_bytes(broken.encode(errors="surrogateescape"))
     with caplog.at_level(logging.ERROR):
-        held = [await file.now() for _ in range(3)][-1]
+        held = [await file.load() for _ in range(3)][-1]
     assert (held.skills, held.mcp_servers, held.signature) == (
         good.skills,
         good.mcp_servers,
@@ -88,7 +88,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
         await file.update(switch_off("b"))
     assert path.read_bytes() == broken.encode(errors="surrogateescape")
     path.write_text('{"skills": {"a": true}}')
-    mended = await file.now()
+    mended = await file.load()
     assert (mended.error, dict(mended.skills)) == (None, {"a": True})
 
 
@@ -119,14 +119,14 @@ async def test_updates_at_once_lose_none(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(10):
             tasks.start_soon(file.update, switch_off(f"s{number}"))
-    assert len((await file.now()).skills) == 10
+    assert len((await file.load()).skills) == 10
 
 
 async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     file = written(path, {"skills": {"a": False}})
 
-    def wrong(document: Document) -> None:
+    def wrong(document: ExtensionsDocument) -> None:
         document[SERVERS] = ["not", "an", "object"]
 
     with pytest.raises(ExtensionsBroken):

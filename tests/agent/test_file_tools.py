@@ -14,11 +14,11 @@ from langgraph.types import Command
 
 from agent.config import ToolConfig
 from agent.errors import Unresolvable
-from agent.folders import Folders
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
-from agent.sandbox.local import LocalSandboxes
-from agent.tools.answers import Limits, cut_head, cut_middle
-from agent.tools.catalog import built_in_tools, configured_tools, without_repeats
+from agent.sandbox.local import LocalSandboxProvider
+from agent.thread_storage import ThreadStorage
+from agent.tools.registry import built_in_tools, configured_tools, deduplicate_tools
+from agent.tools.results import ToolLimits, truncate_end, truncate_middle
 
 THREAD = "t-1"
 
@@ -26,10 +26,10 @@ THREAD = "t-1"
 class Bench:
     """The built-in tools over one data folder, called like the graph calls them."""
 
-    def __init__(self, home: Path, limits: Limits | None = None) -> None:
+    def __init__(self, home: Path, limits: ToolLimits | None = None) -> None:
         self.home = home
-        self.folders = Folders(home).of(THREAD)
-        tools = built_in_tools(LocalSandboxes(Folders(home)), limits or Limits())
+        self.folders = ThreadStorage(home).folders(THREAD)
+        tools = built_in_tools(LocalSandboxProvider(ThreadStorage(home)), limits or ToolLimits())
         self.tools = {tool.name: tool for tool in tools}
 
     async def raw(
@@ -128,19 +128,19 @@ async def test_a_run_without_or_with_a_bad_thread_id_is_told(bench: Bench) -> No
 
 
 async def test_a_write_that_is_too_large_changes_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Limits(write_bytes=10))
+    bench = Bench(tmp_path, ToolLimits(write_bytes=10))
     assert await bench.text("write_file", path="a", content="ä" * 5) == "OK"
     answer = await bench.text("write_file", path="a", content="ä" * 6)
     assert answer.startswith("Error: the content has 12 bytes")
     assert "append" in answer
     assert await bench.text("read_file", path="a") == "ä" * 5
     assert await bench.text("write_file", path="a", content="x" * 50, append=True) == "OK"
-    free = Bench(tmp_path, Limits(write_bytes=0))
+    free = Bench(tmp_path, ToolLimits(write_bytes=0))
     assert await free.text("write_file", path="a", content="x" * 100_000) == "OK"
 
 
 async def test_answers_keep_to_their_limits(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Limits(listing=200, reading=300))
+    bench = Bench(tmp_path, ToolLimits(listing_chars=200, reading_chars=300))
     for n in range(20):
         await bench.text("write_file", path=f"file{n:02}.txt", content="y" * 1000)
     listing = await bench.text("ls", path=WORKSPACE)
@@ -157,11 +157,15 @@ async def test_answers_keep_to_their_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 10, 40, 60, 99, 100, 101, 999, 1000, 5000])
 def test_cutting_never_exceeds_the_limit(limit: int) -> None:
     text = "".join(chr(97 + n % 26) for n in range(1000))
-    for cut in (cut_head(text, limit, "a hint"), cut_head(text, limit), cut_middle(text, limit)):
+    for cut in (
+        truncate_end(text, limit, "a hint"),
+        truncate_end(text, limit),
+        truncate_middle(text, limit),
+    ):
         assert cut == text if limit in (0, 1000, 5000) else len(cut) <= limit
     if limit in (99, 100, 999):
-        assert cut_middle(text, limit).startswith("a")
-        assert cut_middle(text, limit).endswith(text[-1])
+        assert truncate_middle(text, limit).startswith("a")
+        assert truncate_middle(text, limit).endswith(text[-1])
 
 
 async def test_presenting_files(bench: Bench) -> None:
@@ -191,7 +195,7 @@ async def test_presenting_files(bench: Bench) -> None:
 
 
 async def test_a_presented_link_out_of_outputs_is_refused(bench: Bench, tmp_path: Path) -> None:
-    bench.folders.make()
+    bench.folders.create()
     (tmp_path / "secret").write_text("s")
     (bench.folders.outputs / "a.txt").symlink_to(tmp_path / "secret")
     bad = await bench.present(f"{OUTPUTS}/a.txt")
@@ -250,5 +254,5 @@ def test_a_bad_entry_says_which_and_keeps_its_keys_secret(attribute: str) -> Non
 def test_a_name_given_twice_keeps_the_first(caplog: pytest.LogCaptureFixture) -> None:
     other = StructuredTool.from_function(lambda: "x", name="twice", description="Other.")
     with caplog.at_level(logging.WARNING):
-        assert without_repeats([twice, other]) == [twice]
+        assert deduplicate_tools([twice, other]) == [twice]
     assert "twice is given twice" in caplog.text

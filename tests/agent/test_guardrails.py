@@ -18,9 +18,9 @@ from typing_extensions import override
 from agent.config import AgentConfig, GuardrailsConfig
 from agent.errors import GuardrailUnusable
 from agent.guardrails.allowlist import AllowlistProvider
-from agent.guardrails.choice import FRAMEWORK, build_provider
-from agent.guardrails.limits import first_words
-from agent.guardrails.passport import OapPassportProvider
+from agent.guardrails.factory import FRAMEWORK, build_guardrail_provider
+from agent.guardrails.oap_limits import first_words
+from agent.guardrails.oap_passport import OapPassportProvider
 from agent.guardrails.protocol import GuardrailDecision, GuardrailReason, GuardrailRequest
 from agent.middleware.guardrails import GuardrailMiddleware, guardrail_link
 from agent.middleware.tool_errors import ToolErrorMiddleware
@@ -236,20 +236,20 @@ def test_a_section_that_makes_no_sense_is_refused(guard: object, text: str) -> N
 
 def test_nobody_is_asked_unless_it_is_switched_on() -> None:
     config = GuardrailsConfig.model_validate({"provider": {"use": "nowhere:Class"}})
-    assert build_provider(config) is None
+    assert build_guardrail_provider(config) is None
     assert guardrail_link(config, None) is None
     assert guardrail_link(config, AllowlistProvider()) is None
 
 
 def test_a_class_is_given_only_what_it_takes() -> None:
-    made = build_provider(configured(f"{HERE}:Recording", passport="agent-7"))
+    made = build_guardrail_provider(configured(f"{HERE}:Recording", passport="agent-7"))
     assert isinstance(made, Recording)
     assert made.given == (FRAMEWORK, "agent-7")
     own = configured(f"{HERE}:Recording", config={"framework": "own"})
-    again = build_provider(own)
+    again = build_guardrail_provider(own)
     assert isinstance(again, Recording)
     assert again.given == ("own", "")
-    assert isinstance(build_provider(configured(f"{HERE}:Plain")), Plain)
+    assert isinstance(build_guardrail_provider(configured(f"{HERE}:Plain")), Plain)
 
 
 # ---- the link ----------------------------------------------------------------------------------

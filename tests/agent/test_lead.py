@@ -18,12 +18,12 @@ from langgraph.types import StreamMode
 
 from agent.config import AgentConfig
 from agent.errors import ModelUnusable, ThreadIdInvalid, ThreadIdMissing, Unresolvable
-from agent.folders import Folders
 from agent.lead import MAX_GRAPHS, LeadGraph, open_agents
 from agent.options import RunOptions, thread_id_of
 from agent.paths import OUTPUTS
 from agent.prompt import system_prompt
 from agent.systems import Site
+from agent.thread_storage import ThreadStorage
 from tests.agent.turns import CONFIG, THREAD
 from tests.fakes.model import Call, FakeModelServer, Reply
 
@@ -75,7 +75,7 @@ async def test_a_turn_with_tools_through_a_real_model_class(tmp_path: Path) -> N
     assert spoken == "Writing. Here it is."
     assert state["artifacts"] == [path]
     assert state["title"] == "a file"
-    assert (Folders(tmp_path).of(THREAD).outputs / "a.txt").read_text() == "hi"
+    assert (ThreadStorage(tmp_path).folders(THREAD).outputs / "a.txt").read_text() == "hi"
     first, _, last = server.requests
     assert [message["role"] for message in last.messages] == [
         *("system", "user", "assistant", "tool", "assistant", "tool")
@@ -313,11 +313,11 @@ def test_importing_the_agent_imports_no_provider() -> None:
 
 
 def test_folders_are_made_and_deleted(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
-    thread = folders.of(THREAD)
+    folders = ThreadStorage(tmp_path)
+    thread = folders.folders(THREAD)
     assert not folders.delete(THREAD)
-    thread.make()
-    thread.make()
+    thread.create()
+    thread.create()
     (thread.outputs / "a").write_text("x")
     assert thread.outputs == tmp_path.resolve() / "threads" / THREAD / "user-data" / "outputs"
     assert thread.outputs.stat().st_mode & 0o777 == 0o700
@@ -328,12 +328,12 @@ def test_folders_are_made_and_deleted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("thread_id", ["", ".", "..", "a/b", "a\\b", "a b", "ä", "x" * 65, "a\n"])
 def test_a_bad_thread_id_names_no_folder(tmp_path: Path, thread_id: str) -> None:
     with pytest.raises(ThreadIdInvalid):
-        Folders(tmp_path).of(thread_id)
+        ThreadStorage(tmp_path).folders(thread_id)
 
 
 def test_deleting_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "threads").mkdir()
     (tmp_path / "precious").mkdir()
     (tmp_path / "threads" / "t").symlink_to(tmp_path / "precious")
-    assert not Folders(tmp_path).delete("t")
+    assert not ThreadStorage(tmp_path).delete("t")
     assert (tmp_path / "precious").exists()

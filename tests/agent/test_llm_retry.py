@@ -19,12 +19,12 @@ from langgraph.errors import GraphInterrupt
 
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
 from agent.errors import ModelNotFound
+from agent.locales.en import ENGLISH
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.steering import fallback_order
 from agent.models.breakers import Breakers
 from agent.models.failures import failure_of, is_fallback
 from agent.state import ThreadState
-from agent.wording.english import ENGLISH
 from tests.agent.house import house
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import ScriptedChatModel, registered

@@ -11,12 +11,12 @@ import pytest
 
 from agent.config import MountConfig
 from agent.errors import SandboxError, SearchTooSlow
-from agent.folders import Folders
-from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mapping, PathTable
-from agent.sandbox.local import LocalSandbox, LocalSandboxes
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mount, MountTable
+from agent.sandbox.local import LocalSandbox, LocalSandboxProvider
 from agent.sandbox.locks import PathLocks
-from agent.sandbox.protocol import Query
-from agent.sandbox.tables import usable_mounts
+from agent.sandbox.mounts import configured_mounts
+from agent.sandbox.protocol import GrepQuery
+from agent.thread_storage import ThreadStorage
 
 THREAD = "t-1"
 SECRET = "the secret outside"
@@ -26,19 +26,19 @@ class Scene:
     """A thread's folders with a sandbox over them, and things outside that it must not reach."""
 
     def __init__(self, home: Path) -> None:
-        self.folders = Folders(home).of(THREAD)
-        self.folders.make()
+        self.folders = ThreadStorage(home).folders(THREAD)
+        self.folders.create()
         self.outside = home / "outside"
         self.outside.mkdir()
         (self.outside / "secret.txt").write_text(SECRET)
         self.read_only = home / "docs"
         self.read_only.mkdir()
         (self.read_only / "a.txt").write_text("a")
-        docs = Mapping(virtual="/mnt/docs", host=self.read_only.resolve(), read_only=True)
+        docs = Mount(virtual="/mnt/docs", host=self.read_only.resolve(), read_only=True)
         self.locks = PathLocks()
         self.sandbox = LocalSandbox(
             sandbox_id=f"local:{THREAD}",
-            table=PathTable((*self.folders.mappings(), docs)),
+            table=MountTable((*self.folders.mounts(), docs)),
             locks=self.locks,
         )
 
@@ -58,7 +58,7 @@ async def _error(scene: Scene, method: str, path: str) -> str:
         "replace": lambda: box.replace_text(path, "secret", "x", everywhere=True),
         "ls": lambda: box.list_dir(path),
         "glob": lambda: box.glob(path, "*", include_dirs=False, max_results=9),
-        "grep": lambda: box.grep(path, Query(pattern="secret")),
+        "grep": lambda: box.grep(path, GrepQuery(pattern="secret")),
         "check": lambda: box.check_file(path),
     }
     with pytest.raises(SandboxError) as caught:
@@ -112,10 +112,10 @@ async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> 
     (folder / "fixed").mkdir(parents=True)
     (folder / "fixed" / "a").write_text("a")
     (folder / "way").symlink_to("fixed")
-    table = PathTable(
+    table = MountTable(
         [
-            Mapping(virtual="/mnt/all", host=folder.resolve()),
-            Mapping(virtual="/mnt/fixed", host=(folder / "fixed").resolve(), read_only=True),
+            Mount(virtual="/mnt/all", host=folder.resolve()),
+            Mount(virtual="/mnt/fixed", host=(folder / "fixed").resolve(), read_only=True),
         ]
     )
     sandbox = LocalSandbox(sandbox_id="s", table=table, locks=PathLocks())
@@ -214,10 +214,10 @@ async def test_two_sandboxes_do_not_wait_for_each_other() -> None:
     locks, entered = PathLocks(), threading.Event()
 
     def second() -> None:
-        with locks.holding("two", "/same"):
+        with locks.locked("two", "/same"):
             entered.set()
 
-    with locks.holding("one", "/same"):
+    with locks.locked("one", "/same"):
         with anyio.fail_after(5):
             await anyio.to_thread.run_sync(second)
         assert len(locks) == 1
@@ -271,7 +271,7 @@ async def test_searching(scene: Scene) -> None:
     (scene.folders.workspace / "way").symlink_to(scene.outside)
 
     async def lines(pattern: str, path: str = WORKSPACE, **more: object) -> list[str]:
-        listing = await box.grep(path, Query(pattern=pattern, **more))  # type: ignore[arg-type]
+        listing = await box.grep(path, GrepQuery(pattern=pattern, **more))  # type: ignore[arg-type]
         return [line.removeprefix(f"{WORKSPACE}/") for line in listing.lines]
 
     assert await lines("import") == ["a.py:1: import os", "b.txt:1: a.b import"]
@@ -281,7 +281,7 @@ async def test_searching(scene: Scene) -> None:
     assert await lines("a.b", literal=True) == ["b.txt:1: a.b import"]
     assert await lines("axb", f"{WORKSPACE}/b.txt") == ["b.txt:2: axb"]
     assert await lines("secret") == []
-    assert (await box.grep(WORKSPACE, Query(pattern="import", max_results=1))).truncated
+    assert (await box.grep(WORKSPACE, GrepQuery(pattern="import", max_results=1))).truncated
     with pytest.raises(SandboxError, match="not a valid regular expression"):
         await lines("(")
 
@@ -289,13 +289,13 @@ async def test_searching(scene: Scene) -> None:
 async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
     impatient = LocalSandbox(
         sandbox_id="s",
-        table=PathTable(scene.folders.mappings()),
+        table=MountTable(scene.folders.mounts()),
         locks=PathLocks(),
         search_deadline_s=0.3,
     )
     await impatient.write_file(f"{WORKSPACE}/a", "a" * 60)
     with anyio.fail_after(5), pytest.raises(SearchTooSlow):
-        await impatient.grep(WORKSPACE, Query(pattern="(a+)+$b"))
+        await impatient.grep(WORKSPACE, GrepQuery(pattern="(a+)+$b"))
 
 
 async def test_checking_a_file_gives_its_normal_name(scene: Scene) -> None:
@@ -305,7 +305,7 @@ async def test_checking_a_file_gives_its_normal_name(scene: Scene) -> None:
 
 
 async def test_sandboxes_are_one_for_each_thread(tmp_path: Path) -> None:
-    boxes = LocalSandboxes(Folders(tmp_path))
+    boxes = LocalSandboxProvider(ThreadStorage(tmp_path))
     one, two = await boxes.acquire("one"), await boxes.acquire("two")
     await one.write_file(f"{WORKSPACE}/a", "of one")
     with pytest.raises(SandboxError, match="no such file"):
@@ -326,19 +326,19 @@ def test_bad_mounts_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         MountConfig(host_path=str(tmp_path), container_path="/mnt"),
         MountConfig(host_path=str(tmp_path), container_path="/x/../mnt/skills"),
     ]
-    assert usable_mounts([*bad, good]) == (
-        Mapping(virtual="/data", host=tmp_path.resolve(), read_only=True),
+    assert configured_mounts([*bad, good]) == (
+        Mount(virtual="/data", host=tmp_path.resolve(), read_only=True),
     )
     assert len(caplog.records) == len(bad)
 
 
-def skill(home: Path, kind: str, name: str) -> Mapping:
+def skill(home: Path, kind: str, name: str) -> Mount:
     folder = home / "kept" / kind / name
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(f"# {name}\n")
     (folder / "deep").mkdir()
     (folder / "deep" / "more.md").write_text("more of it\n")
-    return Mapping(virtual=f"/mnt/skills/{kind}/{name}", host=folder, read_only=True)
+    return Mount(virtual=f"/mnt/skills/{kind}/{name}", host=folder, read_only=True)
 
 
 async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) 
         skill(tmp_path, "custom", "ours"),
     ]
     (tmp_path / "kept/public/hidden").mkdir()
-    box = await LocalSandboxes(Folders(tmp_path), shared=lambda: shown).acquire(THREAD)
+    box = await LocalSandboxProvider(ThreadStorage(tmp_path), shared=lambda: shown).acquire(THREAD)
     assert (await box.list_dir("/mnt/skills")).lines == (
         *("/mnt/skills/custom/", "/mnt/skills/custom/ours/"),
         *("/mnt/skills/public/", "/mnt/skills/public/charts/", "/mnt/skills/public/tables/"),
@@ -363,13 +363,13 @@ async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) 
         *("/mnt/skills/public/charts/SKILL.md", "/mnt/skills/public/charts/deep/more.md"),
         "/mnt/skills/public/tables/SKILL.md",
     )
-    lines = (await box.grep("/mnt/skills", Query(pattern="^#", glob="*/ours/*"))).lines
+    lines = (await box.grep("/mnt/skills", GrepQuery(pattern="^#", glob="*/ours/*"))).lines
     assert lines == ("/mnt/skills/custom/ours/SKILL.md:1: # ours",)
 
 
 async def test_what_is_shared_is_asked_for_each_time_and_never_written(tmp_path: Path) -> None:
     shown = [skill(tmp_path, "public", "charts")]
-    sandboxes = LocalSandboxes(Folders(tmp_path), shared=lambda: shown)
+    sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path), shared=lambda: shown)
     path = "/mnt/skills/public/charts/SKILL.md"
     with pytest.raises(SandboxError, match="write access"):
         await (await sandboxes.acquire(THREAD)).write_file(path, "mine")

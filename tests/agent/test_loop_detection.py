@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from pydantic import ValidationError
 
 from agent.config import LoopDetectionConfig
+from agent.locales.en import ENGLISH
 from agent.middleware.loop_detection import STOP, findings
 from agent.paths import OUTPUTS, WORKSPACE
-from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.fakes.model import Call as ServedCall
 from tests.fakes.model import FakeModelServer, Reply

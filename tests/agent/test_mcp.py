@@ -21,7 +21,7 @@ from langchain_core.tools import BaseTool
 
 from agent.config import McpConfig
 from agent.extensions import ExtensionsFile
-from agent.mcp.tools import McpTools, open_mcp
+from agent.mcp.registry import McpToolRegistry, open_mcp
 from tests.agent.house import house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -57,7 +57,7 @@ async def mcp(
     limits: Mapping[str, object] | None = None,
     *,
     interceptors: object = (),
-) -> AsyncIterator[McpTools]:
+) -> AsyncIterator[McpToolRegistry]:
     """Open the tools of some servers; `limits`, the `mcp` section, may be changed meanwhile."""
     file = written(folder, servers, mcpInterceptors=interceptors)
 
@@ -147,7 +147,7 @@ async def test_calls_that_are_stopped_and_calls_without_end(tmp_path: Path) -> N
     marker = tmp_path / "marker"
     limits: dict[str, object] = {}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         async with anyio.create_task_group() as run:
             run.start_soon(answer_of_wait, tools, marker)
             await until(lambda: marker.exists() and marker.read_text() == "started")
@@ -181,7 +181,7 @@ async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
     script = 'echo "the token $$TOKEN is not good" >&2; exit 1'
     entry = {"command": "sh", "args": ["-c", script], "env": {"TOKEN": "hush-hush"}}
     async with mcp(tmp_path, {"fake": entry}) as servers:
-        assert (await servers.current()).tools == ()
+        assert (await servers.current_tools()).tools == ()
         await until(lambda: "the token *** is not good" in caplog.text)
         (status,) = await servers.statuses()
         assert status.error == "it ended before it answered"
@@ -191,7 +191,7 @@ async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
 async def test_processes_end_when_nobody_needs_them(tmp_path: Path) -> None:
     limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         for thread in ("t1", "t2"):
             (found,) = await asked(tools, call("fake_remember", text=thread), thread=thread)
             assert found.text == thread
@@ -221,7 +221,7 @@ async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None
     }
     limits: dict[str, object] = {"connect_timeout_seconds": 2}
     async with mcp(tmp_path, {**broken_ones(web), **good}, limits) as servers:
-        await servers.current()
+        await servers.current_tools()
         states: dict[str, Any] = {}
 
         async def settled() -> bool:
@@ -234,7 +234,7 @@ async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None
         with anyio.fail_after(30):
             while not await settled():  # noqa: ASYNC110 - processes and sockets
                 await anyio.sleep(0.02)
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         assert {name.partition("_")[0] for name in named(tools)} == set(good)
         assert await answer(tools, "streamed_echo", text="hi") == "hi"
         assert await answer(tools, "events_echo", text="hi") == "hi"
@@ -253,7 +253,7 @@ async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None
 
 async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         answers: dict[int, str] = {}
 
         async def run(number: int) -> None:
@@ -271,7 +271,7 @@ async def test_tokens_are_fetched_kept_and_fetched_again(tmp_path: Path, web: st
     oauth = {"token_url": f"{web}/token", "client_id": "me", "client_secret": "$WORD"}
     entry = {"url": f"{web}/guarded/mcp", "oauth": oauth}
     async with httpx.AsyncClient() as client, mcp(tmp_path, {"safe": entry}) as servers:
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         for _ in range(2):
             assert await answer(tools, "safe_echo", text="hi") == "hi"
         forms = (await client.get(f"{web}/asked")).json()
@@ -289,26 +289,26 @@ async def test_the_file_is_followed_and_runs_keep_what_they_began_with(
 ) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a": entry}) as servers:
-        first = await servers.current()
-        assert await servers.current() == first
+        first = await servers.current_tools()
+        assert await servers.current_tools() == first
         written(tmp_path, {"a": entry}, skills={"x": {"enabled": False}})
-        assert (await servers.current()).number == first.number
+        assert (await servers.current_tools()).version == first.version
         written(tmp_path, {"a": entry, "b": entry})
-        second = await servers.current()
+        second = await servers.current_tools()
         assert second != first
         assert {"a_echo", "b_echo"} <= named(second.tools)
         assert next(t for t in second.tools if t.name == "a_echo") in first.tools
         written(tmp_path, {"a": {**entry, "enabled": False}})
-        assert (await servers.current()).tools == ()
+        assert (await servers.current_tools()).tools == ()
         assert await answer(first.tools, "a_echo", text="still") == "still"
         (tmp_path / "extensions_config.json").write_text("{")
-        assert (await servers.current()).tools == ()
+        assert (await servers.current_tools()).tools == ()
 
 
 async def test_names_that_collide_are_told_apart(tmp_path: Path, web: str) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a b": entry, "a.b": entry}) as servers:
-        tools = (await servers.current()).tools
+        tools = (await servers.current_tools()).tools
         echoes = [tool for tool in tools if tool.name.startswith("a_b_echo")]
         assert len(named(tools)) == len(tools)
         assert len(echoes) == 2
@@ -360,9 +360,9 @@ def raising() -> Any:  # noqa: ANN401 - an interceptor
 async def test_interceptors_stand_around_calls(tmp_path: Path, web: str) -> None:
     entry = {"web": {"url": f"{web}/mcp"}}
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:shouting"]) as servers:
-        assert await answer((await servers.current()).tools, "web_echo", text="hi") == "HI"
+        assert await answer((await servers.current_tools()).tools, "web_echo", text="hi") == "HI"
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:raising"]) as servers:
-        said = await answer((await servers.current()).tools, "web_echo", text="hi")
+        said = await answer((await servers.current_tools()).tools, "web_echo", text="hi")
         assert said == "Error: the MCP server 'web' could not do this: it failed (RuntimeError)"
 
 
@@ -373,7 +373,7 @@ async def test_no_call_goes_round_an_interceptor_that_is_broken(
     tmp_path: Path, web: str, use: str
 ) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}, interceptors=[use]) as servers:
-        assert (await servers.current()).tools == ()
+        assert (await servers.current_tools()).tools == ()
         (status,) = await servers.statuses()
         assert (status.name, status.state) == ("mcpInterceptors", "failed")
 
@@ -388,11 +388,11 @@ import sys, anyio
 from pathlib import Path
 from agent.config import McpConfig
 from agent.extensions import ExtensionsFile
-from agent.mcp.tools import open_mcp
+from agent.mcp.registry import open_mcp
 async def main():
     file = ExtensionsFile(Path({str(tmp_path)!r}) / "extensions_config.json")
     async with open_mcp(file, {{}}, McpConfig) as servers:
-        assert (await servers.current()).tools == ()
+        assert (await servers.current_tools()).tools == ()
         assert [s.state for s in await servers.statuses()] == ["disabled"]
 anyio.run(main)
 assert "mcp" not in sys.modules and "langchain_mcp_adapters" not in sys.modules

@@ -26,11 +26,11 @@ from pydantic import AnyUrl, ValidationError
 
 from agent.config import McpConfig
 from agent.errors import McpServerUnusable
-from agent.mcp.entries import OAuthConfig, resolved, server_of
-from agent.mcp.faults import fault_of
-from agent.mcp.names import MAX_CHARS, distinct, tool_name
-from agent.mcp.oauth import TokenAuth, TokenSource
-from agent.mcp.results import EMPTY, text_of
+from agent.mcp.errors import describe_error
+from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
+from agent.mcp.results import EMPTY, result_text
+from agent.mcp.server_config import McpOAuthConfig, expand_variables, parse_server
+from agent.mcp.tool_names import MAX_CHARS, tool_name, unique_names
 
 # ---- entries -----------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ from agent.mcp.results import EMPTY, text_of
     ],
 )
 def test_ways_to_name_a_transport(entry: dict[str, Any], kind: str) -> None:
-    assert server_of(entry, {}).type == kind
+    assert parse_server(entry, {}).type == kind
 
 
 def test_variables_stand_anywhere() -> None:
@@ -60,7 +60,7 @@ def test_variables_stand_anywhere() -> None:
         "headers": {"Authorization": "Bearer ${TOKEN}", "X": "pa$word"},
         "description": None,
     }
-    server = server_of(entry, {"RUNNER": "npx", "PACKAGE": "@x/y", "TOKEN": "hush-hush"})
+    server = parse_server(entry, {"RUNNER": "npx", "PACKAGE": "@x/y", "TOKEN": "hush-hush"})
     assert server.command == "npx"
     assert server.args == ("-y", "@x/y", "", "7")
     assert server.env == {"TOKEN": "hush-hush", "EMPTY": "", "FLAG": "true", "N": "3"}
@@ -71,7 +71,7 @@ def test_variables_stand_anywhere() -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=8))
 def test_without_dollars_nothing_changes(value: object) -> None:
     if "$" not in str(value):
-        assert resolved(value, {"A": "b"}) == value
+        assert expand_variables(value, {"A": "b"}) == value
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_entry_that_makes_no_sense_is_told_without_its_values(
     entry: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(McpServerUnusable) as caught:
-        server_of(entry, {})
+        parse_server(entry, {})
     assert text in caught.value.user_message
     assert "hush-hush" not in caught.value.user_message
     assert "\n" not in caught.value.user_message
@@ -122,7 +122,7 @@ def test_deadlines_are_real_numbers_above_zero(key: str, value: object) -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), unique=True, max_size=12))
 def test_every_name_is_one_that_providers_take(tools: list[tuple[str, str]]) -> None:
-    names = distinct(tools)
+    names = unique_names(tools)
     assert len(set(names.values())) == len(names)
     for name in names.values():
         assert 1 <= len(name) <= MAX_CHARS
@@ -131,7 +131,7 @@ def test_every_name_is_one_that_providers_take(tools: list[tuple[str, str]]) -> 
 
 def test_long_names_that_begin_alike_stay_apart() -> None:
     tools = [("server", "x" * 100 + str(n)) for n in range(5)]
-    assert len(set(distinct(tools).values())) == 5
+    assert len(set(unique_names(tools).values())) == 5
     assert tool_name("gh", "issues") == "gh_issues"
 
 
@@ -186,10 +186,10 @@ class Clock:
 
 def source(
     server: TokenServer, clock: Callable[[], float] | None = None, **config: object
-) -> TokenSource:
+) -> OAuthTokenSource:
     keys = {"token_url": server.url, "client_id": "id", "client_secret": "hush-hush", **config}
-    settings = OAuthConfig.model_validate(keys)
-    return TokenSource(settings, httpx.AsyncClient, clock or Clock())
+    settings = McpOAuthConfig.model_validate(keys)
+    return OAuthTokenSource(settings, httpx.AsyncClient, clock or Clock())
 
 
 async def test_client_credentials() -> None:
@@ -340,7 +340,7 @@ async def test_after_a_401_another_token_is_fetched_once() -> None:
             return httpx.Response(200 if seen[-1] == "Bearer t2" else 401)
 
         transport = httpx.MockTransport(answer)
-        async with httpx.AsyncClient(transport=transport, auth=TokenAuth(tokens)) as client:
+        async with httpx.AsyncClient(transport=transport, auth=OAuthTokenAuth(tokens)) as client:
             assert (await client.get("http://h/")).status_code == 200
             assert seen == ["Bearer t1", "Bearer t2"]
             assert (await client.get("http://h/")).status_code == 200
@@ -385,12 +385,12 @@ BLOB = "QUJD" * 100
     ],
 )  # fmt: skip
 def test_results_are_texts(answer: CallToolResult, said: str) -> None:
-    assert text_of(answer, 1000) == said
+    assert result_text(answer, 1000) == said
 
 
 @given(st.text(max_size=3000), st.integers(min_value=100, max_value=1000), st.booleans())
 def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
-    assert len(text_of(result(text(said), isError=failed), most)) <= most
+    assert len(result_text(result(text(said), isError=failed), most)) <= most
 
 
 # ---- faults ------------------------------------------------------------------------------------
@@ -411,10 +411,10 @@ def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
     ],
 )  # fmt: skip
 def test_faults_are_sentences_without_addresses(error: BaseException, said: str) -> None:
-    assert fault_of(error) == said
+    assert describe_error(error) == said
 
 
 def test_a_status_is_told_without_its_address() -> None:
     request = httpx.Request("GET", "http://h/?key=hush-hush")
     error = httpx.HTTPStatusError("hush-hush", request=request, response=httpx.Response(503))
-    assert fault_of(error) == "it answered 503"
+    assert describe_error(error) == "it answered 503"

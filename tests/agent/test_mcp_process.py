@@ -7,14 +7,14 @@ import anyio
 import pytest
 from mcp.shared.message import SessionMessage
 
-from agent.mcp.entries import ServerConfig
-from agent.mcp.process import MAX_MESSAGE_BYTES, TAIL_CHARS, Words, server_process
+from agent.mcp.process import MAX_MESSAGE_BYTES, TAIL_CHARS, StderrTail, run_server_process
+from agent.mcp.server_config import McpServerConfig
 
 STUBBORN = "trap '' TERM; sleep 300 & echo $! > {file}; wait; sleep 300"
 
 
-def shell(script: str) -> ServerConfig:
-    return ServerConfig(command="sh", args=("-c", script))
+def shell(script: str) -> McpServerConfig:
+    return McpServerConfig(command="sh", args=("-c", script))
 
 
 async def written(file: Path) -> int:
@@ -35,12 +35,12 @@ def is_alive(pid: int) -> bool:
 
 async def test_nothing_stays_of_a_server_that_will_not_end(tmp_path: Path) -> None:
     async def left(file: Path) -> None:
-        async with server_process(shell(STUBBORN.format(file=file)), Words()):
+        async with run_server_process(shell(STUBBORN.format(file=file)), StderrTail()):
             pids.append(await written(file))
 
     async def cancelled(file: Path) -> None:
         with anyio.CancelScope() as scope:
-            async with server_process(shell(STUBBORN.format(file=file)), Words()):
+            async with run_server_process(shell(STUBBORN.format(file=file)), StderrTail()):
                 pids.append(await written(file))
                 scope.cancel()
                 await anyio.sleep_forever()
@@ -57,16 +57,16 @@ async def test_nothing_stays_of_a_server_that_will_not_end(tmp_path: Path) -> No
 
 async def test_messages_among_other_lines() -> None:
     script = """printf 'Listening...\\n\\n{"jsonrpc":"2.0",'; printf '"id":1,"result":{}}\\n{"jsonrpc":"2.0"'"""
-    async with server_process(shell(script), Words()) as (reader, _):
+    async with run_server_process(shell(script), StderrTail()) as (reader, _):
         got = [type(message) async for message in reader]
     assert got[1:] == [SessionMessage]
     assert issubclass(got[0], ValueError)
 
 
 async def test_last_words() -> None:
-    words = Words()
+    words = StderrTail()
     script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo 'no token' >&2"
-    async with server_process(shell(script), words) as (reader, _):
+    async with run_server_process(shell(script), words) as (reader, _):
         assert [message async for message in reader] == []
         with anyio.fail_after(20):
             while not words.text.endswith("no token\n"):  # noqa: ASYNC110 - another process
@@ -77,11 +77,11 @@ async def test_last_words() -> None:
 async def test_a_line_without_end() -> None:
     script = f"head -c {MAX_MESSAGE_BYTES + 70000} /dev/zero"
     with pytest.raises(ExceptionGroup) as caught:
-        async with server_process(shell(script), Words()):
+        async with run_server_process(shell(script), StderrTail()):
             await anyio.sleep_forever()
     assert "too long" in str(caught.value.exceptions[0])
 
 
 async def test_a_server_that_reads_nothing_and_ends() -> None:
-    async with server_process(shell("exec <&-; exit 0"), Words()) as (reader, _):
+    async with run_server_process(shell("exec <&-; exit 0"), StderrTail()) as (reader, _):
         assert [message async for message in reader] == []

@@ -10,8 +10,8 @@ import anyio.to_thread
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 
-from agent.agents import CustomAgent
 from agent.config import AgentConfig
+from agent.custom_agents import CustomAgent
 from agent.memory.scopes import Spot
 from agent.memory.service import MemoryService
 from agent.middleware.memory import MemoryMiddleware

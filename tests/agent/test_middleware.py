@@ -11,7 +11,6 @@ from langgraph.types import interrupt
 
 from agent.config import TitleConfig
 from agent.errors import ThreadIdInvalid
-from agent.folders import Folders
 from agent.middleware import ORDER, chain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import (
@@ -23,7 +22,8 @@ from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.paths import OUTPUTS
-from agent.tools.clarify import question_text
+from agent.thread_storage import ThreadStorage
+from agent.tools.ask_clarification import question_text
 from tests.agent.turns import CONFIG, plain_links, room
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
@@ -47,7 +47,7 @@ def result(call_id: str, text: str = "ok") -> ToolMessage:
 
 
 def test_the_order_is_pinned(tmp_path: Path) -> None:
-    links = plain_links(Folders(tmp_path))
+    links = plain_links(ThreadStorage(tmp_path))
     kinds = [type(link) for link in chain(*reversed(links))]
     assert kinds == [
         ThreadDataMiddleware,

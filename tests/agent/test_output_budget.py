@@ -12,11 +12,11 @@ from langgraph.types import Command
 from pydantic import ValidationError
 
 from agent.config import ToolOutputConfig
-from agent.folders import Folders
 from agent.middleware.output_budget import FOLDER, ToolOutputBudgetMiddleware
 from agent.paths import OUTPUTS
-from agent.sandbox.local import LocalSandboxes
+from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
+from agent.thread_storage import ThreadStorage
 from tests.agent.house import house
 from tests.agent.turns import CONFIG, THREAD
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -82,7 +82,7 @@ async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> No
         calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."
     )
     async with house(tmp_path, model, with_tools("short_words")) as home:
-        home.folders().make()
+        home.folders().create()
         (home.folders().outputs / "a.txt").write_text(LONG)
         messages = await home.say("go")
     assert result(messages).text == "x" * 12_000
@@ -149,7 +149,7 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
 
 
 def _graph(home: Path, *tools: BaseTool) -> Any:  # noqa: ANN401 - a graph
-    link = ToolOutputBudgetMiddleware(ToolOutputConfig(), LocalSandboxes(Folders(home)))
+    link = ToolOutputBudgetMiddleware(ToolOutputConfig(), LocalSandboxProvider(ThreadStorage(home)))
     model = ScriptedChatModel.playing(calling(tools[0].name), "Done.")
     return create_agent(model, list(tools), middleware=[link], state_schema=ThreadState)
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from agent.errors import PathRefused
-from agent.paths import Mapping, PathTable, normalise
+from agent.paths import Mount, MountTable, normalize_path
 
-TABLE = PathTable(
+TABLE = MountTable(
     [
-        Mapping(virtual="/mnt/user-data/workspace", host=Path("/data/t/user-data/workspace")),
-        Mapping(virtual="/mnt/user-data/outputs", host=Path("/data/t/user-data/outputs")),
-        Mapping(virtual="/mnt/docs", host=Path("/srv/docs"), read_only=True),
-        Mapping(virtual="/mnt/docs/drafts", host=Path("/srv/drafts")),
+        Mount(virtual="/mnt/user-data/workspace", host=Path("/data/t/user-data/workspace")),
+        Mount(virtual="/mnt/user-data/outputs", host=Path("/data/t/user-data/outputs")),
+        Mount(virtual="/mnt/docs", host=Path("/srv/docs"), read_only=True),
+        Mount(virtual="/mnt/docs/drafts", host=Path("/srv/drafts")),
     ]
 )
 
@@ -31,7 +31,7 @@ TABLE = PathTable(
     ],
 )
 def test_a_place_is_found(path: str, virtual: str) -> None:
-    assert TABLE.place(path).virtual == virtual
+    assert TABLE.locate(path).virtual == virtual
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,29 @@ def test_a_place_is_found(path: str, virtual: str) -> None:
 )
 def test_a_path_is_refused(path: str) -> None:
     with pytest.raises(PathRefused):
-        TABLE.place(path)
+        TABLE.locate(path)
 
 
 def test_the_refusal_names_the_folders_that_can_be_used() -> None:
     with pytest.raises(PathRefused, match="/mnt/user-data/outputs, /mnt/user-data/workspace"):
-        TABLE.place("/etc/passwd")
+        TABLE.locate("/etc/passwd")
 
 
 def test_read_only_folders_can_be_read_and_not_written() -> None:
-    assert TABLE.place("/mnt/docs/a").mapping.read_only
+    assert TABLE.locate("/mnt/docs/a").mount.read_only
     with pytest.raises(PathRefused, match="write access to /mnt/docs is not allowed"):
-        TABLE.place("/mnt/docs/a", write=True)
-    assert TABLE.place("/mnt/docs/drafts/a", write=True).parts == ("a",)
+        TABLE.locate("/mnt/docs/a", write=True)
+    assert TABLE.locate("/mnt/docs/drafts/a", write=True).parts == ("a",)
 
 
 def test_host_paths_become_virtual_at_path_boundaries() -> None:
     text = "cat /srv/docs/a /srv/docs2 /srv/docs.bak /srv/docs: /data/t/user-data/outputs. /srv/drafts/x"
-    assert TABLE.mask(text) == (
+    assert TABLE.mask_host_paths(text) == (
         "cat /mnt/docs/a /srv/docs2 /srv/docs.bak /mnt/docs: /mnt/user-data/outputs. /mnt/docs/drafts/x"
     )
-    assert TABLE.virtual(Path("/srv/docs/a/b")) == "/mnt/docs/a/b"
-    assert TABLE.virtual(Path("/srv/docsx")) is None
+    assert TABLE.to_virtual(Path("/srv/docs/a/b")) == "/mnt/docs/a/b"
+    assert TABLE.to_virtual(Path("/srv/docsx")) is None
 
 
 def test_normalising_is_idempotent() -> None:
-    assert normalise(normalise("a//b/./c")) == "/mnt/user-data/workspace/a/b/c"
+    assert normalize_path(normalize_path("a//b/./c")) == "/mnt/user-data/workspace/a/b/c"

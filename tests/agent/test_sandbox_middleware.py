@@ -9,22 +9,22 @@ from langchain_core.tools import BaseTool, tool
 from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid
-from agent.folders import Folders
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.models.playback import Call, Turn
-from agent.sandbox.local import LocalSandboxes
+from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
-from agent.tools.answers import Limits
-from agent.tools.catalog import built_in_tools
+from agent.thread_storage import ThreadStorage
+from agent.tools.registry import built_in_tools
+from agent.tools.results import ToolLimits
 from tests.agent.turns import CONFIG, THREAD
 from tests.fakes.scripted import ScriptedChatModel
 
 
-class Watched(LocalSandboxes):
+class Watched(LocalSandboxProvider):
     """Writes down what it is asked for."""
 
     def __init__(self, home: Path) -> None:
-        super().__init__(Folders(home))
+        super().__init__(ThreadStorage(home))
         self.released: list[str] = []
 
     @override
@@ -35,7 +35,7 @@ class Watched(LocalSandboxes):
 async def turn(sandboxes: Watched, *script: Turn, tools: tuple[BaseTool, ...] = ()) -> ThreadState:
     graph = create_agent(
         ScriptedChatModel.playing(*script),
-        [*built_in_tools(sandboxes, Limits()), *tools],
+        [*built_in_tools(sandboxes, ToolLimits()), *tools],
         middleware=[SandboxMiddleware(sandboxes)],
         state_schema=ThreadState,
     )

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
-from agent.agents import CustomAgent
 from agent.authors import FRAMEWORK_TAGS
+from agent.custom_agents import CustomAgent
+from agent.locales.en import ENGLISH
 from agent.memory.scopes import Spot
 from agent.middleware.sanitising import (
     SAFETY_REASONS,
@@ -19,7 +20,6 @@ from agent.middleware.sanitising import (
     neutral,
 )
 from agent.paths import OUTPUTS, WORKSPACE
-from agent.wording.english import ENGLISH
 from tests.agent.house import house
 from tests.agent.turns import CONFIG
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn

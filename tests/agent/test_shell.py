@@ -8,11 +8,11 @@ import psutil
 import pytest
 
 from agent.errors import CommandsOff, PathRefused
-from agent.folders import Folders
 from agent.paths import OUTPUTS, WORKSPACE
-from agent.sandbox.local import LocalSandboxes
-from agent.sandbox.outcome import Tape
+from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.protocol import Sandbox
+from agent.sandbox.result import OutputBuffer
+from agent.thread_storage import ThreadStorage
 
 THREAD = "t-1"
 LONG_S = 60.0
@@ -20,12 +20,12 @@ ZOMBIE = psutil.STATUS_ZOMBIE
 
 
 async def on_host(home: Path, **environment: str) -> Sandbox:
-    sandboxes = LocalSandboxes(Folders(home), host_bash=True, environment=environment)
+    sandboxes = LocalSandboxProvider(ThreadStorage(home), host_bash=True, environment=environment)
     return await sandboxes.acquire(THREAD)
 
 
 async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
-    sandboxes = LocalSandboxes(Folders(tmp_path))
+    sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path))
     assert not sandboxes.can_execute
     with pytest.raises(CommandsOff, match=r"sandbox\.allow_host_bash"):
         await (await sandboxes.acquire(THREAD)).execute("echo hello", timeout_s=LONG_S)
@@ -136,7 +136,7 @@ async def test_a_background_child_neither_holds_the_call_nor_outlives_it(tmp_pat
 
 async def test_cancelling_the_call_ends_the_command(tmp_path: Path) -> None:
     box = await on_host(tmp_path)
-    workspace = Folders(tmp_path).of(THREAD).workspace
+    workspace = ThreadStorage(tmp_path).folders(THREAD).workspace
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: box.execute("echo $$ > pid; sleep 300", timeout_s=LONG_S))
         await until(lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
@@ -153,7 +153,7 @@ async def test_endless_output_is_bounded(tmp_path: Path) -> None:
 def test_a_tape_keeps_both_ends_however_the_pieces_fall() -> None:
     whole = bytes(range(65, 91)) * 10
     for size in (1, 3, 7, 100, 260):
-        tape = Tape(kept_bytes=20)
+        tape = OutputBuffer(kept_bytes=20)
         for start in range(0, len(whole), size):
             tape.add(whole[start : start + size])
         head, _, tail = tape.text().partition("\n... [240 bytes left out]\n")

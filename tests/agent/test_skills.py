@@ -8,7 +8,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 
 from agent.paths import SKILLS
-from agent.skills.catalog import Shelf
+from agent.skills.loader import SkillSnapshot
 from tests.agent.house import House, house
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 
@@ -38,8 +38,8 @@ def prompt_of(model: ScriptedChatModel) -> str:
     return next(text for text in systems if text.startswith("You are Parley"))
 
 
-async def shelf_of(house: House) -> Shelf:
-    return await house.systems.skills.now()
+async def shelf_of(house: House) -> SkillSnapshot:
+    return await house.systems.skills.load()
 
 
 async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
         config: RunnableConfig = {"configurable": {"thread_id": "t"}}
         first = await agent.agents.graph(config)
         assert await agent.agents.graph(config) is first
-        await agent.systems.skills.switch("poems", on=False)
+        await agent.systems.skills.set_enabled("poems", on=False)
         await agent.say("one")
         assert "poems" not in prompt_of(model)
-        await agent.systems.skills.switch("poems", on=True)
+        await agent.systems.skills.set_enabled("poems", on=True)
         put(file.parent, "poems", description="Writes odes.")
         await agent.say("two")
         assert "Writes odes." in prompt_of(model)

@@ -7,9 +7,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from agent.authors import PLAN_REMINDER
+from agent.locales.en import ENGLISH
 from agent.middleware.todo_list import PARALLEL, PROMPT
 from agent.paths import WORKSPACE
-from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
 

@@ -6,9 +6,9 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
+from agent.locales.en import ENGLISH
 from agent.middleware.turn_limit import LAST_TURN
 from agent.paths import WORKSPACE
-from agent.wording.english import ENGLISH
 from tests.agent.house import House, house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn

@@ -9,11 +9,11 @@ import pytest
 from blockbuster import blockbuster_ctx
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from agent.folders import Folders, ThreadFolders
 from agent.paths import UPLOADS
-from agent.uploads.incoming import Incoming, of_bytes
-from agent.uploads.shelf import Conversion, Shelf
-from agent.uploads.view import Named, View, Views, named_in
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.uploads.incoming import IncomingFile, file_from_bytes
+from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
+from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.house import house
 from tests.agent.turns import THREAD
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
@@ -31,7 +31,7 @@ def message(text: str | list[Any], *names: str) -> HumanMessage:
 
 def put(rooms: ThreadFolders, **files: bytes | str) -> None:
     """Put files into the uploads folder; `a__txt` is `a.txt`."""
-    rooms.make()
+    rooms.create()
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         (rooms.uploads / name.replace("__", ".")).write_bytes(data)
@@ -116,7 +116,7 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
 async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     async with house(tmp_path, model) as home:
-        files = [of_bytes("sent-before.txt", b"x")]
+        files = [file_from_bytes("sent-before.txt", b"x")]
         await home.systems.uploads.accept(THREAD, _stream(files))
         await home.say("what did I send?")
     asked = text_of(people(model)[0])
@@ -152,10 +152,10 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
     async with house(tmp_path, model, entry={"supports_vision": True}) as home:
         await home.agents.prepare()
         with blockbuster_ctx(scanned_modules=["agent"]):
-            files = [of_bytes("a.png", PNG), of_bytes("b.docx", b"no archive")]
+            files = [file_from_bytes("a.png", PNG), file_from_bytes("b.docx", b"no archive")]
             await home.systems.uploads.accept(THREAD, _stream(files))
             await home.say(message("see", "a.png", "b.docx"))
-            assert len(await home.systems.uploads.listing(THREAD)) == 2
+            assert len(await home.systems.uploads.list_files(THREAD)) == 2
             await home.systems.uploads.delete(THREAD, "a.png")
     assert "damaged" in text_of(people(model)[0])
 
@@ -236,13 +236,13 @@ async def test_no_more_than_eight_images_are_shown(tmp_path: Path) -> None:
 
 @pytest.fixture
 def rooms(tmp_path: Path) -> ThreadFolders:
-    folders = Folders(tmp_path).of(THREAD)
-    folders.make()
+    folders = ThreadStorage(tmp_path).folders(THREAD)
+    folders.create()
     return folders
 
 
-def view(tmp_path: Path) -> View:
-    return Views(Folders(tmp_path)).of(THREAD)
+def view(tmp_path: Path) -> UploadSnapshot:
+    return UploadSnapshots(ThreadStorage(tmp_path)).take(THREAD)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def view(tmp_path: Path) -> View:
     ],
 )
 def test_entries_that_name_no_file_are_dropped(given: object) -> None:
-    assert named_in({"files": given}) == []
+    assert file_references({"files": given}) == []
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,10 @@ def test_entries_that_name_no_file_are_dropped(given: object) -> None:
 )  # fmt: skip
 def test_sizes_become_whole_numbers(given: object, size: int) -> None:
     entry = {"filename": "a.txt", "size": given}
-    assert named_in({"files": [entry]}) == [Named(name="a.txt", size=size)]
-    assert named_in({"files": [{"filename": "a.txt"}]}) == [Named(name="a.txt", size=0)]
+    assert file_references({"files": [entry]}) == [FileReference(name="a.txt", size=size)]
+    assert file_references({"files": [{"filename": "a.txt"}]}) == [
+        FileReference(name="a.txt", size=0)
+    ]
 
 
 def test_only_regular_files_count(tmp_path: Path, rooms: ThreadFolders) -> None:
@@ -285,14 +287,14 @@ def test_only_regular_files_count(tmp_path: Path, rooms: ThreadFolders) -> None:
     (rooms.uploads / ".upload-77.part").write_bytes(b"half")
     os.mkfifo(rooms.uploads / "pipe")
     names = ["a.txt", "folder", "link.txt", ".upload-77.part", "pipe", "none"]
-    named = [Named(name=name, size=1) for name in names]
-    assert view(tmp_path).present(named) == [Named(name="a.txt", size=1)]
+    named = [FileReference(name=name, size=1) for name in names]
+    assert view(tmp_path).present(named) == [FileReference(name="a.txt", size=1)]
     assert [f.name for f in view(tmp_path).earlier(()).files] == ["a.txt"]
 
 
 def test_a_document_brings_the_outline_of_its_text(tmp_path: Path, rooms: ThreadFolders) -> None:
     put(rooms, plan__docx="zip", plan__md="# Plan\n\n**Costs**\n")
-    told = view(tmp_path).told(Named(name="plan.docx", size=1))
+    told = view(tmp_path).summarize(FileReference(name="plan.docx", size=1))
     assert told.markdown == "plan.md"
     assert told.outline is not None
     assert [h.title for h in told.outline.headings] == ["Plan", "Costs"]
@@ -303,20 +305,20 @@ def test_the_record_decides_which_text_belongs_to_a_document(
     tmp_path: Path, rooms: ThreadFolders
 ) -> None:
     put(rooms, plan__docx="zip", plan__md="mine", plan_1__md="plain words")
-    Shelf(rooms).note("plan.docx", Conversion(markdown="plan_1.md"))
-    told = view(tmp_path).told(Named(name="plan.docx", size=1))
+    UploadStore(rooms).save_conversion("plan.docx", ConversionRecord(markdown="plan_1.md"))
+    told = view(tmp_path).summarize(FileReference(name="plan.docx", size=1))
     assert told.outline is not None
     assert told.outline.preview == ("plain words",)
     assert [f.name for f in view(tmp_path).earlier(()).files] == ["plan.docx", "plan.md"]
 
 
 def test_an_outline_follows_its_text(tmp_path: Path, rooms: ThreadFolders) -> None:
-    views = Views(Folders(tmp_path))
-    plan = Named(name="plan.docx", size=1)
+    views = UploadSnapshots(ThreadStorage(tmp_path))
+    plan = FileReference(name="plan.docx", size=1)
     put(rooms, plan__docx="zip", plan__md="# One\n")
-    first = views.of(THREAD).told(plan)
+    first = views.take(THREAD).summarize(plan)
     put(rooms, plan__md="# Two and more\n")
-    second = views.of(THREAD).told(plan)
+    second = views.take(THREAD).summarize(plan)
     assert [t.outline and t.outline.headings[0].title for t in (first, second)] == [
         "One",
         "Two and more",
@@ -332,6 +334,6 @@ def test_many_earlier_files_are_cut_to_the_newest(tmp_path: Path, rooms: ThreadF
     assert [f.name for f in earlier.files] == [f"f{n:02}.txt" for n in range(5, 35)]
 
 
-async def _stream(files: list[Incoming]) -> AsyncIterator[Incoming]:
+async def _stream(files: list[IncomingFile]) -> AsyncIterator[IncomingFile]:
     for file in files:
         yield file

@@ -9,17 +9,17 @@ import pytest
 from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid, UploadNotFound, UploadRefused, UploadTooLarge
-from agent.folders import Folders, ThreadFolders
-from agent.uploads.batch import UploadLimits
-from agent.uploads.conversion import Converter
-from agent.uploads.incoming import Incoming, of_bytes, of_path
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.uploads.batch import UploadRequestLimits
+from agent.uploads.converter import DocumentConverter
+from agent.uploads.incoming import IncomingFile, file_from_bytes, file_from_path
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.service import UploadService
-from agent.uploads.shelf import RECORD, Conversion, Shelf
+from agent.uploads.store import RECORDS_FILE, ConversionRecord, UploadStore
 from tests.agent.turns import THREAD
 
 
-class Slow(Converter):
+class Slow(DocumentConverter):
     """Converts a document when it is told to."""
 
     def __init__(self) -> None:
@@ -35,24 +35,24 @@ class Slow(Converter):
         return content.decode()
 
 
-def service(home: Path, converter: Converter | None = None) -> UploadService:
+def service(home: Path, converter: DocumentConverter | None = None) -> UploadService:
     return UploadService(
-        Folders(home),
+        ThreadStorage(home),
         converts=lambda: converter is not None,
         converter=converter,
-        limits=UploadLimits(max_files=3, max_file_size=100, max_total_size=150),
+        limits=UploadRequestLimits(max_files=3, max_file_size=100, max_total_size=150),
     )
 
 
 def rooms(home: Path) -> ThreadFolders:
-    return Folders(home).of(THREAD)
+    return ThreadStorage(home).folders(THREAD)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def stream(*files: Incoming) -> AsyncIterator[Incoming]:
+async def stream(*files: IncomingFile) -> AsyncIterator[IncomingFile]:
     for file in files:
         yield file
 
@@ -65,7 +65,9 @@ async def test_a_cancelled_request_leaves_nothing(tmp_path: Path) -> None:
         begun.set()
         await anyio.sleep_forever()
 
-    files = stream(of_bytes("whole.txt", b"x"), Incoming(filename="a.txt", chunks=endless()))
+    files = stream(
+        file_from_bytes("whole.txt", b"x"), IncomingFile(filename="a.txt", chunks=endless())
+    )
     async with anyio.create_task_group() as group:
         group.start_soon(service(tmp_path).accept, THREAD, files)
         await begun.wait()
@@ -80,7 +82,7 @@ async def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("the platform hung up")
 
     with pytest.raises(RuntimeError):
-        await service(tmp_path).accept(THREAD, stream(Incoming(filename="a", chunks=failing())))
+        await service(tmp_path).accept(THREAD, stream(IncomingFile(filename="a", chunks=failing())))
     assert names(rooms(tmp_path).uploads) == []
 
 
@@ -91,12 +93,12 @@ async def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
 async def test_the_limits_hold_while_files_arrive(
     tmp_path: Path, sizes: list[int], told: str
 ) -> None:
-    files = [of_bytes(f"{n}.bin", bytes(size)) for n, size in enumerate(sizes)]
+    files = [file_from_bytes(f"{n}.bin", bytes(size)) for n, size in enumerate(sizes)]
     uploads = service(tmp_path)
     with pytest.raises(UploadTooLarge, match=told):
         await uploads.accept(THREAD, stream(*files))
     assert names(rooms(tmp_path).uploads) == []
-    fits = [of_bytes("a.bin", bytes(100)), of_bytes("b.bin", bytes(50))]
+    fits = [file_from_bytes("a.bin", bytes(100)), file_from_bytes("b.bin", bytes(50))]
     assert len((await uploads.accept(THREAD, stream(*fits))).files) == 2
 
 
@@ -104,7 +106,7 @@ async def test_files_of_this_machine(tmp_path: Path) -> None:
     source = tmp_path / "notes.txt"
     source.write_text("hello")
     accepted = await service(tmp_path).accept(
-        THREAD, stream(of_path(source), of_path(source, "other.txt"))
+        THREAD, stream(file_from_path(source), file_from_path(source, "other.txt"))
     )
     assert [(file.name, file.size) for file in accepted.files] == [
         ("notes.txt", 5),
@@ -117,7 +119,10 @@ async def test_many_requests_at_once(tmp_path: Path) -> None:
     uploads = service(tmp_path)
 
     async def send(n: int) -> None:
-        files = [of_bytes("same.txt", f"{n:02}".encode() * 10), of_bytes(f"{n}.txt", b"x")]
+        files = [
+            file_from_bytes("same.txt", f"{n:02}".encode() * 10),
+            file_from_bytes(f"{n}.txt", b"x"),
+        ]
         await uploads.accept(THREAD, stream(*files))
 
     async with anyio.create_task_group() as group:
@@ -125,21 +130,21 @@ async def test_many_requests_at_once(tmp_path: Path) -> None:
             group.start_soon(send, n)
     content = (rooms(tmp_path).uploads / "same.txt").read_text()
     assert content == content[:2] * 10
-    assert len(await uploads.listing(THREAD)) == 21
+    assert len(await uploads.list_files(THREAD)) == 21
 
 
 @pytest.mark.parametrize("change", ["replaced", "deleted"])
 async def test_a_document_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None:
     slow = Slow()
     uploads, without = service(tmp_path, slow), service(tmp_path)
-    document = of_bytes("plan.docx", b"old words")
+    document = file_from_bytes("plan.docx", b"old words")
     async with anyio.create_task_group() as group:
         group.start_soon(uploads.accept, THREAD, stream(document))
         await slow.began.wait()
         if change == "deleted":
             await without.delete(THREAD, "plan.docx")
         else:
-            await without.accept(THREAD, stream(of_bytes("plan.docx", b"new")))
+            await without.accept(THREAD, stream(file_from_bytes("plan.docx", b"new")))
         slow.may_end.set()
     expected = ["plan.docx"] if change == "replaced" else []
     assert names(rooms(tmp_path).uploads) == expected
@@ -148,15 +153,15 @@ async def test_a_document_that_changes_while_it_is_read(tmp_path: Path, change: 
 async def test_the_text_of_a_replaced_document_goes(tmp_path: Path) -> None:
     slow = Slow()
     slow.may_end.set()
-    await service(tmp_path, slow).accept(THREAD, stream(of_bytes("plan.docx", b"old words")))
+    await service(tmp_path, slow).accept(THREAD, stream(file_from_bytes("plan.docx", b"old words")))
     assert names(rooms(tmp_path).uploads) == ["plan.docx", "plan.md"]
-    await service(tmp_path).accept(THREAD, stream(of_bytes("plan.docx", b"new")))
+    await service(tmp_path).accept(THREAD, stream(file_from_bytes("plan.docx", b"new")))
     assert names(rooms(tmp_path).uploads) == ["plan.docx"]
 
 
 async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
     uploads = service(tmp_path)
-    rooms(tmp_path).make()
+    rooms(tmp_path).create()
     with pytest.raises(UploadNotFound):
         await uploads.delete(THREAD, "none.txt")
     with pytest.raises(UploadRefused):
@@ -176,22 +181,22 @@ async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
 
 async def test_what_a_crash_left_is_swept_away(tmp_path: Path) -> None:
     root = rooms(tmp_path).root
-    rooms(tmp_path).make()
+    rooms(tmp_path).create()
     (root / ".upload-old.part").write_bytes(b"half")
     os.utime(root / ".upload-old.part", (0, 0))
     (root / ".upload-new.part").write_bytes(b"still arriving")
-    await service(tmp_path).accept(THREAD, stream(of_bytes("a.txt", b"x")))
+    await service(tmp_path).accept(THREAD, stream(file_from_bytes("a.txt", b"x")))
     assert [name for name in names(root) if name.endswith(".part")] == [".upload-new.part"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"a": 1, "b": null}', b"\xff"])
 def test_a_broken_record_counts_as_empty(tmp_path: Path, content: bytes) -> None:
-    rooms(tmp_path).make()
-    (rooms(tmp_path).root / RECORD).write_bytes(content)
-    shelf = Shelf(rooms(tmp_path))
-    assert shelf.record() == {}
-    shelf.note("a.pdf", Conversion(error="damaged"))
-    assert shelf.record() == {"a.pdf": Conversion(error="damaged")}
+    rooms(tmp_path).create()
+    (rooms(tmp_path).root / RECORDS_FILE).write_bytes(content)
+    shelf = UploadStore(rooms(tmp_path))
+    assert shelf.conversions() == {}
+    shelf.save_conversion("a.pdf", ConversionRecord(error="damaged"))
+    assert shelf.conversions() == {"a.pdf": ConversionRecord(error="damaged")}
 
 
 # ---- names -------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.errors import SandboxError
-from agent.folders import Folders, ThreadFolders
 from agent.lead import open_agents
 from agent.middleware.view_image import INTRO, place_of, shown
 from agent.state import ViewedImage
 from agent.systems import Site
-from agent.tools.images import MAX_IMAGE_BYTES, look_at
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
 from tests.agent.house import house
 from tests.agent.test_lead import configured
 from tests.agent.turns import CONFIG, THREAD
@@ -42,7 +42,7 @@ def ls(call_id: str) -> Call:
 
 
 def fill(rooms: ThreadFolders) -> None:
-    rooms.make()
+    rooms.create()
     for name, content in CONTENT.items():
         (rooms.workspace / name).write_bytes(content)
 
@@ -154,18 +154,18 @@ async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> Non
 
 @pytest.fixture
 def rooms(tmp_path: Path) -> ThreadFolders:
-    folders = Folders(tmp_path).of(THREAD)
+    folders = ThreadStorage(tmp_path).folders(THREAD)
     fill(folders)
     return folders
 
 
 @pytest.mark.parametrize("name", CONTENT)
 def test_images_of_all_kinds(rooms: ThreadFolders, name: str) -> None:
-    image = look_at(rooms, f"{WORK}/{name}", with_data=True)
+    image = load_image(rooms, f"{WORK}/{name}", with_data=True)
     assert (image.size, image.data) == (len(CONTENT[name]), CONTENT[name])
-    assert look_at(rooms, f"{WORK}/{name}").data == b""
+    assert load_image(rooms, f"{WORK}/{name}").data == b""
     assert (
-        look_at(rooms, name).path == f"{WORK}/{name}"
+        load_image(rooms, name).path == f"{WORK}/{name}"
     )  # relative paths are meant below the workspace
 
 
@@ -206,7 +206,7 @@ def test_what_is_refused(rooms: ThreadFolders, path: str, told: str) -> None:
         file.write(CONTENT["a.png"])
         file.truncate(MAX_IMAGE_BYTES + 1)
     with pytest.raises(SandboxError, match=told) as error:
-        look_at(rooms, path)
+        load_image(rooms, path)
     assert str(rooms.root) not in error.value.user_message
 
 
@@ -274,7 +274,7 @@ async def test_a_real_model_class_sends_the_images(tmp_path: Path) -> None:
         config = configured(server, supports_vision=True)
         site = Site(config=config, home=tmp_path)
         async with open_agents(site, InMemorySaver()) as agents:
-            rooms = agents.systems.folders.of(THREAD)
+            rooms = agents.systems.folders.folders(THREAD)
             fill(rooms)
             (rooms.uploads / "b.jpg").write_bytes(CONTENT["b.jpg"])
             sent = HumanMessage("look", additional_kwargs={"files": [{"filename": "b.jpg"}]})

@@ -10,8 +10,8 @@ from langchain_core.tools import BaseTool
 
 from agent.config import ToolConfig
 from agent.errors import Unresolvable
-from agent.tools.catalog import configured_tools
-from agent.tools.web.page import markdown_of
+from agent.tools.registry import configured_tools
+from agent.tools.web.page import html_to_markdown
 from tests.agent.house import house
 from tests.fakes.scripted import Call, ScriptedChatModel, Turn
 from tests.fakes.web import PAGE, Site, site
@@ -82,14 +82,14 @@ async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -
 def test_the_main_part_of_a_page_is_taken_when_it_has_one() -> None:
     text = "An article with enough text. " * 20
     html = f"<body><div>around</div><main><p>{text}</p></main></body>".encode()
-    assert markdown_of(html)[1] == text.strip()
-    assert "around" in markdown_of(b"<body><div>around</div><main>short</main></body>")[1]
+    assert html_to_markdown(html)[1] == text.strip()
+    assert "around" in html_to_markdown(b"<body><div>around</div><main>short</main></body>")[1]
 
 
 def test_a_page_that_is_nested_absurdly_deep_is_read_all_the_same() -> None:
     html = b"<div>" * 3_000 + b"deep down" + b"</div>" * 3_000
-    assert markdown_of(html)[0] == ""
-    assert "deep down" in markdown_of(b"<p>deep down</p>" + html)[1]
+    assert html_to_markdown(html)[0] == ""
+    assert "deep down" in html_to_markdown(b"<p>deep down</p>" + html)[1]
 
 
 @pytest.mark.parametrize(

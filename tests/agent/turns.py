@@ -13,7 +13,6 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent.config import TitleConfig
-from agent.folders import Folders, ThreadFolders
 from agent.lead import LeadGraph
 from agent.middleware import Middleware, chain
 from agent.middleware.clarification import ClarificationMiddleware
@@ -21,10 +20,11 @@ from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
-from agent.sandbox.local import LocalSandboxes
+from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
-from agent.tools.answers import Limits
-from agent.tools.catalog import built_in_tools
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.tools.registry import built_in_tools
+from agent.tools.results import ToolLimits
 
 THREAD = "11111111-2222-4333-8444-555555555555"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
@@ -51,7 +51,9 @@ class Room:
 
 
 def plain_links(
-    folders: Folders, title: TitleConfig | None = None, title_model: BaseChatModel | None = None
+    folders: ThreadStorage,
+    title: TitleConfig | None = None,
+    title_model: BaseChatModel | None = None,
 ) -> list[Middleware | None]:
     """Return the middleware that every agent has."""
     title = title or TitleConfig()
@@ -72,11 +74,11 @@ async def room(
     tools: Sequence[BaseTool] = (),
     title: TitleConfig | None = None,
     title_model: BaseChatModel | None = None,
-    limits: Limits | None = None,
+    limits: ToolLimits | None = None,
 ) -> AsyncIterator[Room]:
     """Open a thread whose agent has the plain links, the built-in tools and the tools given."""
-    folders = Folders(home)
-    built_in = built_in_tools(LocalSandboxes(folders), limits or Limits())
+    folders = ThreadStorage(home)
+    built_in = built_in_tools(LocalSandboxProvider(folders), limits or ToolLimits())
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
         graph = create_agent(
             model,
@@ -85,4 +87,4 @@ async def room(
             state_schema=ThreadState,
             checkpointer=checkpointer,
         )
-        yield Room(graph, folders.of(THREAD))
+        yield Room(graph, folders.folders(THREAD))

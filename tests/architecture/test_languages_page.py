@@ -10,18 +10,18 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "languages.md"
 
 ASKED = """
-from agent.wording import wording
+from agent.locales import messages_for
 from bus.config import BusConfig
 from bus.locales import known, texts
 
 print(texts("de-AT").language, texts("fr").language, known("de"), BusConfig(language="de").language)
-print(wording("de").bare_question)
+print(messages_for("de").bare_question)
 """
 
 
 def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
     page = re.sub(r"^   ", "", PAGE.read_text("utf-8"), flags=re.M)
-    for folder in ("bus", "agent/wording"):
+    for folder in ("bus", "agent/locales"):
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave)
     (tmp_path / "agent" / "__init__.py").touch()

@@ -31,7 +31,7 @@ BROAD_EXCEPTS = {
     "agent/middleware/tool_errors.py": "a tool call: its error is told to the model",
     "agent/models/factory.py": "a provider's constructor: each raises its own kinds",
     "agent/suggestions.py": "suggestions: providers raise their own kinds, nobody waits for them",
-    "agent/skills/scan.py": "a model's judgement: whatever fails blocks the skill",
+    "agent/skills/scanner.py": "a model's judgement: whatever fails blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error is told to the lead agent",
     "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
@@ -51,7 +51,7 @@ BROAD_EXCEPTS = {
 }
 
 LAZY_IMPORTS = {
-    "agent/mcp/tools.py": "the MCP SDK is imported with the first server that is configured",
+    "agent/mcp/registry.py": "the MCP SDK is imported with the first server that is configured",
     "agent/acp/tool.py": "the protocol's package takes half a second; it is imported with the first call",
     "agent/uploads/worker.py": "the converter is imported after its process has limited itself",
     "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
-from agent.network.guard import Guard
+from agent.network.url_guard import UrlGuard
 from agent.runtime.assistants import GraphSource
 from agent.runtime.runs import RunManager
 from agent.runtime.settings import RuntimeSettings
@@ -76,7 +76,7 @@ async def serving(
                 checkpointer,
                 settings=settings,
                 webhooks=Webhooks(
-                    Guard(allow_private_hosts=["127.0.0.1"]), lambda: WEBHOOK_KEY, pause_s=0.01
+                    UrlGuard(allow_private_hosts=["127.0.0.1"]), lambda: WEBHOOK_KEY, pause_s=0.01
                 ),
             )
         )

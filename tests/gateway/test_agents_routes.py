@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from agent.agents import MAX_SOUL_CHARS
+from agent.custom_agents import MAX_SOUL_CHARS
 from tests.agent.test_skills import prompt_of
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox.bubblewrap import probe
+from agent.sandbox.bubblewrap import probe_bubblewrap
 from gateway.cli import COMMANDS, main
 from gateway.failures import CommandFailed, explain, leaves
 from store.errors import Locked
@@ -146,7 +146,7 @@ def test_check_says_what_confines_commands(tmp_path: Path) -> None:
     assert "no shell (bubblewrap is not installed)" in out
     _, out, _ = parley(tmp_path, "check", config="sandbox: {use: local, allow_host_bash: true}")
     assert "bash unconfined on this machine" in out
-    fault = probe()
+    fault = probe_bubblewrap()
     _, out, _ = parley(tmp_path, "check", config="")
     assert (fault or "bubblewrap: bash with") in out
 

@@ -31,8 +31,8 @@ from gateway.config import ConfigError
 from gateway.embedded import client_from, open_client_from
 from gateway.routes import agents, mcp, memory, skills, suggestions, uploads
 from store.threads import Threads
+from tests.agent.test_skill_installer import MD, packed
 from tests.agent.test_skills import put
-from tests.agent.test_skills_install import MD, packed
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import Composed, composed
 

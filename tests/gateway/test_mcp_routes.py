@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.mcp.masks import masked_args, masked_url
+from agent.mcp.redaction import redact_args, redact_url
 from gateway.commands.check import find_problems
 from gateway.config import load
 from tests.gateway.composed import Composed, composed
@@ -265,13 +265,13 @@ async def test_how_servers_stand(tmp_path: Path) -> None:
     ],
 )
 def test_addresses_without_secrets(url: str, seen: str) -> None:
-    assert masked_url(url) == seen
+    assert redact_url(url) == seen
 
 
 def test_arguments_without_secrets() -> None:
     given = ["--github-token", "t", "--verbose", "-p", "x", "--token", "$T", "--dsn", "pg://u:p@h"]
     seen = ["--github-token", "***", "--verbose", "-p", "x", "--token", "$T", "--dsn", "pg://***@h"]
-    assert masked_args(given) == seen
+    assert redact_args(given) == seen
 
 
 def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -> None:

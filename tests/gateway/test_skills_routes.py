@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.agent.test_skill_installer import MD, packed, version
 from tests.agent.test_skills import put
-from tests.agent.test_skills_install import MD, packed, version
 from tests.gateway.composed import Composed, composed
 
 NO_SCAN = "skills: {scan: none}"
@@ -14,8 +14,8 @@ CUSTOM = "/api/skills/custom"
 
 async def sent(service: Composed, name: str = "a.skill", text: str = MD) -> dict[str, str]:
     """Put an archive into a thread's uploads; return the request that installs it."""
-    folders = service.services.folders.of("t1")
-    folders.make()
+    folders = service.services.folders.folders("t1")
+    folders.create()
     (folders.uploads / name).write_bytes(packed(("poems/SKILL.md", text)).getvalue())
     return {"thread_id": "t1", "path": f"/mnt/user-data/uploads/{name}"}
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway.uploads import Form
-from tests.agent.test_convert import docx
+from tests.agent.test_document_conversion import docx
 from tests.gateway.composed import Composed, composed
 
 NO_CONVERSION = "uploads: {auto_convert_documents: false}"
@@ -18,7 +18,7 @@ THREAD = str(uuid4())
 
 
 def folder(service: Composed, thread: str) -> Path:
-    return service.services.folders.of(thread).uploads
+    return service.services.folders.folders(thread).uploads
 
 
 def names(folder: Path) -> list[str]:
@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 
 def left_over(service: Composed, thread: str) -> list[str]:
-    root = service.services.folders.of(thread).root
+    root = service.services.folders.folders(thread).root
     return [path.name for path in root.rglob("*.part")]
 
 
@@ -268,7 +268,7 @@ async def test_the_token_is_asked_for(tmp_path: Path) -> None:
             f"/api/threads/{THREAD}/uploads", files=[("files", ("a.txt", b"x"))]
         )
         assert answer.status_code == 401
-        assert not service.services.folders.of(THREAD).root.exists()
+        assert not service.services.folders.folders(THREAD).root.exists()
 
 
 async def test_uploads_may_be_larger_than_other_bodies(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 
-from agent.wording.chinese import CHINESE as AGENT
+from agent.locales.zh import CHINESE as AGENT
 from bus.commands import help_text
 from bus.locales.chinese import CHINESE
 from bus.locales.english import ENGLISH

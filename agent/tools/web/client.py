@@ -17,7 +17,7 @@ import anyio.to_thread
 import httpx
 
 from agent.errors import WebError
-from agent.network.guard import Guard, guarded_client, parsed_url
+from agent.network.url_guard import UrlGuard, guarded_client, parse_url
 from agent.tools.web.keys import WebKeys
 
 logger = logging.getLogger(__name__)
@@ -39,21 +39,21 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WebResponse:
     """An answer that was read.
 
     Attributes:
         url: Where it came from, after redirects.
-        kind: Its media type, lower case, without parameters; empty when none was told.
+        media_type: Its media type, lower case, without parameters; empty when none was told.
         charset: As its header says, or None.
-        body: Unpacked; cut at the limit where `cut` is set.
+        body: Unpacked; cut at the limit where `truncated` is set.
     """
 
     url: httpx.URL
-    kind: str
+    media_type: str
     charset: str | None
     body: bytes
-    cut: bool = False
+    truncated: bool = False
 
     @property
     def text(self) -> str:
@@ -73,9 +73,9 @@ class WebClient:
         guard: Judges URLs that the model chose.
     """
 
-    def __init__(self, keys: WebKeys, service: str, guard: Guard | None = None) -> None:
+    def __init__(self, keys: WebKeys, service: str, guard: UrlGuard | None = None) -> None:
         self.keys = keys
-        self.guard = guard or Guard(allow_private_hosts=keys.allow_private_hosts)
+        self.guard = guard or UrlGuard(allow_private_hosts=keys.allow_private_hosts)
         self._service = service
         self._tls: ssl.SSLContext | None = None
 
@@ -91,7 +91,7 @@ class WebClient:
         headers: Mapping[str, str] | None = None,
         content: object = None,
         query: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> WebResponse:
         """Ask the service, whose address the operator chose; `content` is sent as JSON. Redirects are not followed.
 
         Raises:
@@ -131,14 +131,14 @@ class WebClient:
             raise WebError(f"{self._service} answered with something unexpected.")
         return found
 
-    async def fetch(self, url: str) -> Answer:
+    async def fetch(self, url: str) -> WebResponse:
         """Get a page that the model chose, through the guard; a body beyond the limit is cut.
 
         Raises:
             WebError: Refused by the guard (also after a redirect), unreachable, or not a success.
         """
         tls = await self._loaded()
-        where = parsed_url(url)
+        where = parse_url(url)
         async with (
             _explained("the page", self.keys.timeout),
             guarded_client(self.guard, tls, timeout_s=self.keys.timeout) as client,
@@ -151,7 +151,7 @@ class WebClient:
                     where = _next(response)
             raise WebError(f"The page redirects more than {MAX_REDIRECTS} times.")
 
-    def authorised(self) -> dict[str, str]:
+    def auth_headers(self) -> dict[str, str]:
         """Return the header with the key.
 
         Raises:
@@ -198,10 +198,10 @@ def _next(response: httpx.Response) -> httpx.URL:
         joined = response.url.join(response.headers["location"])
     except (httpx.InvalidURL, ValueError) as error:
         raise WebError("The page redirects to something that is not a URL.") from error
-    return parsed_url(joined)
+    return parse_url(joined)
 
 
-async def _read(response: httpx.Response, limit: int, *, whole: str | None = None) -> Answer:
+async def _read(response: httpx.Response, limit: int, *, whole: str | None = None) -> WebResponse:
     """Read a body, unpacking it with the limit in force, so that nothing small unpacks into something huge.
 
     Args:
@@ -221,12 +221,12 @@ async def _read(response: httpx.Response, limit: int, *, whole: str | None = Non
     if whole is not None and len(body) > limit:
         raise WebError(f"{whole} answered with more than {limit} bytes.")
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Answer(
+    return WebResponse(
         url=response.url,
-        kind=kind,
+        media_type=kind,
         charset=response.charset_encoding,
         body=bytes(body[:limit]),
-        cut=len(body) > limit,
+        truncated=len(body) > limit,
     )
 
 

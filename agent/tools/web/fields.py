@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def text_of(entry: Mapping[str, Any], *names: str) -> str:
+def first_text(entry: Mapping[str, Any], *names: str) -> str:
     """Return the first of the fields that holds text.
 
-    >>> text_of({"title": None, "name": "n"}, "title", "name")
+    >>> first_text({"title": None, "name": "n"}, "title", "name")
     'n'
     """
     for name in names:
@@ -17,10 +17,10 @@ def text_of(entry: Mapping[str, Any], *names: str) -> str:
     return ""
 
 
-def mappings_of(given: object) -> Iterator[Mapping[str, Any]]:
+def iter_objects(given: object) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of a list; nothing when it is no list.
 
-    >>> list(mappings_of([{"a": 1}, None])), list(mappings_of("text"))
+    >>> list(iter_objects([{"a": 1}, None])), list(iter_objects("text"))
     ([{'a': 1}], [])
     """
     for entry in given if isinstance(given, list) else []:
@@ -28,6 +28,6 @@ def mappings_of(given: object) -> Iterator[Mapping[str, Any]]:
             yield entry
 
 
-def mapping_of(given: object) -> Mapping[str, Any]:
+def as_object(given: object) -> Mapping[str, Any]:
     """Return an object, an empty one when it is none."""
     return given if isinstance(given, Mapping) else {}

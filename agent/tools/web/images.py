@@ -8,8 +8,8 @@ from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
 from agent.tools.web.client import WebClient
-from agent.tools.web.fields import mappings_of, text_of
-from agent.tools.web.keys import keys_of
+from agent.tools.web.fields import first_text, iter_objects
+from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.tools import MAX_QUERY_CHARS, ImageArgs, image_tool
 
 SERVICE = "DuckDuckGo"
@@ -24,7 +24,7 @@ _TOKEN = re.compile(r"""vqd=(?:"([\w-]{5,200})"|'([\w-]{5,200})'|([\w-]{5,200}))
 
 def image_search(**keys: object) -> BaseTool:
     """Build image_search over DuckDuckGo. Keys: see WebKeys; `max_results` is the most that a call gives."""
-    return image_tool(partial(_search, WebClient(keys_of(keys), SERVICE)))
+    return image_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
 async def _search(client: WebClient, wanted: ImageArgs) -> dict[str, object]:
@@ -66,10 +66,10 @@ def _filter(wanted: ImageArgs) -> str:
 def _results(answer: dict[str, Any]) -> list[dict[str, str]]:
     entries = [
         {
-            "title": text_of(entry, "title"),
-            "image_url": text_of(entry, "image"),
-            "thumbnail_url": text_of(entry, "thumbnail"),
+            "title": first_text(entry, "title"),
+            "image_url": first_text(entry, "image"),
+            "thumbnail_url": first_text(entry, "thumbnail"),
         }
-        for entry in mappings_of(answer.get("results"))
+        for entry in iter_objects(answer.get("results"))
     ]
     return [entry for entry in entries if entry["image_url"]]

@@ -8,10 +8,10 @@ import httpx
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
-from agent.network.guard import hosted
+from agent.network.url_guard import check_remote_fetch
 from agent.tools.web.client import WebClient
-from agent.tools.web.keys import keys_of
-from agent.tools.web.page import readable
+from agent.tools.web.keys import parse_web_keys
+from agent.tools.web.page import page_text
 from agent.tools.web.tools import fetch_tool
 
 SERVICE = "Jina"
@@ -20,17 +20,17 @@ PUBLIC = "https://r.jina.ai"
 
 def jina_fetch(**keys: object) -> BaseTool:
     """Build web_fetch over Jina. Keys: see WebKeys; `api_key` raises the rate limit and may be left out."""
-    return fetch_tool(partial(_fetch, WebClient(keys_of(keys), SERVICE)))
+    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
 
 
 async def _fetch(client: WebClient, url: str) -> str:
-    await hosted(client.guard, url)
+    await check_remote_fetch(client.guard, url)
     given = {"X-Return-Format": "html", "X-Timeout": f"{max(1, round(client.keys.timeout))}"}
     if client.keys.api_key is not None:
-        given |= client.authorised()
+        given |= client.auth_headers()
     answer = await client.call("POST", client.url("/", PUBLIC), headers=given, content={"url": url})
     if not answer.body.strip():
         raise WebError(f"{SERVICE} answered with an empty page.")
     # It says text/plain also of the HTML that was asked for.
-    page = replace(answer, kind="text/html", url=httpx.URL(url))
-    return await anyio.to_thread.run_sync(readable, page, client.keys.max_chars)
+    page = replace(answer, media_type="text/html", url=httpx.URL(url))
+    return await anyio.to_thread.run_sync(page_text, page, client.keys.max_chars)

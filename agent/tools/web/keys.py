@@ -35,7 +35,7 @@ class WebKeys(Section):
         return (key or "").strip() or None
 
 
-def keys_of(given: dict[str, object]) -> WebKeys:
+def parse_web_keys(given: dict[str, object]) -> WebKeys:
     """Read the keys.
 
     Raises:

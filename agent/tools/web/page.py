@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.errors import WebError
-from agent.tools.web.client import Answer
+from agent.tools.web.client import WebResponse
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
@@ -33,40 +33,42 @@ _MAIN_MIN_CHARS = 200
 """A main part with less text than this is taken for decoration."""
 
 
-def readable(answer: Answer, max_chars: int) -> str:
+def page_text(answer: WebResponse, max_chars: int) -> str:
     r"""Return a fetched page as `# title`, an empty line, and the first `max_chars` characters of its Markdown.
 
     Raises:
         WebError: It is no text.
 
     >>> from httpx import URL
-    >>> page = Answer(url=URL("http://a.example/"), kind="text/plain", charset=None, body=b"hello")
-    >>> readable(page, 100)
+    >>> page = WebResponse(url=URL("http://a.example/"), kind="text/plain", charset=None, body=b"hello")
+    >>> page_text(page, 100)
     '# a.example\n\nhello'
     """
     if _is_html(answer):
-        title, text = markdown_of(answer.body, answer.charset)
-    elif answer.kind.startswith("text/") or _is_data(answer.kind):
+        title, text = html_to_markdown(answer.body, answer.charset)
+    elif answer.media_type.startswith("text/") or _is_data(answer.media_type):
         _require_text(answer)
         title, text = "", answer.text
     else:
-        raise WebError(f"The page is of the type {answer.kind[:60]}, which cannot be read as text.")
-    return headed(title or answer.url.host, text, max_chars)
+        raise WebError(
+            f"The page is of the type {answer.media_type[:60]}, which cannot be read as text."
+        )
+    return with_title(title or answer.url.host, text, max_chars)
 
 
-def headed(title: str, text: str, max_chars: int) -> str:
+def with_title(title: str, text: str, max_chars: int) -> str:
     r"""Put a page's title over the head of its text.
 
-    >>> headed(" A  title ", "text", 3)
+    >>> with_title(" A  title ", "text", 3)
     '# A title\n\ntex'
     """
     return f"# {' '.join(title.split())[:300]}\n\n{text.strip()[:max_chars]}"
 
 
-def markdown_of(html: bytes, charset: str | None = None) -> tuple[str, str]:
+def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]:
     r"""Return title and Markdown of a page's main part: without scripts, menus, forms, pictures.
 
-    >>> markdown_of(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
+    >>> html_to_markdown(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
     ('T', '# Hi\n\nyou **all**')
     """
     from bs4 import BeautifulSoup  # noqa: PLC0415
@@ -103,17 +105,17 @@ def _markdown(part: Tag) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 
 
-def _is_html(answer: Answer) -> bool:
-    if answer.kind in _HTML:
+def _is_html(answer: WebResponse) -> bool:
+    if answer.media_type in _HTML:
         return True
     head = answer.body[:512].lstrip().lower()
-    return answer.kind in _UNTOLD and head.startswith((b"<!doctype html", b"<html"))
+    return answer.media_type in _UNTOLD and head.startswith((b"<!doctype html", b"<html"))
 
 
 def _is_data(kind: str) -> bool:
     return kind in _UNTOLD or kind in _TEXT or kind.endswith(("+json", "+xml"))
 
 
-def _require_text(answer: Answer) -> None:
+def _require_text(answer: WebResponse) -> None:
     if b"\0" in answer.body[:8192]:
         raise WebError("The page holds binary data, which cannot be read as text.")

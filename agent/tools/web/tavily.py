@@ -5,12 +5,12 @@ from functools import partial
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
-from agent.network.guard import hosted
+from agent.network.url_guard import check_remote_fetch
 from agent.tools.web.client import WebClient
-from agent.tools.web.fields import mappings_of, text_of
-from agent.tools.web.keys import keys_of
-from agent.tools.web.page import headed
-from agent.tools.web.tools import Found, fetch_tool, search_tool
+from agent.tools.web.fields import first_text, iter_objects
+from agent.tools.web.keys import parse_web_keys
+from agent.tools.web.page import with_title
+from agent.tools.web.tools import SearchResult, fetch_tool, search_tool
 
 SERVICE = "Tavily"
 PUBLIC = "https://api.tavily.com"
@@ -18,40 +18,43 @@ PUBLIC = "https://api.tavily.com"
 
 def tavily_search(**keys: object) -> BaseTool:
     """Build web_search over Tavily. Keys: see WebKeys; `api_key` is needed."""
-    return search_tool(partial(_search, WebClient(keys_of(keys), SERVICE)))
+    return search_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
 def tavily_fetch(**keys: object) -> BaseTool:
     """Build web_fetch over Tavily. Keys: see WebKeys; `api_key` is needed."""
-    return fetch_tool(partial(_fetch, WebClient(keys_of(keys), SERVICE)))
+    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
 
 
-async def _search(client: WebClient, query: str) -> list[Found]:
+async def _search(client: WebClient, query: str) -> list[SearchResult]:
     answer = await client.json(
         "POST",
         client.url("/search", PUBLIC),
-        headers=client.authorised(),
+        headers=client.auth_headers(),
         content={"query": query, "max_results": client.keys.max_results},
     )
     found = [
-        Found(
-            title=text_of(entry, "title"),
-            url=text_of(entry, "url"),
-            snippet=text_of(entry, "content"),
+        SearchResult(
+            title=first_text(entry, "title"),
+            url=first_text(entry, "url"),
+            snippet=first_text(entry, "content"),
         )
-        for entry in mappings_of(answer.get("results"))
+        for entry in iter_objects(answer.get("results"))
     ]
     return found[: client.keys.max_results]
 
 
 async def _fetch(client: WebClient, url: str) -> str:
-    await hosted(client.guard, url)
+    await check_remote_fetch(client.guard, url)
     answer = await client.json(
-        "POST", client.url("/extract", PUBLIC), headers=client.authorised(), content={"urls": [url]}
+        "POST",
+        client.url("/extract", PUBLIC),
+        headers=client.auth_headers(),
+        content={"urls": [url]},
     )
-    for entry in mappings_of(answer.get("results")):
-        text = text_of(entry, "raw_content", "content")
+    for entry in iter_objects(answer.get("results")):
+        text = first_text(entry, "raw_content", "content")
         if text:
-            return headed(text_of(entry, "title") or url, text, client.keys.max_chars)
-    reason = next((text_of(e, "error") for e in mappings_of(answer.get("failed_results"))), "")
+            return with_title(first_text(entry, "title") or url, text, client.keys.max_chars)
+    reason = next((first_text(e, "error") for e in iter_objects(answer.get("failed_results"))), "")
     raise WebError(f"{SERVICE} could not read the page{': ' + reason[:200] if reason else ''}.")

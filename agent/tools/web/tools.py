@@ -17,7 +17,7 @@ MAX_QUERY_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """One result of a search."""
 
     title: str
@@ -55,7 +55,7 @@ class ImageArgs(BaseModel):
     )
 
 
-def search_tool(search: Callable[[str], Awaitable[list[Found]]]) -> BaseTool:
+def search_tool(search: Callable[[str], Awaitable[list[SearchResult]]]) -> BaseTool:
     """Build web_search: answers with a JSON list of {title, url, snippet}."""
 
     async def web_search(query: str) -> str:

@@ -1,0 +1,306 @@
+"""Custom agents: each a folder `{home}/agents/{name}` with config.yaml and SOUL.md; and the people's USER.md."""
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import anyio.to_thread
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentNotWritten
+
+logger = logging.getLogger(__name__)
+
+MAX_NAME_CHARS: Final = 64
+MAX_SOUL_CHARS: Final = 20_000
+"""Longest SOUL.md and USER.md: both stand in every prompt."""
+
+RESERVED: Final = frozenset({"check", "default", "lead-agent", "none", "off", "reset"})
+"""Names that mean something else: a route, the agent as it is, or in a chat that the choice is taken back."""
+
+_NAME = re.compile(r"[A-Za-z0-9-]+")
+_SETTINGS = "config.yaml"
+_SOUL = "SOUL.md"
+_MAX_BYTES = 256 * 1024
+
+T = TypeVar("T")
+
+
+def _frozen_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_frozen_list)]
+
+
+class CustomAgent(BaseModel):
+    """One custom agent.
+
+    Attributes:
+        name: Lower-case letters, digits and hyphens.
+        description: A line for people.
+        model: An entry of `models`; None = the first. A run may name another.
+        tool_groups: Groups of configured tools that it has; None = all. Built-in tools are not concerned.
+        skills: Skills that it is told of; None = all that are enabled, empty = none.
+        made_by: Who set it up in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
+        soul: What stands in its prompt.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    description: str = Field(default="", max_length=1024)
+    model: str | None = None
+    tool_groups: Names | None = None
+    skills: Names | None = None
+    made_by: str | None = None
+    soul: str = Field(default="", max_length=MAX_SOUL_CHARS)
+
+
+def normalize_agent_name(given: str) -> str:
+    """Return the name under which an agent is stored.
+
+    Raises:
+        AgentInvalid: It cannot be one.
+
+    >>> normalize_agent_name("Code-Reviewer")
+    'code-reviewer'
+    """
+    if len(given) > MAX_NAME_CHARS or _NAME.fullmatch(given) is None:
+        raise AgentInvalid(f"an agent's name has 1 to {MAX_NAME_CHARS} letters, digits and hyphens")
+    if given.lower() in RESERVED:
+        raise AgentInvalid(f"an agent cannot be named {given.lower()!r}")
+    return given.lower()
+
+
+def soul_section(agent: CustomAgent) -> str:
+    r"""Return the prompt's section about a custom agent; "" when its soul says nothing.
+
+    >>> soul_section(CustomAgent(name="a", soul="Be <b>kind</b>."))
+    '<soul>\nBe &lt;b&gt;kind&lt;/b&gt;.\n</soul>'
+    """
+    soul = agent.soul.strip()
+    return f"<soul>\n{escape(soul, quote=False)}\n</soul>" if soul else ""
+
+
+def profile_section(profile: str) -> str:
+    r"""Return the prompt's section about the people it works for; "" without one.
+
+    >>> profile_section("We speak Danish.")
+    '<user_profile>\nWe speak Danish.\n</user_profile>'
+    """
+    text = profile.strip()
+    return f"<user_profile>\n{escape(text, quote=False)}\n</user_profile>" if text else ""
+
+
+class CustomAgentStore:
+    """The custom agents of a data folder. Every call sees what is on disk now.
+
+    Args:
+        home: The data folder.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._root = home / "agents"
+        self._profile = home / "USER.md"
+        self._lock = threading.Lock()
+
+    async def list_agents(self) -> list[CustomAgent]:
+        """Return all, sorted by name; one whose files are broken is logged and left out."""
+        return await _in_thread(lambda: list(self._all()))
+
+    async def get(self, name: str) -> CustomAgent:
+        """Return one.
+
+        Raises:
+            AgentNotFound: There is none of this name.
+            AgentInvalid: Its files are broken.
+        """
+        return await _in_thread(lambda: self.load(name))
+
+    def load(self, name: str) -> CustomAgent:
+        """Do the same. Blocking: call it in a worker thread."""
+        try:
+            stored = normalize_agent_name(name)
+        except AgentInvalid as error:
+            raise AgentNotFound(_no_agent(name)) from error
+        folder = self._root / stored
+        if folder.is_symlink() or not folder.is_dir():
+            raise AgentNotFound(_no_agent(stored))
+        fields = _settings(folder / _SETTINGS, stored)
+        return _checked({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
+
+    async def exists(self, name: str) -> bool:
+        """Return whether the name is taken. Raises AgentInvalid when it cannot be one."""
+        folder = self._root / normalize_agent_name(name)
+        return await _in_thread(lambda: os.path.lexists(folder))
+
+    async def create(self, agent: CustomAgent) -> CustomAgent:
+        """Store a new one.
+
+        Raises:
+            AgentInvalid, AgentExists, AgentNotWritten: It cannot be stored.
+        """
+        return await _in_thread(lambda: self._create(agent))
+
+    async def update(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
+        """Store another form of one, in one step; its name stays. What `change` raises stops it.
+
+        Raises:
+            AgentNotFound, AgentInvalid, AgentNotWritten: It cannot be stored.
+        """
+        return await _in_thread(lambda: self._change(name, change))
+
+    async def delete(self, name: str) -> None:
+        """Remove one with its files. Raises AgentNotFound, AgentNotWritten."""
+        await _in_thread(lambda: self._delete(name))
+
+    async def load_profile(self) -> str:
+        """Return what the agent is told about the people it works for; "" without such a text."""
+        return await _in_thread(self.read_profile)
+
+    def read_profile(self) -> str:
+        """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid when it cannot be read."""
+        return _text(self._profile)
+
+    async def write_profile(self, text: str) -> None:
+        """Replace that text. Raises AgentInvalid when it is too long, AgentNotWritten."""
+        if len(text) > MAX_SOUL_CHARS:
+            raise AgentInvalid(f"the profile has more than {MAX_SOUL_CHARS} characters")
+        with _written():
+            await _in_thread(lambda: _write(self._profile, text))
+
+    def _all(self) -> Iterator[CustomAgent]:
+        try:
+            names = sorted(entry.name for entry in self._root.iterdir())
+        except OSError:
+            return
+        for name in names:
+            if _NAME.fullmatch(name) is None:
+                continue
+            try:
+                yield self.load(name)
+            except AgentNotFound:
+                continue
+            except AgentInvalid as error:
+                logger.warning("the agent %s is left out: %s", name, error)
+
+    def _create(self, agent: CustomAgent) -> CustomAgent:
+        name = normalize_agent_name(agent.name)
+        made = _checked({**agent.model_dump(), "name": name}, name)
+        with self._lock, _written():
+            folder = self._root / name
+            if os.path.lexists(folder):
+                raise AgentExists
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Made aside and renamed, so that nobody meets half an agent; `.` is in no agent's name.
+            staged = Path(tempfile.mkdtemp(dir=self._root, prefix=".new."))
+            try:
+                _store(staged, made)
+                staged.rename(folder)
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+        return made
+
+    def _change(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
+        with self._lock:
+            old = self.load(name)
+            new = _checked({**change(old).model_dump(), "name": old.name}, old.name)
+            with _written():
+                _store(self._root / old.name, new)
+        return new
+
+    def _delete(self, name: str) -> None:
+        try:
+            folder = self._root / normalize_agent_name(name)
+        except AgentInvalid as error:
+            raise AgentNotFound from error
+        with self._lock, _written():
+            if folder.is_symlink() or not folder.is_dir():
+                raise AgentNotFound(_no_agent(folder.name))
+            aside = folder.with_name(f".gone.{folder.name}.{os.getpid()}")
+            folder.rename(aside)
+            shutil.rmtree(aside)
+
+
+def _no_agent(name: str) -> str:
+    shown = "".join(char for char in name if char.isprintable())[:MAX_NAME_CHARS]
+    return f"There is no agent named {shown!r}."
+
+
+def _settings(file: Path, name: str) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        found = yaml.safe_load(text) if text.strip() else {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise AgentInvalid(f"the agent {name}: its config.yaml is not YAML") from error
+    if not isinstance(found, dict):
+        raise AgentInvalid(f"the agent {name}: its config.yaml must hold `key: value` lines")
+    return {str(key): value for key, value in found.items()}
+
+
+def _checked(fields: dict[str, Any], name: str) -> CustomAgent:
+    try:
+        return CustomAgent.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise AgentInvalid(f"the agent {name}: {key}: {first['msg']}") from error
+
+
+def _store(folder: Path, agent: CustomAgent) -> None:
+    fields = agent.model_dump(exclude={"soul"}, exclude_none=True)
+    fields = {key: list(v) if isinstance(v, tuple) else v for key, v in fields.items()}
+    _write(folder / _SOUL, agent.soul)
+    _write(folder / _SETTINGS, yaml.safe_dump(fields, sort_keys=False, allow_unicode=True))
+
+
+def _text(file: Path) -> str:
+    """Return a file's text; "" where there is none. Raises AgentInvalid."""
+    try:
+        with file.open("rb") as source:
+            raw = source.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise AgentInvalid(f"{file.name} cannot be read: {error.strerror}") from error
+    if len(raw) > _MAX_BYTES:
+        raise AgentInvalid(f"{file.name} is too large")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AgentInvalid(f"{file.name} is not UTF-8") from error
+
+
+def _write(file: Path, text: str) -> None:
+    """Put a text in a file's place at once, for this user alone."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as target:
+            target.write(text)
+        Path(name).replace(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        logger.warning("an agent's files cannot be written: %s", error)
+        raise AgentNotWritten from error
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(work)

@@ -1,0 +1,219 @@
+"""The guardrail by passport: what an agent may do, written down once in the form of Open Agent Passport 1.0."""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import anyio.to_thread
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import GuardrailUnusable
+from agent.guardrails.oap_limits import CapabilityLimits, Violation
+from agent.guardrails.protocol import (
+    EXEMPT_TOOLS,
+    LIMIT_EXCEEDED,
+    NOT_ALLOWED,
+    SUSPENDED,
+    GuardrailDecision,
+    GuardrailRequest,
+    allow,
+    deny,
+)
+
+POLICY: Final = "oap"
+ACTIVE: Final = "active"
+MAX_RUNS: Final = 1024
+"""Of how many runs the calls are counted; the least recently seen is forgotten."""
+MAX_BYTES: Final = 1024 * 1024
+
+CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bash": "system.command.execute",
+        "ls": "data.file.read",
+        "glob": "data.file.read",
+        "grep": "data.file.read",
+        "read_file": "data.file.read",
+        "view_image": "data.file.read",
+        "present_files": "data.file.read",
+        "write_file": "data.file.write",
+        "str_replace": "data.file.write",
+        "web_fetch": "web.fetch",
+        "web_search": "web.fetch",
+        "image_search": "web.fetch",
+        "task": "agent.delegate",
+        "invoke_acp_agent": "agent.delegate",
+    }
+)
+"""The capability that a tool needs. Others need the one named like the tool."""
+
+MCP_CAPABILITY: Final = "mcp.tool.execute"
+"""Is enough for every tool of an MCP server."""
+
+
+class _Capability(BaseModel):
+    id: str = Field(min_length=1)
+
+
+class OapPassport(BaseModel):
+    """A passport. Unknown keys are for others; unknown limits are refused, because nobody would hold them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    spec_version: str = Field(pattern=r"^oap/1\.\d+$")
+    passport_id: str | None = None
+    status: str = ACTIVE
+    expires_at: datetime | None = None
+    capabilities: tuple[_Capability, ...] = ()
+    limits: dict[str, CapabilityLimits] = Field(default_factory=dict)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """The ids of its capabilities."""
+        return frozenset(capability.id for capability in self.capabilities)
+
+    def is_valid(self, now: datetime) -> bool:
+        """Say whether it is active and not expired."""
+        ends = self.expires_at
+        if ends is not None and ends.tzinfo is None:
+            ends = ends.replace(tzinfo=UTC)
+        return self.status == ACTIVE and (ends is None or now < ends)
+
+
+class OapPassportProvider:
+    """Decides by a passport. A file is read again when it changes, so that a suspension holds at once.
+
+    Args:
+        passport: The path of a JSON file, the JSON text, or the object itself.
+        capabilities: Tool name -> capability, beyond and instead of `CAPABILITIES`.
+
+    Raises:
+        GuardrailUnusable: There is none, or it is no passport.
+    """
+
+    name = POLICY
+
+    def __init__(
+        self,
+        passport: str | Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, str] | None = None,
+    ) -> None:
+        if not passport:
+            raise GuardrailUnusable(
+                "guardrails: oap needs a passport: set guardrails.passport to its file"
+            )
+        self._file, self._passport = _opened(passport)
+        self._stamp = _stamp(self._file) if self._file is not None else None
+        self._needs = {**CAPABILITIES, **(capabilities or {})}
+        self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        """Decide. May read the file.
+
+        Raises:
+            GuardrailUnusable: The file is gone or is no passport any more.
+        """
+        passport = self._current()
+        if not passport.is_valid(datetime.now(UTC)):
+            return self._denied(SUSPENDED, "the agent's passport is not active")
+        broken = None if request.tool_name in EXEMPT_TOOLS else self._broken(passport, request)
+        return allow(policy_id=POLICY) if broken is None else self._denied(*broken)
+
+    async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
+        """Decide in a worker thread: the file may have to be read."""
+        return await anyio.to_thread.run_sync(self.evaluate, request, abandon_on_cancel=True)
+
+    def _broken(self, passport: OapPassport, request: GuardrailRequest) -> Violation | None:
+        """Return what an active passport has against a call."""
+        capability = self._capability(request, passport.granted)
+        if capability is None:
+            needed = self._needs.get(request.tool_name, request.tool_name)
+            return NOT_ALLOWED, f"the agent's passport has no capability '{needed}' for this tool"
+        limits = passport.limits.get(capability, CapabilityLimits())
+        broken = limits.violation(request.tool_input)
+        if broken is None and self._is_worn_out(request, capability, limits):
+            return LIMIT_EXCEEDED, f"'{capability}' was used too often in this run"
+        return broken
+
+    def _capability(self, request: GuardrailRequest, granted: frozenset[str]) -> str | None:
+        """Return what of the granted lets this tool through: the nearest first."""
+        name = request.tool_name
+        candidates = [name, self._needs.get(name)] if name else []
+        if request.mcp_server is not None:
+            candidates.append(MCP_CAPABILITY)
+        return next((one for one in candidates if one is not None and one in granted), None)
+
+    def _is_worn_out(
+        self, request: GuardrailRequest, capability: str, limits: CapabilityLimits
+    ) -> bool:
+        if limits.max_calls_per_run is None:
+            return False
+        key = (request.run_id or request.thread_id or "", capability)
+        with self._lock:
+            count = self._calls.pop(key, 0) + 1
+            self._calls[key] = count
+            if len(self._calls) > MAX_RUNS:
+                self._calls.popitem(last=False)
+        return count > limits.max_calls_per_run
+
+    def _current(self) -> OapPassport:
+        if self._file is None:
+            return self._passport
+        with self._lock:
+            stamp = _stamp(self._file)
+            if stamp != self._stamp:
+                self._passport = _parsed(_text(self._file))
+                self._stamp = stamp
+            return self._passport
+
+    def _denied(self, code: str, message: str) -> GuardrailDecision:
+        return deny(code, message, policy_id=self._passport.passport_id or POLICY)
+
+
+def _opened(given: str | Mapping[str, Any]) -> tuple[Path | None, OapPassport]:
+    if not isinstance(given, str):
+        return None, _checked(given)
+    if given.lstrip().startswith("{"):
+        return None, _parsed(given)
+    file = Path(given).expanduser()
+    return file, _parsed(_text(file))
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise GuardrailUnusable("guardrails: the passport's file cannot be read") from error
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise GuardrailUnusable("guardrails: the passport's file cannot be read") from error
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _parsed(text: str) -> OapPassport:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise GuardrailUnusable("guardrails: the passport is not JSON") from error
+    return _checked(found)
+
+
+def _checked(found: object) -> OapPassport:
+    try:
+        return OapPassport.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "passport"
+        raise GuardrailUnusable(
+            f"guardrails: this is no passport: {where}: {first['msg']}"
+        ) from error

@@ -1,0 +1,22 @@
+"""The agent's own words in Chinese (simplified)."""
+
+from agent.locales.messages import AgentMessages
+
+_AGAIN = "请过几分钟重新发送消息。"
+_OPERATOR = "请联系机器人的管理员"
+
+CHINESE = AgentMessages(
+    model_auth=f"⚠️ 模型拒绝了访问密钥，我无法回答。{_OPERATOR}：需要更新配置中的密钥。",
+    model_quota=f"⚠️ 模型账户的额度已用完，我无法回答。{_OPERATOR}：需要为模型服务账户充值。",
+    model_rate_limit="⚠️ 模型当前请求过多。请过一分钟重新发送消息。",
+    model_server=f"⚠️ 模型服务出现故障。{_AGAIN}",
+    model_timeout=f"⚠️ 模型服务响应超时。{_AGAIN}",
+    model_connection=f"⚠️ 无法连接模型服务。{_AGAIN}",
+    model_context="⚠️ 本对话已超出模型的长度上限。请发送 /new 开始新对话，并重新说明要点。",
+    model_request="⚠️ 模型拒绝了这次请求。请发送 /new 后重新提问；如果仍然失败，请联系机器人的管理员。",
+    model_circuit_open=f"⚠️ 模型服务连续多次出错，我先暂停片刻再试。{_AGAIN}",
+    filtered="⚠️ 回答被模型服务的内容安全过滤拦截。请换一种说法再试。",
+    steps_used_up="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
+    went_in_circles="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
+    bare_question="接下来我该怎么做？",
+)

@@ -1,0 +1,171 @@
+"""One MCP server as the extensions file names it: checked, with values from the environment. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from agent.errors import McpServerUnusable
+
+Transport = Literal["stdio", "sse", "http"]
+
+_TRANSPORTS: Final[Mapping[str, Transport]] = {
+    "stdio": "stdio",
+    "sse": "sse",
+    "http": "http",
+    "streamable_http": "http",
+    "streamable-http": "http",
+    "streamablehttp": "http",
+}
+_WHOLE = re.compile(r"\$([A-Za-z_]\w*)")
+_INSIDE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)\}|\$([A-Z_][A-Z0-9_]*)(?![A-Za-z0-9_])")
+
+
+class McpOAuthConfig(BaseModel):
+    """Where tokens for a server come from, and how they are asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    enabled: bool = True
+    token_url: str = Field(min_length=1, pattern=r"^https?://")
+    grant_type: Literal["client_credentials", "refresh_token"] = "client_credentials"
+    client_id: str | None = None
+    client_secret: str | None = Field(default=None, repr=False)
+    refresh_token: str | None = Field(default=None, repr=False)
+    scope: str | None = None
+    audience: str | None = None
+    token_field: str = "access_token"  # noqa: S105 - the name of a field
+    token_type_field: str = "token_type"  # noqa: S105 - the name of a field
+    expires_in_field: str = "expires_in"
+    default_token_type: str = "Bearer"  # noqa: S105 - a kind of token
+    refresh_skew_seconds: float = Field(default=60.0, ge=0, allow_inf_nan=False)
+    extra_token_params: dict[str, str] = Field(default_factory=dict, repr=False)
+
+
+class McpServerConfig(BaseModel):
+    """A server that can be connected to.
+
+    Attributes:
+        type: How it is spoken to; `transport` is another name of the key, `streamable_http` of the value.
+        env: Variables of its process, beside the few that every process gets.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    enabled: bool = True
+    type: Transport = "stdio"
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict, repr=False)
+    url: str | None = Field(default=None, repr=False)
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    oauth: McpOAuthConfig | None = None
+    description: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_as_today(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        found = {key: value for key, value in data.items() if value is not None}
+        found["type"] = transport_name(found)
+        found.pop("transport", None)
+        return found
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _args_are_texts(cls, value: object) -> object:
+        return [str(part) for part in value] if isinstance(value, list | tuple) else value
+
+    @field_validator("env", "headers", mode="before")
+    @classmethod
+    def _values_are_texts(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {str(key): _plain(inner) for key, inner in value.items() if inner is not None}
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> "McpServerConfig":
+        if self.type == "stdio" and not self.command:
+            raise ValueError("a stdio server needs `command`")
+        if self.type != "stdio" and not self.url:
+            raise ValueError(f"a server of type {self.type} needs `url`")
+        if self.type != "stdio" and not str(self.url).startswith(("http://", "https://")):
+            raise ValueError("`url` must start with http:// or https://")
+        return self
+
+
+def transport_name(entry: Mapping[str, Any]) -> str:
+    """Return an entry's transport under today's name; one that is not known stays as it is.
+
+    >>> transport_name({"transport": "streamable_http"}), transport_name({"url": "http://h"}), transport_name({})
+    ('http', 'http', 'stdio')
+    """
+    kind = entry.get("type") or entry.get("transport")
+    if kind is None:
+        kind = "http" if entry.get("url") and not entry.get("command") else "stdio"
+    return _TRANSPORTS.get(str(kind).lower(), str(kind))
+
+
+def is_disabled(entry: Mapping[str, Any]) -> bool:
+    """Say whether an entry of the file is switched off.
+
+    >>> is_disabled({"enabled": False}), is_disabled({})
+    (True, False)
+    """
+    return str(entry.get("enabled", True)).strip().lower() in ("false", "no", "off", "0")
+
+
+def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> McpServerConfig:
+    """Return a server of the extensions file, with its variables filled in.
+
+    Raises:
+        McpServerUnusable: The entry makes no sense; one line that quotes no value.
+    """
+    try:
+        return McpServerConfig.model_validate(expand_variables(dict(entry), environment))
+    except ValidationError as error:
+        raise McpServerUnusable(describe_validation_error(error)) from None
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """Return what is wrong, in one line, without the values: they hold secrets."""
+    return "; ".join(
+        f"{'.'.join(map(str, found['loc']))}: {_said(found['msg'])}".removeprefix(": ")
+        for found in error.errors(include_input=False, include_url=False, include_context=False)
+    )
+
+
+def expand_variables(value: Any, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON
+    """Fill variables in, at any depth: `$NAME`, `${NAME}`; one that is not set is empty, `$$` is a dollar.
+
+    Inside a longer text a name without braces must be in capitals, so that `pa$word` stays what it is.
+
+    >>> expand_variables({"h": "Bearer $TOKEN", "l": ["$x", "pa$word", "$$9"]}, {"TOKEN": "t"})
+    {'h': 'Bearer t', 'l': ['', 'pa$word', '$9']}
+    """
+    if isinstance(value, str):
+        whole = _WHOLE.fullmatch(value)
+        if whole is not None:
+            return environment.get(whole[1], "")
+        return _INSIDE.sub(
+            lambda found: "$" if found[0] == "$$" else environment.get(found[1] or found[2], ""),
+            value,
+        )
+    if isinstance(value, Mapping):
+        return {key: expand_variables(inner, environment) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [expand_variables(inner, environment) for inner in value]
+    return value
+
+
+def _plain(value: object) -> object:
+    """Return what JSON holds as a text, as programs would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _said(message: str) -> str:
+    return message.removeprefix("Value error, ")

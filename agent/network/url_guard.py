@@ -1,0 +1,217 @@
+"""Keeps requests to addresses that strangers chose out of this machine's networks (SSRF).
+
+A URL is checked as it will be asked for: the same parser, one look-up of its host, every address judged, and the
+connection goes to one of these very addresses. A second look-up, which could say something else (DNS
+rebinding), does not happen. Redirects are requests like others, so they are checked the same way.
+"""
+
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from socket import SOCK_STREAM, gaierror
+
+import anyio
+import httpx
+from typing_extensions import override
+
+from agent.errors import HostUnknown, UrlRefused
+from agent.network.addresses import Address, is_local_name, is_public, parse_ip_literal
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Looks up the addresses of a name, best first. Raises OSError when there are none."""
+
+LOOKUP_S = 5.0
+"""How long a look-up may take."""
+
+MAX_URL_CHARS = 4096
+MAX_PORT = 65_535
+MAX_ADDRESSES = 4
+"""How many addresses of one name are tried."""
+
+_PORTS = {"http": 80, "https": 443}
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedUrl:
+    """A URL that may be asked for, and the addresses that were checked: connect to no others.
+
+    Attributes:
+        url: The URL, normalised.
+        host: Its host, lower case, as ASCII.
+        addresses: Where it leads, best first; never empty.
+    """
+
+    url: httpx.URL
+    host: str
+    addresses: tuple[str, ...]
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Ask the system's resolver. Raises OSError when it knows no address."""
+    found = await anyio.getaddrinfo(host, port, type=SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class UrlGuard:
+    """Judges URLs.
+
+    Args:
+        allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that may be reached although they are not
+            public. The operator's own choice, never a user's.
+        resolve: Looks up names.
+    """
+
+    def __init__(
+        self, *, allow_private_hosts: Iterable[str] = (), resolve: Resolver = resolve_host
+    ) -> None:
+        self._names: set[str] = set()
+        self._networks: list[IPv4Network | IPv6Network] = []
+        for entry in allow_private_hosts:
+            try:
+                self._networks.append(ip_network(entry.strip("[] "), strict=False))
+            except ValueError:
+                self._names.add(entry.strip().lower().rstrip("."))
+        self._resolve = resolve
+
+    async def check(self, url: str | httpx.URL) -> CheckedUrl:
+        """Return where a URL leads, when that may be asked for.
+
+        Raises:
+            UrlRefused: Malformed, not http or https, with a user name, or leading to a place that is not public.
+            HostUnknown: The name cannot be resolved.
+        """
+        parsed = parse_url(url)
+        host = _host_of(parsed)
+        try:
+            address = parse_ip_literal(host)
+        except ValueError as error:
+            raise UrlRefused(
+                f"The host is written in a form that is not allowed: {host[:80]}"
+            ) from error
+        if address is None and _NAME.fullmatch(host) is None:
+            raise UrlRefused("The host of the URL is not a valid name.")
+        if address is not None:
+            self._require_open(host, address)
+            return CheckedUrl(url=parsed, host=host, addresses=(str(address),))
+        if is_local_name(host) and host not in self._names:
+            raise UrlRefused(f"Names of private networks cannot be reached: {host[:80]}")
+        addresses = await self._addresses(host, parsed.port or _PORTS[parsed.scheme])
+        for found in addresses:
+            self._require_open(host, found)
+        return CheckedUrl(
+            url=parsed, host=host, addresses=tuple(str(a) for a in addresses[:MAX_ADDRESSES])
+        )
+
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        try:
+            with anyio.fail_after(LOOKUP_S):
+                found = [ip_address(text) for text in await self._resolve(host, port)]
+        except (gaierror, OSError, ValueError) as error:  # OSError: TimeoutError is one
+            raise HostUnknown(f"The host name cannot be resolved: {host[:80]}") from error
+        if not found:
+            raise HostUnknown(f"The host name cannot be resolved: {host[:80]}")
+        return found
+
+    def _require_open(self, host: str, address: Address) -> None:
+        if is_public(address) or host in self._names:
+            return
+        if any(address in network for network in self._networks):
+            return
+        # The address itself is not told: what a private name resolves to is nobody's business.
+        raise UrlRefused(f"Private and reserved addresses cannot be reached: {host[:80]}")
+
+
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """Sends every request to an address that the guard has just checked; name, SNI and certificate stay the host's.
+
+    Connections are not kept: one that was opened for a host must not serve another at the same address.
+    """
+
+    def __init__(self, guard: UrlGuard, tls: ssl.SSLContext) -> None:
+        self._guard = guard
+        self._wire = httpx.AsyncHTTPTransport(
+            verify=tls, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        target = await self._guard.check(request.url)
+        *others, last = target.addresses
+        for address in others:
+            try:
+                return await self._wire.handle_async_request(_pinned(request, target, address))
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue  # nothing was sent yet: the next address may be tried
+        return await self._wire.handle_async_request(_pinned(request, target, last))
+
+    @override
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+
+def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) -> httpx.AsyncClient:
+    """Build a client that reaches only what the guard lets through. The caller closes it.
+
+    It goes straight, never through a proxy (a proxy would look up names by itself), and follows no redirects: read
+    bounded, then ask again. Its requests also raise UrlRefused.
+    """
+    return httpx.AsyncClient(
+        transport=GuardedTransport(guard, tls),
+        timeout=timeout_s,
+        trust_env=False,
+        follow_redirects=False,
+    )
+
+
+async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
+    """Check a URL that a service elsewhere shall fetch: no address of this network may be told to it.
+
+    A name that cannot be resolved here passes: behind a proxy nothing can, and the service asks by itself.
+
+    Raises:
+        UrlRefused: As `UrlGuard.checked`.
+    """
+    try:
+        await guard.check(url)
+    except HostUnknown:
+        return
+
+
+def parse_url(url: str | httpx.URL) -> httpx.URL:
+    """Parse a URL that can be asked for over http or https.
+
+    Raises:
+        UrlRefused: It is not one, or holds a user name.
+    """
+    if len(str(url)) > MAX_URL_CHARS:
+        raise UrlRefused(f"The URL is longer than {MAX_URL_CHARS} characters.")
+    try:
+        parsed = httpx.URL(url.strip()) if isinstance(url, str) else url
+    except (httpx.InvalidURL, ValueError) as error:
+        raise UrlRefused("This is not a valid URL.") from error
+    if parsed.scheme not in _PORTS:
+        raise UrlRefused("Only http:// and https:// URLs can be reached; give the full URL.")
+    if parsed.userinfo:
+        raise UrlRefused("A URL with a user name or password in it cannot be reached.")
+    if not parsed.host or (parsed.port is not None and not 0 < parsed.port <= MAX_PORT):
+        raise UrlRefused("The URL has no host, or a port that does not exist.")
+    return parsed
+
+
+def _host_of(url: httpx.URL) -> str:
+    """Return the host as it stands in the request, lower case, without brackets and trailing dot."""
+    return url.raw_host.decode("ascii").strip("[]").lower().rstrip(".")
+
+
+def _pinned(request: httpx.Request, target: CheckedUrl, address: str) -> httpx.Request:
+    """Return the request with the address in its URL; the Host header was written before and stays."""
+    return httpx.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": target.host},
+    )

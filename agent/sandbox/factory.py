@@ -1,0 +1,92 @@
+"""From the `sandbox` section to the thing that makes sandboxes."""
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxUnusable, Unresolvable
+from agent.reflect import resolve
+from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
+from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
+from agent.sandbox.disk import DiskLimits
+from agent.sandbox.docker_cli import docker_problem
+from agent.sandbox.local import LocalSandboxProvider
+from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
+from agent.sandbox.protocol import SandboxProvider
+from agent.thread_storage import ThreadStorage
+
+logger = logging.getLogger(__name__)
+
+BUILT_IN = ("auto", "bubblewrap", "local")
+"""Values of `sandbox.use` that name no class."""
+
+PROVIDER_CLASSES = {"docker": "agent.sandbox.docker:DockerSandboxProvider"}
+"""Short names of classes, which are imported only when they are wanted."""
+
+
+def build_sandbox_provider(
+    config: SandboxConfig, folders: ThreadStorage, shared: SharedMounts = no_shared_mounts
+) -> SandboxProvider:
+    """Build what `sandbox.use` names. `auto` is bubblewrap where a trial succeeds, else `local`.
+
+    A `module:Class` is called with `config`, `folders` and `shared`. Blocking: it looks at the mounts and runs a trial.
+
+    Raises:
+        Unresolvable: `use` names no class, or one that cannot be called like this.
+        SandboxUnusable: It names bubblewrap, which does not work here.
+    """
+    if config.use not in BUILT_IN:
+        return _built(PROVIDER_CLASSES.get(config.use, config.use), config, folders, shared)
+    fault = None if config.use == "local" else probe_bubblewrap(config.bubblewrap_path)
+    if config.use == "bubblewrap" and fault:
+        raise SandboxUnusable(f"sandbox.use: bubblewrap does not work here: {fault}")
+    if config.use == "local" or fault:
+        if fault:
+            logger.info("commands cannot be confined here: %s", fault)
+        return LocalSandboxProvider(
+            folders,
+            mounts=configured_mounts(config.mounts),
+            shared=shared,
+            host_bash=config.allow_host_bash,
+            environment=config.environment,
+            fault=fault,
+        )
+    return BubblewrapSandboxProvider(
+        folders, mounts=configured_mounts(config.mounts), shared=shared, rules=_rules(config)
+    )
+
+
+def sandbox_problem(config: SandboxConfig) -> str | None:
+    """Return why the configured sandbox cannot be used here, or None. Blocking: it may run a trial."""
+    if PROVIDER_CLASSES.get(config.use, config.use) == PROVIDER_CLASSES["docker"]:
+        return docker_problem(config.docker.command)
+    fault = probe_bubblewrap(config.bubblewrap_path) if config.use == "bubblewrap" else None
+    return f"sandbox.use: bubblewrap does not work here: {fault}" if fault else None
+
+
+def _rules(config: SandboxConfig) -> BubblewrapOptions:
+    return BubblewrapOptions(
+        limits=ProcessLimits(
+            memory_mb=config.memory_mb,
+            cpu_s=config.cpu_seconds,
+            processes=config.max_processes,
+            file_mb=config.max_file_mb,
+        ),
+        disk=DiskLimits(quota_mb=config.disk_quota_mb, free_mb=config.min_free_disk_mb),
+        environment=config.environment,
+        program=config.bubblewrap_path,
+    )
+
+
+def _built(
+    use: str, config: SandboxConfig, folders: ThreadStorage, shared: SharedMounts
+) -> SandboxProvider:
+    found = resolve(use)
+    if not callable(found):
+        raise Unresolvable(f"sandbox.use: {use} is not a class")
+    try:
+        make = cast("Callable[..., SandboxProvider]", found)
+        return make(config=config, folders=folders, shared=shared)
+    except TypeError as error:
+        raise Unresolvable(f"sandbox.use: {use} cannot be built: {error}") from error

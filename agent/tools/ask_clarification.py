@@ -1,0 +1,105 @@
+"""ask_clarification: puts a question to the user and ends the turn. The text of a question is made here too. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import BaseModel, Field
+
+from agent.locales import AgentMessages
+from agent.locales.en import ENGLISH
+
+NAME = "ask_clarification"
+
+ICONS = {
+    "missing_info": "❓",
+    "ambiguous_requirement": "🤔",
+    "approach_choice": "🔀",
+    "risk_confirmation": "⚠️",
+    "suggestion": "💡",
+}
+
+
+class AskClarificationArgs(BaseModel):
+    """Arguments of ask_clarification."""
+
+    question: str = Field(description="The question, complete in itself.")
+    clarification_type: Literal[
+        "missing_info",
+        "ambiguous_requirement",
+        "approach_choice",
+        "risk_confirmation",
+        "suggestion",
+    ] = Field(default="missing_info", description="What kind of question this is.")
+    context: str | None = Field(default=None, description="Why you ask, in one sentence.")
+    # Models send lists, JSON in strings, single strings: all are taken (see `parse_options`).
+    options: list[str] | str | None = Field(default=None, description="Answers to choose from.")
+
+
+def ask_clarification_tool() -> BaseTool:
+    """Build ask_clarification. The clarification middleware answers its calls; the code below runs without it only."""
+
+    async def ask_clarification(**arguments: object) -> str:
+        return question_text(arguments)
+
+    return StructuredTool.from_function(
+        coroutine=ask_clarification,
+        name=NAME,
+        description=(
+            "Ask the user when you cannot go on well without an answer: something is missing or ambiguous, there are "
+            "several ways, or an action is risky. The turn ends with it; the answer is the next message."
+        ),
+        args_schema=AskClarificationArgs,
+        return_direct=True,
+    )
+
+
+def question_text(arguments: Mapping[str, Any], words: AgentMessages = ENGLISH) -> str:
+    r"""Write a question as the user sees it.
+
+    >>> question_text({"question": "Which?", "options": ["a", "b"]})
+    '❓ Which?\n\n  1. a\n  2. b'
+    """
+    icon = ICONS.get(str(arguments.get("clarification_type")), ICONS["missing_info"])
+    question = str(arguments.get("question") or "").strip() or words.bare_question
+    context = arguments.get("context")
+    text = f"{icon} {context}\n\n{question}" if context else f"{icon} {question}"
+    options = parse_options(arguments.get("options"))
+    if options:
+        text += "\n\n" + "\n".join(f"  {n}. {option}" for n, option in enumerate(options, start=1))
+    return text
+
+
+def parse_options(given: object) -> list[str]:
+    """Return the options in whatever form a model sent them.
+
+    >>> parse_options('["a", "b"]'), parse_options("just this"), parse_options(None), parse_options([1, {"label": "x"}])
+    (['a', 'b'], ['just this'], [], ['1', 'x'])
+    """
+    return [option for option in _leaves(_parsed(given), depth=4) if option.strip()]
+
+
+def _parsed(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    try:
+        parsed: object = json.loads(given)
+    except (ValueError, RecursionError):
+        return given
+    return parsed
+
+
+def _leaves(given: object, depth: int) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, bool) or given is None:
+        return
+    elif isinstance(given, int | float):
+        yield str(given)
+    elif depth > 0 and isinstance(given, Mapping):
+        for value in given.values():
+            yield from _leaves(value, depth - 1)
+    elif depth > 0 and isinstance(given, list | tuple):
+        for value in given:
+            yield from _leaves(value, depth - 1)

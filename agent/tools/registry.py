@@ -1,0 +1,78 @@
+"""All tools of one agent: those of the configuration, then the built-in ones; no name twice."""
+
+import logging
+from collections.abc import Collection, Iterable
+
+from langchain_core.tools import BaseTool
+
+from agent.config import ToolConfig
+from agent.errors import Unresolvable
+from agent.reflect import resolve
+from agent.sandbox.protocol import SandboxProvider
+from agent.tools.ask_clarification import ask_clarification_tool
+from agent.tools.bash import ShellLimits, bash_tool
+from agent.tools.files import file_tools
+from agent.tools.present_files import present_files_tool
+from agent.tools.results import ToolLimits
+
+logger = logging.getLogger(__name__)
+
+
+def built_in_tools(
+    sandboxes: SandboxProvider, limits: ToolLimits, shell: ShellLimits | None = None
+) -> tuple[BaseTool, ...]:
+    """Build the tools that every agent has; `bash` where the sandboxes run commands."""
+    return (
+        *file_tools(sandboxes, limits),
+        *([bash_tool(sandboxes, shell or ShellLimits())] if sandboxes.can_execute else ()),
+        present_files_tool(sandboxes),
+        ask_clarification_tool(),
+    )
+
+
+def configured_tools(
+    entries: Iterable[ToolConfig], *, groups: Collection[str] | None = None
+) -> list[BaseTool]:
+    """Resolve the `tools` section. Blocking: it imports modules.
+
+    `use` names a tool, or a callable that gets the entry's further keys and returns one.
+
+    Args:
+        entries: The section.
+        groups: Only tools of these groups; None = all.
+
+    Raises:
+        Unresolvable: An entry names no tool.
+    """
+    return [_tool_of(entry) for entry in entries if groups is None or entry.group in groups]
+
+
+def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
+    """Keep the first tool of each name: providers refuse a list in which a name stands twice."""
+    kept: dict[str, BaseTool] = {}
+    for tool in tools:
+        if tool.name in kept:
+            logger.warning("the tool name %s is given twice; the later one is left out", tool.name)
+            continue
+        kept[tool.name] = tool
+    return list(kept.values())
+
+
+def _tool_of(entry: ToolConfig) -> BaseTool:
+    found = resolve(entry.use)
+    if not isinstance(found, BaseTool) and callable(found):
+        try:
+            found = found(**entry.extra_keys())
+        except Unresolvable as error:
+            raise Unresolvable(f"tools: {entry.name}: {error}") from error
+        except (TypeError, ValueError) as error:
+            # The keys hold secrets: the text of the error is not shown when it may quote them.
+            raise Unresolvable(
+                f"tools: {entry.name}: {entry.use} cannot be built with the keys given "
+                f"({type(error).__name__})"
+            ) from error
+    if not isinstance(found, BaseTool):
+        raise Unresolvable(f"tools: {entry.name}: {entry.use} is not a LangChain tool")
+    if found.name != entry.name:
+        logger.warning("tools: %s is named %s by its code", entry.name, found.name)
+    return found

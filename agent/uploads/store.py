@@ -1,0 +1,312 @@
+"""One thread's uploads on disk. Blocking: everything here runs in worker threads.
+
+The agent may write into this folder too, links included. So it is reached from the thread's root without
+following a link, and files in it are opened, replaced and removed by name inside the opened folder.
+"""
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from secrets import token_hex
+
+from agent.errors import UploadRefused
+from agent.thread_storage import ThreadFolders
+from agent.uploads.names import (
+    MAX_NAME_BYTES,
+    is_basename,
+    is_staging,
+    markdown_name,
+    numbered,
+)
+
+RECORDS_FILE = "conversions.json"
+"""In the thread's root, which the agent does not see: document -> its text version, or why there is none."""
+
+MAX_RECORD_BYTES = 1_000_000
+STALE_S = 3600.0  # an upload that has not grown for so long was cut off by a crash
+
+_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang the open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadEntry:
+    """A regular file in the folder; `version` changes whenever its content does."""
+
+    name: str
+    size: int
+    modified_s: float
+    version: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionRecord:
+    """What became of a document: the name of its text version, or why there is none."""
+
+    markdown: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file that arrived completely, or is about to, under a name of its own in the thread's root."""
+
+    staging: str
+    descriptor: int
+
+
+class UploadStore:
+    """The uploads folder of one thread, with the record of what was converted."""
+
+    def __init__(self, folders: ThreadFolders) -> None:
+        self._folders = folders
+
+    # --- arriving ---------------------------------------------------------------------------------------------
+
+    def stage(self) -> StagedFile:
+        """Open a new file to write to, outside the folder that the agent sees; it is made by this, if need be."""
+        self._folders.create()
+        name = f".upload-{token_hex(8)}.part"
+        with self._root() as root:
+            descriptor = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o644, dir_fd=root
+            )
+        return StagedFile(staging=name, descriptor=descriptor)
+
+    def commit(self, staged: StagedFile, name: str) -> None:
+        """Give an arrived file its name at once; a regular file of that name is replaced.
+
+        Raises:
+            UploadRefused: A link, a hard-linked or a special file stands there.
+        """
+        with self._root() as root, self._folder() as folder:
+            _require_replaceable(name, folder)
+            os.replace(staged.staging, name, src_dir_fd=root, dst_dir_fd=folder)
+
+    def store_text(self, text: str, document: str) -> str:
+        """Put the text version of a document beside it, under a free name; return the name."""
+        staged = self.stage()
+        try:
+            with os.fdopen(staged.descriptor, "wb") as file:
+                file.write(text.encode("utf-8"))
+            name = self._claimed(markdown_name(document))
+            self.commit(staged, name)
+        finally:
+            self.discard(staged)
+        return name
+
+    def discard(self, staged: StagedFile) -> None:
+        """Remove an arrived file that got no name; nothing happens when it got one."""
+        with suppress(FileNotFoundError), self._root() as root:
+            os.unlink(staged.staging, dir_fd=root)
+
+    def sweep(self) -> None:
+        """Remove what a crash left behind."""
+        with self._root() as root:
+            for name in _names(root):
+                if is_staging(name) and _age_s(name, root) > STALE_S:
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=root)
+
+    def _claimed(self, name: str) -> str:
+        """Take a name that nothing has, by an empty file; numbered where need be."""
+        with self._folder() as folder:
+            for number in range(1000):
+                candidate = numbered(name, number)
+                with suppress(FileExistsError):
+                    os.close(
+                        os.open(
+                            candidate,
+                            os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE,
+                            0o644,
+                            dir_fd=folder,
+                        )
+                    )
+                    return candidate
+        raise UploadRefused(f"No name is free for the text of this document: {name}")
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    def entries(self) -> dict[str, UploadEntry]:
+        """Return the regular files by name, sorted; none when there is no folder."""
+        found = []
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
+            for name in _names(folder):
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and not is_staging(name):
+                        found.append(_entry(name, status))
+        return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+    @contextmanager
+    def open_file(self, name: str) -> Iterator[int]:
+        """Open a regular file for reading.
+
+        Raises:
+            FileNotFoundError: There is none of this name.
+        """
+        with self._folder() as folder:
+            descriptor = _open_regular(name, folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def open_document(self, name: str) -> tuple[int, UploadEntry]:
+        """Open a regular file for a process that reads it; the caller closes the descriptor.
+
+        Raises:
+            FileNotFoundError: There is none of this name.
+        """
+        with self._folder() as folder:
+            descriptor = _open_regular(name, folder)
+        return descriptor, _entry(name, os.fstat(descriptor))
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Return the first bytes of a file.
+
+        Raises:
+            FileNotFoundError: There is none of this name.
+        """
+        with self.open_file(name) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read(max_bytes)
+
+    # --- removing ---------------------------------------------------------------------------------------------
+
+    def remove(self, name: str) -> bool:
+        """Remove a regular file; return whether there was one."""
+        if not is_basename(name) or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+            return False
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                os.unlink(name, dir_fd=folder)
+                return True
+        return False
+
+    def remove_text_version(self, document: str) -> None:
+        """Remove the text version that was made from a document, and forget about it; other files stay."""
+        record = self.conversions()
+        known = record.pop(document, None)
+        if known is None:
+            return
+        if known.markdown is not None:
+            self.remove(known.markdown)
+        self._keep(record)
+
+    # --- the record -------------------------------------------------------------------------------------------
+
+    def conversions(self) -> dict[str, ConversionRecord]:
+        """Return what became of the documents; an unreadable record counts as empty."""
+        try:
+            with self._root() as root:
+                descriptor = _open_regular(RECORDS_FILE, root)
+                with os.fdopen(descriptor, "rb") as file:
+                    data = json.loads(file.read(MAX_RECORD_BYTES))
+        except (OSError, ValueError):
+            return {}
+        return dict(_conversions(data))
+
+    def save_conversion(self, document: str, conversion: ConversionRecord) -> None:
+        """Write down what became of a document."""
+        self._keep({**self.conversions(), document: conversion})
+
+    def forget_text_version(self, name: str) -> None:
+        """Forget that a file was made from a document: somebody put another in its place, or removed it."""
+        record = self.conversions()
+        kept = {doc: made for doc, made in record.items() if made.markdown != name}
+        if len(kept) != len(record):
+            self._keep(kept)
+
+    def _keep(self, record: Mapping[str, ConversionRecord]) -> None:
+        data = {doc: {"markdown": c.markdown, "error": c.error} for doc, c in record.items()}
+        staged = self.stage()
+        try:
+            with os.fdopen(staged.descriptor, "w", encoding="utf-8") as file:
+                json.dump(data, file, ensure_ascii=False)
+            with self._root() as root:
+                os.replace(staged.staging, RECORDS_FILE, src_dir_fd=root, dst_dir_fd=root)
+        finally:
+            self.discard(staged)
+
+    # --- the way there ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        descriptor = os.open(self._folders.root, _DIR)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _folder(self) -> Iterator[int]:
+        """Open the uploads folder; a link on the way counts as no folder."""
+        with self._root() as root:
+            above = os.open(self._folders.user_data.name, _DIR, dir_fd=root)
+            try:
+                descriptor = os.open(self._folders.uploads.name, _DIR, dir_fd=above)
+            finally:
+                os.close(above)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as found:
+        return [entry.name for entry in found]
+
+
+def _entry(name: str, status: os.stat_result) -> UploadEntry:
+    return UploadEntry(
+        name=name,
+        size=status.st_size,
+        modified_s=status.st_mtime,
+        version=(status.st_ino, status.st_mtime_ns, status.st_size),
+    )
+
+
+def _open_regular(name: str, folder: int) -> int:
+    if not is_basename(name):
+        raise FileNotFoundError(name)
+    try:
+        descriptor = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
+    except OSError as error:
+        raise FileNotFoundError(name) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(name)
+    return descriptor
+
+
+def _require_replaceable(name: str, folder: int) -> None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise UploadRefused(f"Something that is not a regular file has this name: {name}")
+    if status.st_nlink > 1:
+        raise UploadRefused(f"The file of this name is linked from elsewhere: {name}")
+
+
+def _age_s(name: str, folder: int) -> float:
+    try:
+        return time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _conversions(data: object) -> Iterator[tuple[str, ConversionRecord]]:
+    for name, made in data.items() if isinstance(data, dict) else ():
+        if isinstance(made, dict):
+            yield (
+                str(name),
+                ConversionRecord(markdown=made.get("markdown"), error=made.get("error")),
+            )
