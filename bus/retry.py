@@ -26,14 +26,14 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RetryLater:
     """Try again after `wait_s` seconds."""
 
     wait_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
+class OutcomeUnknown:
     """The message may be out: settle that before anything is repeated."""
 
 
@@ -42,12 +42,12 @@ class GiveUp:
     """Trying again cannot help."""
 
 
-Verdict = Again | InDoubt | GiveUp
+RetryDecision = RetryLater | OutcomeUnknown | GiveUp
 
 
-def judge(
+def decide_retry(
     error: DeliveryError, *, attempt: int, age_s: float, backoff: Backoff, limit_s: float
-) -> Verdict:
+) -> RetryDecision:
     """Decide what follows a failed delivery attempt.
 
     Args:
@@ -57,16 +57,16 @@ def judge(
         backoff: The waits where the platform names none.
         limit_s: After how long a retryable delivery is given up.
 
-    >>> judge(DeliveryError("429", retryable=True, retry_after_s=7.0), attempt=1, age_s=0.0,
+    >>> decide_retry(DeliveryError("429", retryable=True, retry_after_s=7.0), attempt=1, age_s=0.0,
     ...       backoff=Backoff(), limit_s=60.0)
-    Again(wait_s=7.0)
-    >>> judge(DeliveryError("gone"), attempt=1, age_s=0.0, backoff=Backoff(), limit_s=60.0)
+    RetryLater(wait_s=7.0)
+    >>> decide_retry(DeliveryError("gone"), attempt=1, age_s=0.0, backoff=Backoff(), limit_s=60.0)
     GiveUp()
     """
     if error.ambiguous:
-        return InDoubt()
+        return OutcomeUnknown()
     if not error.retryable or age_s > limit_s:
         return GiveUp()
     if error.retry_after_s is not None:
-        return Again(wait_s=error.retry_after_s)
-    return Again(wait_s=backoff.wait_s(attempt))
+        return RetryLater(wait_s=error.retry_after_s)
+    return RetryLater(wait_s=backoff.wait_s(attempt))

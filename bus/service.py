@@ -33,7 +33,7 @@ from bus.inbound.intake import BusIntake, Shelves
 from bus.inbound.presses import Presses
 from bus.inbound.relocations import Relocations
 from bus.inbound.router import Router
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Reason
 from bus.retry import Backoff
 from bus.runs.client import RunClient
@@ -42,16 +42,16 @@ from bus.settings.choices import Choices
 from bus.settings.language import Languages
 from bus.settings.sessions import Sessions
 from bus.supervision import AdapterSupervisor
-from store.choices import Choices as ChoiceTable
-from store.conversations import Conversations
+from store.chat_migrations import ChatMigrationStore
+from store.conversation_settings import ConversationSettingsStore
+from store.conversations import ConversationStore
 from store.database import Database
-from store.errors import NotFound, StoreError
-from store.history import History
-from store.inbox import Inbox
-from store.moves import Moves
-from store.outbox import Origins, Outbox, OutboxRow
-from store.pairings import Pairing, Pairings
-from store.revisions import Revisions
+from store.errors import RowNotFound, StoreError
+from store.inbox import InboxStore
+from store.message_edits import MessageEditStore
+from store.message_history import MessageHistoryStore
+from store.outbox import MessageTopicStore, OutboxRow, OutboxStore
+from store.pairings import Pairing, PairingStore
 
 log = logging.getLogger(__name__)
 
@@ -102,23 +102,23 @@ class Bus:
         return self._mailboxes.load
 
     async def restart(self, name: str) -> None:
-        """Connect a channel anew. Raises NotFound."""
+        """Connect a channel anew. Raises RowNotFound."""
         if name not in self._supervised:
-            raise NotFound(f"There is no running channel {name}.")
+            raise RowNotFound(f"There is no running channel {name}.")
         self._supervised[name].restart()
 
     async def resend(self, delivery_id: int) -> OutboxRow:
-        """Send a failed or uncertain delivery again. Raises NotFound, Conflict."""
+        """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
         row = await self.outbox.resend(delivery_id, now=self._now())
         self._delivery.notify(row.conversation)
         return row
 
     async def discard(self, delivery_id: int) -> None:
-        """Forget a delivery that is not being sent. Raises NotFound, Conflict."""
+        """Forget a delivery that is not being sent. Raises RowNotFound, RowConflict."""
         await self.outbox.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
-        """Let the person of a pairing code in. Raises NotFound."""
+        """Let the person of a pairing code in. Raises RowNotFound."""
         return await self.pairings.approve(code, now=self._now())
 
     async def drain(self) -> None:
@@ -130,7 +130,7 @@ class Bus:
         with anyio.move_on_after(self._config.drain_s):
             await self._mailboxes.close()
         with anyio.move_on_after(FLUSH_S):
-            await self._delivery.idle()
+            await self._delivery.wait_idle()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,24 +220,24 @@ async def run_bus(site: BusDependencies) -> AsyncIterator[Bus]:
 def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
     """Put the parts together, from the bottom up."""
     database, now = site.database, site.now
-    choices = Choices(ChoiceTable(database, now=now))
+    choices = Choices(ConversationSettingsStore(database, now=now))
     shelves = Shelves(
-        inbox=Inbox(database, now=now),
-        conversations=Conversations(database, now=now),
-        origins=Origins(database),
-        pairings=Pairings(database, now=now),
-        revisions=Revisions(database),
+        inbox=InboxStore(database, now=now),
+        conversations=ConversationStore(database, now=now),
+        origins=MessageTopicStore(database),
+        pairings=PairingStore(database, now=now),
+        revisions=MessageEditStore(database),
         languages=Languages(site.config, site.policies, choices),
-        relocations=Relocations(Moves(database), choices),
+        relocations=Relocations(ChatMigrationStore(database), choices),
     )
     delivery = DeliveryWorker(
         adapters=site.adapters,
-        outbox=Outbox(database, now=now),
+        outbox=OutboxStore(database, now=now),
         origins=shelves.origins,
         gateway=site.gateway,
         now=now,
     )
-    questions = Questions(History(database), delivery)
+    questions = Questions(MessageHistoryStore(database), delivery)
     mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
     albums, router = _router(site, tasks, shelves, mailboxes, commands)
@@ -300,7 +300,7 @@ def _answer_events(
     intake: BusIntake,
 ) -> None:
     """Have pressed buttons and changed messages acted on."""
-    history = History(site.database)
+    history = MessageHistoryStore(site.database)
     deeds = Deeds(
         history=history, questions=questions, receive=intake.receive, stop=mailboxes.stop_message
     )
@@ -379,7 +379,7 @@ def _commands(
                 conversations=shelves.conversations,
                 runs=runs,
                 mailboxes=mailboxes,
-                originals=TurnHistory(History(site.database), shelves.revisions),
+                originals=TurnHistory(MessageHistoryStore(site.database), shelves.revisions),
             ),
             export=Export(conversations=shelves.conversations, runs=runs),
             speaking=Speaking(choices=choices, languages=shelves.languages),

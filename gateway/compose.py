@@ -31,7 +31,7 @@ from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
 from store.database import Database
-from store.threads import Threads
+from store.threads import ThreadStore
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     app = build_app(services, langgraph_routers())
     app.state.langgraph = LangGraphServices(
         runs=runs,
-        threads=Threads(database),
+        threads=ThreadStore(database),
         checkpointer=checkpointer,
         graphs=graphs,
         agents=agents.systems.agents,

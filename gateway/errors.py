@@ -26,7 +26,7 @@ from agent.errors import (
     SkillNotWritten,
 )
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
-from store.errors import Conflict, NotFound, StoreError
+from store.errors import RowConflict, RowNotFound, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ def _fixed(text: str) -> Sentence:
 
 
 TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
-    NotFound: (404, _own),
-    Conflict: (409, _own),
+    RowNotFound: (404, _own),
+    RowConflict: (409, _own),
     StoreError: (503, _fixed("The store cannot be used at the moment; see the log.")),
     IntakeFull: (503, _own),
     IntakeClosed: (503, _own),

@@ -166,7 +166,7 @@ async def _channels(page: Page, bus: Bus) -> None:
     busy, waiting = bus.load()
     page.add(CONVERSATIONS, busy)
     page.add(WAITING, waiting)
-    accepted, owed = await bus.inbox.counts(), await bus.outbox.counts()
+    accepted, owed = await bus.inbox.count_by_state(), await bus.outbox.count_by_state()
     for state in INBOX_STATES:
         page.add(INBOX, accepted.get(state, 0), state)
     for state in OUTBOX_STATES:

@@ -8,13 +8,13 @@ import anyio
 import orjson
 
 from store.database import Database, Row, Transaction, Value
-from store.errors import Conflict, NotFound
+from store.errors import RowConflict, RowNotFound
 from store.threads import encode
 
-MOST = 10_000
+MAX_ASSISTANTS = 10_000
 """Assistants that are kept, and known in memory: runs look theirs up."""
 
-MOST_VERSIONS = 1000
+MAX_VERSIONS = 1000
 """Versions of one assistant that are kept; beyond it the oldest go."""
 
 _JOINED = """
@@ -56,7 +56,7 @@ class Assistant:
     """One version of an assistant. Times are Unix seconds.
 
     Attributes:
-        made_at: When this version was made.
+        version_created_at: When this version was made.
     """
 
     assistant_id: str
@@ -69,11 +69,11 @@ class Assistant:
     version: int = 1
     created_at: float = 0.0
     updated_at: float = 0.0
-    made_at: float = 0.0
+    version_created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantChange:
+class AssistantUpdate:
     """What the next version has otherwise; None = as before. Metadata is merged, the rest replaced."""
 
     graph_id: str | None = None
@@ -83,7 +83,7 @@ class AssistantChange:
     context: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
 
-    def of(self, before: Assistant) -> Assistant:
+    def apply(self, before: Assistant) -> Assistant:
         """Return what it makes of a version."""
         given = {
             name: value
@@ -93,7 +93,7 @@ class AssistantChange:
         return replace(before, **given, metadata={**before.metadata, **(self.metadata or {})})
 
 
-class Assistants:
+class AssistantStore:
     """The assistant tables. Versions in force are known in memory, once they were asked for."""
 
     def __init__(self, database: Database) -> None:
@@ -105,25 +105,27 @@ class Assistants:
         """Return the version of an assistant that is in force."""
         return (await self._all()).get(assistant_id)
 
-    async def listing(self) -> list[Assistant]:
+    async def list_all(self) -> list[Assistant]:
         """Return all assistants, the oldest first."""
         return list((await self._all()).values())
 
     async def create(self, assistant: Assistant) -> Assistant:
-        """Add an assistant. Raises Conflict: there is one with this id, or there are too many."""
+        """Add an assistant. Raises RowConflict: there is one with this id, or there are too many."""
         params = _params(assistant)
 
         def work(tx: Transaction) -> Row:
             if tx.run(_ONE, params):
-                raise Conflict(f"Assistant with ID {assistant.assistant_id} already exists")
-            if tx.run(_COUNT, {})[0]["n"] >= MOST:
-                raise Conflict(f"There are {MOST} assistants already: delete some first.")
+                raise RowConflict(f"Assistant with ID {assistant.assistant_id} already exists")
+            if tx.run(_COUNT, {})[0]["n"] >= MAX_ASSISTANTS:
+                raise RowConflict(
+                    f"There are {MAX_ASSISTANTS} assistants already: delete some first."
+                )
             return _put(tx, params)
 
         return await self._write(assistant.assistant_id, work)
 
-    async def change(
-        self, assistant_id: str, change: AssistantChange, *, base: Assistant | None, now: float
+    async def update(
+        self, assistant_id: str, change: AssistantUpdate, *, base: Assistant | None, now: float
     ) -> Assistant:
         """Make the next version, and let it be in force.
 
@@ -134,7 +136,7 @@ class Assistants:
             now: The time.
 
         Raises:
-            NotFound: there is no such assistant.
+            RowNotFound: there is no such assistant.
         """
 
         def work(tx: Transaction) -> Row:
@@ -144,27 +146,27 @@ class Assistants:
             if not rows:
                 raise missing_assistant(assistant_id)
             newest = int(tx.run(_NEWEST, {"assistant_id": assistant_id})[0]["n"])
-            following = change.of(_assistant(rows[0]))
-            made = replace(following, version=newest + 1, updated_at=now, made_at=now)
+            following = change.apply(_assistant(rows[0]))
+            made = replace(following, version=newest + 1, updated_at=now, version_created_at=now)
             written = _put(tx, _params(made))
-            oldest: dict[str, Value] = {"oldest": made.version - MOST_VERSIONS}
+            oldest: dict[str, Value] = {"oldest": made.version - MAX_VERSIONS}
             tx.run(_DROP_OLD, oldest | {"assistant_id": assistant_id})
             return written
 
         return await self._write(assistant_id, work)
 
-    async def choose(self, assistant_id: str, version: int, *, now: float) -> Assistant:
-        """Let a version be in force. Raises NotFound."""
+    async def set_version(self, assistant_id: str, version: int, *, now: float) -> Assistant:
+        """Let a version be in force. Raises RowNotFound."""
         params: dict[str, Value] = {"assistant_id": assistant_id, "version": version, "now": now}
 
         def work(tx: Transaction) -> Row:
             if not tx.run(_CHOOSE, params):
-                raise NotFound(f"Assistant {assistant_id} has no version {version}.")
+                raise RowNotFound(f"Assistant {assistant_id} has no version {version}.")
             return tx.run(_ONE, params)[0]
 
         return await self._write(assistant_id, work)
 
-    async def versions(self, assistant_id: str) -> list[Assistant]:
+    async def list_versions(self, assistant_id: str) -> list[Assistant]:
         """Return all versions, the newest first; none for an assistant without a row."""
         rows = await self._database.read(_VERSIONS, {"assistant_id": assistant_id})
         return [_assistant(row) for row in rows]
@@ -198,9 +200,9 @@ class Assistants:
         return written
 
 
-def missing_assistant(assistant_id: str) -> NotFound:
+def missing_assistant(assistant_id: str) -> RowNotFound:
     """Return the error that says that there is no such assistant."""
-    return NotFound(f"Assistant with ID {assistant_id} not found")
+    return RowNotFound(f"Assistant with ID {assistant_id} not found")
 
 
 def _put(tx: Transaction, params: dict[str, Value]) -> Row:
@@ -221,7 +223,7 @@ def _params(one: Assistant) -> dict[str, Value]:
         "metadata": encode(one.metadata),
         "created_at": one.created_at,
         "updated_at": one.updated_at,
-        "made_at": one.made_at,
+        "made_at": one.version_created_at,
     }
 
 
@@ -237,5 +239,5 @@ def _assistant(row: Row) -> Assistant:
         version=row["version"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        made_at=row["made_at"],
+        version_created_at=row["made_at"],
     )

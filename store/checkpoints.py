@@ -34,9 +34,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
-from store.chunks import Chunk, MessageChunks, Split
-from store.errors import Unavailable
-from store.writer import Row, Transaction, Value, Writer
+from store.chunks import ChunkedValues, MessageChunker, StoredChunk
+from store.errors import StoreUnavailable
+from store.writer import DatabaseWriter, Row, Transaction, Value
 
 FILE = "checkpoints.db"
 KEEP = 20
@@ -71,14 +71,14 @@ class _Serde(JsonPlusSerializer):
         return super().loads_typed((_PLAIN if kind == _IN_PIECES else kind, blob))
 
 
-class Checkpoints(AsyncSqliteSaver):
+class CheckpointSaver(AsyncSqliteSaver):
     """LangGraph's saver with grouped writes, single-trip reads, shared messages, pruning and rollback."""
 
-    def __init__(self, connection: aiosqlite.Connection, writer: Writer) -> None:
+    def __init__(self, connection: aiosqlite.Connection, writer: DatabaseWriter) -> None:
         super().__init__(connection, serde=_Serde())
         self._writer = writer
         self._counts: OrderedDict[str, int] = OrderedDict()
-        self._chunks = MessageChunks(self.serde)
+        self._chunks = MessageChunker(self.serde)
 
     @override
     async def setup(self) -> None:
@@ -132,7 +132,7 @@ class Checkpoints(AsyncSqliteSaver):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, newest first. One that is deleted meanwhile may be left out."""
-        held: dict[str, Chunk] = {}
+        held: dict[str, StoredChunk] = {}
         async for found in super().alist(config, filter=filter, before=before, limit=limit):
             names = {name for listed in _parts(found.checkpoint).values() for name in listed}
             wanted = [name for name in names if name not in held]
@@ -236,7 +236,7 @@ class Checkpoints(AsyncSqliteSaver):
 
         await self._writer.submit(work)
 
-    async def trim(self, thread_id: str, *, keep: int = KEEP) -> None:
+    async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:
         """Delete all but the last `keep` checkpoints of a thread, with what belongs to them."""
         if 0 < self._counts.get(thread_id, keep + 1) <= keep:
             return
@@ -254,7 +254,7 @@ class Checkpoints(AsyncSqliteSaver):
 
         self._counts[thread_id] = await self._writer.submit(work)
 
-    async def forget_run(self, thread_id: str, run_id: str) -> None:
+    async def rollback_run(self, thread_id: str, run_id: str) -> None:
         """Take a thread back to where it was before a run."""
         params: dict[str, Value] = {"thread_id": thread_id, "run_id": run_id}
 
@@ -273,15 +273,15 @@ class Checkpoints(AsyncSqliteSaver):
         if len(self._counts) > _KNOWN_THREADS:
             self._counts.popitem(last=False)
 
-    def _dumped(self, checkpoint: Checkpoint, split: Split) -> tuple[str, bytes]:
+    def _dumped(self, checkpoint: Checkpoint, split: ChunkedValues) -> tuple[str, bytes]:
         if not split.parts:
             return self.serde.dumps_typed(checkpoint)
         lean = {**checkpoint, "channel_values": split.values, _PARTS: split.parts}
         return _IN_PIECES, self.serde.dumps_typed(lean)[1]
 
     def _joined(
-        self, found: CheckpointTuple, held: Mapping[str, Chunk], saved: Sequence[Row]
-    ) -> tuple[CheckpointTuple, list[Chunk]]:
+        self, found: CheckpointTuple, held: Mapping[str, StoredChunk], saved: Sequence[Row]
+    ) -> tuple[CheckpointTuple, list[StoredChunk]]:
         """Return a checkpoint with its message lists whole, and the pieces they were made of."""
         parts = _parts(found.checkpoint)
         if not parts:
@@ -315,19 +315,19 @@ class Checkpoints(AsyncSqliteSaver):
 
 
 @asynccontextmanager
-async def open_checkpointer(home: Path) -> AsyncIterator[Checkpoints]:
+async def open_checkpointer(home: Path) -> AsyncIterator[CheckpointSaver]:
     """Open (and make) the checkpoints of the data folder `home`.
 
     Raises:
-        Unavailable: the file cannot be opened or is damaged.
+        StoreUnavailable: the file cannot be opened or is damaged.
     """
     file = home / FILE
     connection = await anyio.to_thread.run_sync(_connect, file)
-    writer = Writer(connection)
+    writer = DatabaseWriter(connection)
     try:
         reader = await aiosqlite.connect(file)
         try:
-            saver = Checkpoints(reader, writer)
+            saver = CheckpointSaver(reader, writer)
             await saver.setup()
             yield saver
         finally:
@@ -348,7 +348,7 @@ def _connect(file: Path) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             connection.execute(pragma)
     except (OSError, sqlite3.Error) as error:
-        raise Unavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
+        raise StoreUnavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
     return connection
 
 
@@ -364,7 +364,9 @@ def _read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> Seque
     return tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})
 
 
-def _write_chunks(tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, Chunk]) -> None:
+def _write_chunks(
+    tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, StoredChunk]
+) -> None:
     """Write the pieces that the file does not have yet. `names` is the JSON list of all of them."""
     for row in tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names}):
         chunk = chunks[row["name"]]

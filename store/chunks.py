@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from store.imprint import Imprint
+from store.fingerprint import MessageFingerprint
 
 SIZE = 16
 """Messages of a piece. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
@@ -27,30 +27,30 @@ _NAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class StoredChunk:
     """A piece: its name, its saved form, and the messages it was made of or made into.
 
-    `imprint` is None for messages that could change unseen: they are saved anew each time.
+    `fingerprint` is None for messages that could change unseen: they are saved anew each time.
     """
 
     name: str
     kind: str
     blob: bytes
     messages: tuple[Any, ...]
-    imprint: Imprint | None
+    fingerprint: MessageFingerprint | None
 
-    def unchanged(self, messages: Sequence[object]) -> bool:
+    def matches(self, messages: Sequence[object]) -> bool:
         """Return whether `messages` would be saved as this piece."""
-        return self.imprint is not None and self.imprint.matches(messages)
+        return self.fingerprint is not None and self.fingerprint.matches(messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class ChunkedValues:
     """Channel values, with the names of the pieces that stand before the rest of each list."""
 
     values: dict[str, Any]
     parts: dict[str, list[str]]
-    chunks: dict[str, Chunk]
+    chunks: dict[str, StoredChunk]
 
     @property
     def names(self) -> list[str]:
@@ -62,15 +62,15 @@ class Split:
 class _Held:
     """The pieces of one namespace's newest checkpoint."""
 
-    chunks: tuple[Chunk, ...] = ()
-    by_first: dict[int, Chunk] = field(default_factory=dict)
+    chunks: tuple[StoredChunk, ...] = ()
+    by_first: dict[int, StoredChunk] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
         return sum(len(chunk.blob) for chunk in self.chunks)
 
 
-class MessageChunks:
+class MessageChunker:
     """Cuts and joins the message lists of threads; keeps the pieces of the threads used last.
 
     Args:
@@ -84,14 +84,14 @@ class MessageChunks:
         self._threads: OrderedDict[str, dict[str, _Held]] = OrderedDict()
         self.bytes = 0
 
-    def held(self, thread_id: str, namespace: str) -> dict[str, Chunk]:
+    def held(self, thread_id: str, namespace: str) -> dict[str, StoredChunk]:
         """Return the pieces in memory, by name."""
         held = self._threads.get(thread_id, {}).get(namespace)
         return {chunk.name: chunk for chunk in held.chunks} if held else {}
 
     def split(
         self, thread_id: str, namespace: str, values: Mapping[str, Any], *, looked: bool = False
-    ) -> Split:
+    ) -> ChunkedValues:
         """Cut the long message lists among `values`, and keep the pieces.
 
         Args:
@@ -104,7 +104,7 @@ class MessageChunks:
         known = held.by_first if held else {}
         rest = dict(values)
         parts: dict[str, list[str]] = {}
-        cut: list[Chunk] = []
+        cut: list[StoredChunk] = []
         for channel, value in values.items():
             if type(value) is not list or len(value) < SIZE or not _messages(value):
                 continue
@@ -118,16 +118,16 @@ class MessageChunks:
             cut += found
         if held or cut:
             self._keep(thread_id, namespace, cut)
-        return Split(values=rest, parts=parts, chunks={chunk.name: chunk for chunk in cut})
+        return ChunkedValues(values=rest, parts=parts, chunks={chunk.name: chunk for chunk in cut})
 
     def join(
         self,
         values: Mapping[str, Any],
         parts: Mapping[str, Sequence[str]],
         *,
-        held: Mapping[str, Chunk],
+        held: Mapping[str, StoredChunk],
         saved: Mapping[str, tuple[str, bytes]],
-    ) -> tuple[dict[str, Any], list[Chunk]]:
+    ) -> tuple[dict[str, Any], list[StoredChunk]]:
         """Put lists together again.
 
         Messages in memory are used where they are still what was saved, and each of them only once.
@@ -136,12 +136,12 @@ class MessageChunks:
             KeyError: a piece is neither held nor saved.
         """
         whole = dict(values)
-        used: dict[int, Chunk] = {}
+        used: dict[int, StoredChunk] = {}
         for channel, names in parts.items():
             joined: list[Any] = []
             for name in names:
                 chunk = held.get(name)
-                if chunk is None or id(chunk) in used or not chunk.unchanged(chunk.messages):
+                if chunk is None or id(chunk) in used or not chunk.matches(chunk.messages):
                     form = (chunk.kind, chunk.blob) if chunk else saved[name]
                     chunk = self._loaded(name, *form)
                 used[id(chunk)] = chunk
@@ -149,7 +149,7 @@ class MessageChunks:
             whole[channel] = joined + whole[channel]
         return whole, list(used.values())
 
-    def keep(self, thread_id: str, namespace: str, chunks: Sequence[Chunk]) -> None:
+    def keep(self, thread_id: str, namespace: str, chunks: Sequence[StoredChunk]) -> None:
         """Keep the pieces of a thread's newest checkpoint instead of what was kept of it before."""
         if chunks or thread_id in self._threads:
             self._keep(thread_id, namespace, chunks)
@@ -159,29 +159,35 @@ class MessageChunks:
         for held in self._threads.pop(thread_id, {}).values():
             self.bytes -= held.bytes
 
-    def _chunk(self, messages: list[Any], known: Mapping[int, Chunk], *, looked: bool) -> Chunk:
+    def _chunk(
+        self, messages: list[Any], known: Mapping[int, StoredChunk], *, looked: bool
+    ) -> StoredChunk:
         chunk = known.get(id(messages[0]))
         if chunk is not None:
-            same = looked and chunk.imprint and all(map(is_, messages, chunk.messages))
-            if same or chunk.unchanged(messages):
+            same = looked and chunk.fingerprint and all(map(is_, messages, chunk.messages))
+            if same or chunk.matches(messages):
                 return chunk
         kind, blob = self._serde.dumps_typed(messages)
         name = hashlib.blake2b(blob, digest_size=_NAME_BYTES).hexdigest()
-        return Chunk(
+        return StoredChunk(
             name=name,
             kind=kind,
             blob=blob,
             messages=tuple(messages),
-            imprint=Imprint.of(messages),
+            fingerprint=MessageFingerprint.from_messages(messages),
         )
 
-    def _loaded(self, name: str, kind: str, blob: bytes) -> Chunk:
+    def _loaded(self, name: str, kind: str, blob: bytes) -> StoredChunk:
         messages = tuple(self._serde.loads_typed((kind, blob)))
-        return Chunk(
-            name=name, kind=kind, blob=blob, messages=messages, imprint=Imprint.of(messages)
+        return StoredChunk(
+            name=name,
+            kind=kind,
+            blob=blob,
+            messages=messages,
+            fingerprint=MessageFingerprint.from_messages(messages),
         )
 
-    def _keep(self, thread_id: str, namespace: str, chunks: Sequence[Chunk]) -> None:
+    def _keep(self, thread_id: str, namespace: str, chunks: Sequence[StoredChunk]) -> None:
         places = self._threads.setdefault(thread_id, {})
         before = places.get(namespace)
         held = _Held(tuple(chunks), {id(chunk.messages[0]): chunk for chunk in chunks})

@@ -38,7 +38,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class ChatMigration:
     """A chat that got another id."""
 
     channel: str
@@ -46,10 +46,10 @@ class Move:
     old_chat: str
     new_chat: str
 
-    def present(self, key: ConversationKey) -> ConversationKey:
+    def apply(self, key: ConversationKey) -> ConversationKey:
         """Return a key of the old chat as it is in the new one; any other key as it is.
 
-        >>> move = Move(channel="t", workspace="w", old_chat="-1", new_chat="-100")
+        >>> move = ChatMigration(channel="t", workspace="w", old_chat="-1", new_chat="-100")
         >>> move.present(ConversationKey(channel="t", workspace="w", chat="-1", topic="5")).topic
         '-1:5'
         """
@@ -87,7 +87,7 @@ SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET
 """
 
 
-class Conversations:
+class ConversationStore:
     """The map from chats to threads."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
@@ -104,7 +104,9 @@ class Conversations:
                 rows = await self._database.read(_FIND, key_params(present))
         return _conversation(rows[0]) if rows else None
 
-    async def bind(self, key: ConversationKey, thread_id: str, *, instead_of: str | None) -> str:
+    async def bind_thread(
+        self, key: ConversationKey, thread_id: str, *, instead_of: str | None
+    ) -> str:
         """Set the thread of `key` if it still is `instead_of` (None = unset); return the one that holds now.
 
         Compare-and-set: of two first messages one wins and both get its thread. Makes the row when missing.
@@ -112,19 +114,19 @@ class Conversations:
         now = self._now()
 
         def work(tx: Transaction) -> str:
-            mine = {"id": ensure(tx, key, now=now)}
+            mine = {"id": ensure_conversation(tx, key, now=now)}
             tx.run(_BIND, {**mine, "thread_id": thread_id, "instead_of": instead_of, "now": now})
             return str(tx.run(_THREAD, mine)[0]["thread_id"])
 
         return await self._database.transaction(work)
 
-    async def listing(self, *, limit: int = 100, offset: int = 0) -> list[Conversation]:
+    async def list_recent(self, *, limit: int = 100, offset: int = 0) -> list[Conversation]:
         """Return conversations, most recently used first."""
         rows = await self._database.read(_LISTING, {"limit": limit, "offset": offset})
         return [_conversation(row) for row in rows]
 
 
-def ensure(tx: Transaction, key: ConversationKey, *, now: float) -> int:
+def ensure_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> int:
     """Return the id of the row of `key`, made if it was missing. For the other tables' transactions.
 
     A key whose chat has another id by now means the conversation that moved with it.
@@ -139,13 +141,13 @@ def ensure(tx: Transaction, key: ConversationKey, *, now: float) -> int:
 
 
 def _present(key: ConversationKey, moved: Row) -> ConversationKey:
-    move = Move(
+    move = ChatMigration(
         channel=key.channel,
         workspace=key.workspace,
         old_chat=key.chat,
         new_chat=moved["now_chat"],
     )
-    return move.present(key)
+    return move.apply(key)
 
 
 def key_params(key: ConversationKey) -> dict[str, Value]:
@@ -158,7 +160,7 @@ def key_params(key: ConversationKey) -> dict[str, Value]:
     }
 
 
-def key_of(row: Row) -> ConversationKey:
+def key_from_row(row: Row) -> ConversationKey:
     """Return the key in a row that was joined with its conversation."""
     return ConversationKey(
         channel=row["channel"], workspace=row["workspace"], chat=row["chat"], topic=row["topic"]
@@ -168,7 +170,7 @@ def key_of(row: Row) -> ConversationKey:
 def _conversation(row: Row) -> Conversation:
     return Conversation(
         id=row["id"],
-        key=key_of(row),
+        key=key_from_row(row),
         thread_id=row["thread_id"],
         last_seq=row["last_seq"],
         pending=row["pending"],

@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 
 from store.config import StoreConfig
-from store.errors import Unavailable
-from store.journal import connect, locked, reading_pragmas
-from store.writer import Params, Row, T, Transaction, Value, Writer
+from store.errors import StoreUnavailable
+from store.sqlite_file import connect, lock_folder, reader_pragmas
+from store.writer import DatabaseWriter, Params, Row, T, Transaction, Value
 
 __all__ = ["Database", "Params", "Row", "Transaction", "Value"]
 
@@ -31,7 +31,7 @@ class Database:
     on disk (WAL, synchronous=FULL).
     """
 
-    def __init__(self, writer: Writer, readers: list[aiosqlite.Connection]) -> None:
+    def __init__(self, writer: DatabaseWriter, readers: list[aiosqlite.Connection]) -> None:
         self._writer = writer
         self._readers = readers
         self._free = anyio.Semaphore(len(readers))
@@ -42,23 +42,23 @@ class Database:
         """Open (and make, and migrate) the journal of the data folder `home`.
 
         Raises:
-            Locked: another process has it.
-            Corrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
+            StoreLocked: another process has it.
+            DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
             SchemaTooNew: a newer Parley wrote it.
-            Unavailable: the folder cannot be made or written.
+            StoreUnavailable: the folder cannot be made or written.
         """
         if not config.url.startswith("sqlite:///"):
-            raise Unavailable(
+            raise StoreUnavailable(
                 "database.url must be sqlite:///FILE; other engines are not supported yet."
             )
         file = config.file(home)
         async with AsyncExitStack() as stack:
             held = stack.enter_context(ExitStack())
-            await anyio.to_thread.run_sync(held.enter_context, locked(home))
+            await anyio.to_thread.run_sync(held.enter_context, lock_folder(home))
             connection = await anyio.to_thread.run_sync(
                 lambda: connect(file, busy_timeout_ms=config.busy_timeout_ms)
             )
-            writer = Writer(connection)
+            writer = DatabaseWriter(connection)
             stack.push_async_callback(_close_writer, writer)
             readers = [
                 await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
@@ -73,7 +73,7 @@ class Database:
         the unit may nevertheless be committed.
 
         Raises:
-            Unavailable: the file cannot be written (disk full), or the database was closed.
+            StoreUnavailable: the file cannot be written (disk full), or the database was closed.
         """
         return await self._writer.submit(work)
 
@@ -81,16 +81,16 @@ class Database:
         """Return the rows of one SELECT, as committed now.
 
         Raises:
-            Unavailable: the file cannot be read, or the database was closed.
+            StoreUnavailable: the file cannot be read, or the database was closed.
         """
         async with self._free:
             connection = self._readers.pop()
             try:
                 rows = await connection.execute_fetchall(sql, params or {})
             except sqlite3.OperationalError as error:
-                raise Unavailable(f"The journal could not be read ({error}).") from error
+                raise StoreUnavailable(f"The journal could not be read ({error}).") from error
             except ValueError as error:
-                raise Unavailable("The journal is closed.") from error
+                raise StoreUnavailable("The journal is closed.") from error
             finally:
                 self._readers.append(connection)
         return [dict(row) for row in rows]
@@ -101,7 +101,7 @@ async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.C
     connection = await aiosqlite.connect(file, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
-        for pragma in reading_pragmas(busy_timeout_ms):
+        for pragma in reader_pragmas(busy_timeout_ms):
             await connection.execute_fetchall(pragma)
         yield connection
     finally:
@@ -109,7 +109,7 @@ async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.C
             await connection.close()
 
 
-async def _close_writer(writer: Writer) -> None:
+async def _close_writer(writer: DatabaseWriter) -> None:
     with anyio.CancelScope(shield=True):
         if not await writer.close(timeout_s=CLOSE_S):
             _log.error("The journal's writer did not end within %s s; its disk hangs.", CLOSE_S)

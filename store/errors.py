@@ -1,12 +1,12 @@
-"""What can go wrong on disk.
+"""Errors of the store.
 
 StoreError
-├── Unavailable        the file or its folder cannot be read or written
-│   ├── Locked         another process holds the data folder
-│   ├── Corrupt        the file is damaged; a copy was kept
-│   └── SchemaTooNew   written by a newer Parley
-├── NotFound           no such row
-└── Conflict           the row is in another state than the caller expects
+├── StoreUnavailable     the data folder or a database file cannot be read or written
+│   ├── StoreLocked      another process holds the data folder
+│   ├── DatabaseCorrupt  the file is damaged; a copy was kept
+│   └── SchemaTooNew     written by a newer Parley
+├── RowNotFound          no such row
+└── RowConflict          the row is in another state than the caller expects
 """
 
 from typing_extensions import override
@@ -20,25 +20,25 @@ class StoreError(Exception):
         return super().__str__() or (self.__doc__ or "").strip()
 
 
-class Unavailable(StoreError):
+class StoreUnavailable(StoreError):
     """The data folder or a database file cannot be used."""
 
 
-class Locked(Unavailable):
+class StoreLocked(StoreUnavailable):
     """Another Parley process uses this data folder."""
 
 
-class Corrupt(Unavailable):
+class DatabaseCorrupt(StoreUnavailable):
     """The database file is damaged."""
 
 
-class SchemaTooNew(Unavailable):
+class SchemaTooNew(StoreUnavailable):
     """The database was written by a newer Parley."""
 
 
-class NotFound(StoreError):
+class RowNotFound(StoreError):
     """There is no such row."""
 
 
-class Conflict(StoreError):
+class RowConflict(StoreError):
     """The row is in another state than expected."""

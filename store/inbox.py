@@ -5,9 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from store.conversations import ConversationKey, ensure, key_of, key_params
+from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Transaction
-from store.outbox import NEWEST, NewOutboxRow, note_origin, owe, topic_in
+from store.outbox import (
+    NEWEST,
+    NewOutboxRow,
+    insert_message_topic,
+    insert_outbox_rows,
+    select_topic,
+)
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
@@ -42,10 +48,10 @@ class InboxRow:
     """An accepted message. `(conversation_id, seq)` is its place in the conversation's order.
 
     Attributes:
-        asks: What its turn ended with asking (encoded by the bus); None = nothing.
+        question: What its turn ended with asking (encoded by the bus); None = nothing.
         follows_question: Of a row whose turn began: whether one before it ended with asking something.
-        thread_id: The thread that it was tied to, by a turn that began or by `Inbox.pin`.
-        present_thread: The conversation's thread when the row was read, or accepted.
+        thread_id: The thread that it was tied to, by a turn that began or by `InboxStore.pin`.
+        current_thread_id: The conversation's thread when the row was read, or accepted.
     """
 
     id: int
@@ -60,25 +66,25 @@ class InboxRow:
     thread_id: str | None
     run_id: str | None
     received_at: float
-    present_thread: str | None = None
-    asks: str | None = None
+    current_thread_id: str | None = None
+    question: str | None = None
     follows_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
+class DuplicateMessage:
     """The event, or its message, was accepted before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class TurnStart:
     """A turn began. `follows_question`: an earlier one of its conversation ended with asking something."""
 
     follows_question: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Overfull:
+class QueueFull:
     """The conversation has `pending` chat messages waiting, its cap. The event is remembered as refused."""
 
     pending: int
@@ -171,14 +177,16 @@ RETURNING seen_at
 """
 
 
-class Inbox:
+class InboxStore:
     """The accepted messages and the ids that were seen (kept for `DEDUPE_DAYS`)."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
-    async def accept(self, new: NewInboxRow, *, cap: int) -> InboxRow | Duplicate | Overfull:
+    async def accept(
+        self, new: NewInboxRow, *, cap: int
+    ) -> InboxRow | DuplicateMessage | QueueFull:
         """Commit a message, once.
 
         One transaction: look the ids up, settle the topic, count the conversation's `last_seq` and
@@ -188,35 +196,35 @@ class Inbox:
         """
         return await self._database.transaction(lambda tx: _accept(tx, new, cap))
 
-    async def seen(self, key: ConversationKey, event_id: str, message_id: str) -> bool:
+    async def is_duplicate(self, key: ConversationKey, event_id: str, message_id: str) -> bool:
         """Return whether `accept` would say Duplicate."""
         params = {**key_params(key), "event_id": event_id, "message_id": message_id}
         return bool(await self._database.read(_IS_SEEN, params))
 
-    async def begin(self, inbox_id: int, *, thread_id: str) -> Begun | None:
+    async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
         """Note that a turn starts (state running, attempts + 1). None if the row is already done or dead.
 
         The run noted before is kept as long as the thread is the same; one that the row was only said to is not.
         """
 
-        def work(tx: Transaction) -> Begun | None:
+        def work(tx: Transaction) -> TurnStart | None:
             if not tx.run(_BEGIN, {"id": inbox_id, "thread_id": thread_id}):
                 return None
-            return Begun(bool(tx.run(_FOLLOWS_QUESTION, {"id": inbox_id})))
+            return TurnStart(bool(tx.run(_FOLLOWS_QUESTION, {"id": inbox_id})))
 
         return await self._database.transaction(work)
 
-    async def note_run(self, inbox_id: int, run_id: str) -> None:
+    async def set_run(self, inbox_id: int, run_id: str) -> None:
         """Note the run that answers the row."""
         params: Params = {"id": inbox_id, "run_id": run_id}
         await self._database.transaction(lambda tx: tx.run(_NOTE_RUN, params))
 
-    async def rewrite(self, inbox_id: int, body: str) -> bool:
+    async def update_body(self, inbox_id: int, body: str) -> bool:
         """Replace the encoded message of a row. False if the row is already done or dead."""
         params: Params = {"id": inbox_id, "body": body}
         return bool(await self._database.transaction(lambda tx: tx.run(_REWRITE, params)))
 
-    async def pin(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
+    async def assign_thread(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
         """Tie the chat rows that wait to the thread they were written for, before it is replaced."""
         params: Params = {
             "conversation_id": conversation_id,
@@ -231,41 +239,41 @@ class Inbox:
         deliveries: Sequence[NewOutboxRow],
         *,
         dead: bool = False,
-        asks: str | None = None,
-        also: Sequence[int] = (),
+        question: str | None = None,
+        answered_ids: Sequence[int] = (),
     ) -> bool:
         """Mark a row done (or dead), note what it ended with asking, and owe its deliveries, in one transaction.
 
-        `also`: rows that the same turn answered, done without deliveries of their own.
+        `answered_ids`: rows that the same turn answered; they are done without rows of their own.
 
         False, and nothing is written, if the row was finished before: the caller must then send nothing.
         """
         now = self._now()
 
         def work(tx: Transaction) -> bool:
-            ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "asks": asks}
+            ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "asks": question}
             if not _finished(tx, ending):
                 return False
-            for other in also:
+            for other in answered_ids:
                 _finished(tx, {"id": other, "state": "done", "asks": None})
-            owe(tx, deliveries, now=now)
+            insert_outbox_rows(tx, deliveries, now=now)
             return True
 
         return await self._database.transaction(work)
 
-    async def unfinished(self) -> list[InboxRow]:
+    async def list_unfinished(self) -> list[InboxRow]:
         """Return the rows in state new or running, by conversation and sequence."""
-        return [inbox_row(row) for row in await self._database.read(_UNFINISHED)]
+        return [inbox_row_from(row) for row in await self._database.read(_UNFINISHED)]
 
-    async def counts(self) -> dict[str, int]:
+    async def count_by_state(self) -> dict[str, int]:
         """Return how many messages are not finished, by state."""
         rows = await self._database.read(_WAITING_BY_STATE)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
-    async def recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
+    async def list_recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before}
-        return [inbox_row(row) for row in await self._database.read(_RECENT, params)]
+        return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
 
     async def prune(self, *, now: float) -> int:
         """Forget finished rows and seen ids older than 7 days; return how many rows went."""
@@ -289,17 +297,17 @@ def _finished(tx: Transaction, ending: Params) -> bool:
     return bool(rows)
 
 
-def _accept(tx: Transaction, new: NewInboxRow, cap: int) -> InboxRow | Duplicate | Overfull:
+def _accept(tx: Transaction, new: NewInboxRow, cap: int) -> InboxRow | DuplicateMessage | QueueFull:
     if not _first_time(tx, new):
-        return Duplicate()
-    key = _settled(tx, new)
-    conversation_id = ensure(tx, key, now=new.received_at)
+        return DuplicateMessage()
+    key = _resolve_topic(tx, new)
+    conversation_id = ensure_conversation(tx, key, now=new.received_at)
     if new.kind == "chat" or cap == 0:
         waiting = int(tx.run(_WAITING, {"id": conversation_id})[0]["waiting"])
         if waiting >= cap:
-            return Overfull(pending=waiting, key=key, conversation_id=conversation_id)
+            return QueueFull(pending=waiting, key=key, conversation_id=conversation_id)
     if new.remember and new.message_id:
-        note_origin(tx, key, new.message_id)
+        insert_message_topic(tx, key, new.message_id)
     return _insert(tx, new, key, conversation_id)
 
 
@@ -334,59 +342,45 @@ def _insert(
         thread_id=None,
         run_id=None,
         received_at=new.received_at,
-        present_thread=conversation["thread_id"],
+        current_thread_id=conversation["thread_id"],
     )
 
 
 def _first_time(tx: Transaction, new: NewInboxRow) -> bool:
-    """Note the ids of a message; False if one of them was noted before."""
-    fresh = note_seen(tx, new.key, new.event_id, at=new.received_at)
+    """Store the ids of a message; False if one of them was received before."""
+    fresh = mark_received(tx, new.key, new.event_id, at=new.received_at)
     if new.message_id:
-        seen = _Seen("message", new.key.chat, new.message_id)
-        fresh = _note(tx, new.key, seen, at=new.received_at) and fresh
+        ids: Params = {"kind": "message", "chat": new.key.chat, "external_id": new.message_id}
+        fresh = _insert_id(tx, new.key, ids, at=new.received_at) and fresh
     return fresh
 
 
-def note_seen(tx: Transaction, key: ConversationKey, event_id: str, *, at: float) -> bool:
-    """Note the id of an event (`at` in Unix seconds); False if it was noted before."""
-    return _note(tx, key, _Seen("event", "", event_id), at=at)
+def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: float) -> bool:
+    """Store the id of an event (`at` in Unix seconds); False if it was received before."""
+    return _insert_id(tx, key, {"kind": "event", "chat": "", "external_id": event_id}, at=at)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    kind: Literal["event", "message"]
-    chat: str
-    external_id: str
-
-
-def _note(tx: Transaction, key: ConversationKey, seen: _Seen, *, at: float) -> bool:
-    params: Params = {
-        "channel": key.channel,
-        "workspace": key.workspace,
-        "kind": seen.kind,
-        "chat": seen.chat,
-        "external_id": seen.external_id,
-        "seen_at": at,
-    }
+def _insert_id(tx: Transaction, key: ConversationKey, ids: Params, *, at: float) -> bool:
+    params = {"channel": key.channel, "workspace": key.workspace, "seen_at": at, **ids}
     return bool(tx.run(_NOTE_SEEN, params))
 
 
-def _settled(tx: Transaction, new: NewInboxRow) -> ConversationKey:
+def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:
     """Return the key with the topic of the nearest known message that this one answers."""
     for message_id in new.replies_to:
-        topic = topic_in(tx, new.key, message_id)
+        topic = select_topic(tx, new.key, message_id)
         if topic is not None:
             return replace(new.key, topic=topic)
     return new.key
 
 
-def inbox_row(row: Row) -> InboxRow:
+def inbox_row_from(row: Row) -> InboxRow:
     """Return what a row of `SELECT_ROWS` says."""
     return InboxRow(
         id=row["id"],
         conversation_id=row["conversation_id"],
         seq=row["seq"],
-        key=key_of(row),
+        key=key_from_row(row),
         event_id=row["event_id"],
         kind=row["kind"],
         body=row["body"],
@@ -395,6 +389,6 @@ def inbox_row(row: Row) -> InboxRow:
         thread_id=row["thread_id"],
         run_id=row["run_id"],
         received_at=row["received_at"],
-        present_thread=row["present_thread"],
-        asks=row["asks"],
+        current_thread_id=row["present_thread"],
+        question=row["asks"],
     )

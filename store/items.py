@@ -44,7 +44,7 @@ _EXPIRED = "DELETE FROM item WHERE expires_at <= :now RETURNING key"
 _COMPARISONS = {"$eq": "=", "$ne": "<>", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
-class Items(BaseStore):
+class ItemStore(BaseStore):
     """Items by namespace and key, each a JSON object, newest first when searched.
 
     There is no index of meanings: the `query` of a search is not used, as in LangGraph's own stores without one.
@@ -79,7 +79,7 @@ class Items(BaseStore):
         """
         return [await self._run(op) for op in ops]
 
-    async def drop_expired(self) -> int:
+    async def delete_expired(self) -> int:
         """Delete what has outlived its time; return how many items that were."""
         params: dict[str, Value] = {"now": self._now()}
         return len(await self._database.transaction(lambda tx: tx.run(_EXPIRED, params)))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from store.conversations import ConversationKey, ensure, key_of, key_params
+from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Transaction
-from store.errors import Conflict, NotFound
+from store.errors import RowConflict, RowNotFound
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
@@ -51,7 +51,7 @@ class OutboxRow:
     updated_at: float
 
 
-KEEP_S = 7 * 86_400.0
+DELIVERED_RETENTION_S = 7 * 86_400.0
 """How long a delivered row is kept for the admin to see, seconds."""
 PRUNE_ROWS = 500
 """Rows deleted in one transaction, so that pruning never holds the writer for long."""
@@ -109,19 +109,19 @@ RETURNING id
 """
 
 
-class Outbox:
+class OutboxStore:
     """The deliveries owed and done."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
-    async def add(self, deliveries: Sequence[NewOutboxRow]) -> list[OutboxRow]:
+    async def enqueue(self, deliveries: Sequence[NewOutboxRow]) -> list[OutboxRow]:
         """Owe deliveries; a key that exists already is left alone. Returns the rows as they now are."""
         now = self._now()
 
         def work(tx: Transaction) -> list[OutboxRow]:
-            owe(tx, deliveries, now=now)
+            insert_outbox_rows(tx, deliveries, now=now)
             return [_delivery(tx.run(_BY_KEY, {"key": new.key})[0]) for new in deliveries]
 
         return await self._database.transaction(work)
@@ -132,13 +132,13 @@ class Outbox:
         return _delivery(rows[0]) if rows else None
 
     async def get(self, delivery_id: int) -> OutboxRow:
-        """Return one row. Raises NotFound."""
+        """Return one row. Raises RowNotFound."""
         rows = await self._database.read(_BY_ID, {"id": delivery_id})
         if not rows:
-            raise NotFound(f"There is no delivery {delivery_id}.")
+            raise RowNotFound(f"There is no delivery {delivery_id}.")
         return _delivery(rows[0])
 
-    async def open_rows(self, conversation: ConversationKey | None = None) -> list[OutboxRow]:
+    async def list_open(self, conversation: ConversationKey | None = None) -> list[OutboxRow]:
         """Return pending and sending rows in order of their ids, of one conversation or of all."""
         if conversation is None:
             rows = await self._database.read(_OPEN)
@@ -146,12 +146,12 @@ class Outbox:
             rows = await self._database.read(_OPEN_HERE, key_params(conversation))
         return [_delivery(row) for row in rows]
 
-    async def begin(self, delivery_id: int, *, now: float) -> bool:
+    async def mark_sending(self, delivery_id: int, *, now: float) -> bool:
         """Note an attempt (state sending, attempts + 1) before it is made. False if the row is closed."""
         params: Params = {"id": delivery_id, "now": now}
         return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
 
-    async def delivered(
+    async def mark_delivered(
         self, delivery_id: int, platform_id: str | None, *, now: float, uncertain: bool = False
     ) -> None:
         """Close a row. `uncertain`: it was repeated without knowing whether the first send arrived."""
@@ -164,14 +164,14 @@ class Outbox:
         }
         await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
-    async def postpone(
+    async def reschedule(
         self, delivery_id: int, *, not_before: float, error: str, now: float
     ) -> None:
         """Back to pending, not to be tried before the given time."""
         params: Params = {"id": delivery_id, "not_before": not_before, "error": error, "now": now}
         await self._database.transaction(lambda tx: tx.run(_POSTPONE, params))
 
-    async def fail(self, delivery_id: int, *, error: str, now: float) -> None:
+    async def mark_failed(self, delivery_id: int, *, error: str, now: float) -> None:
         """Give a row up; the admin sees it."""
         params: Params = {
             "id": delivery_id,
@@ -183,13 +183,13 @@ class Outbox:
         await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
     async def resend(self, delivery_id: int, *, now: float) -> OutboxRow:
-        """Put a failed or uncertain row back to pending. Raises NotFound, Conflict (state differs)."""
+        """Put a failed or uncertain row back to pending. Raises RowNotFound, RowConflict (state differs)."""
         params: Params = {"id": delivery_id, "now": now}
 
         def work(tx: Transaction) -> OutboxRow:
             before = _existing(tx, delivery_id)
             if not tx.run(_RESEND, params):
-                raise Conflict(
+                raise RowConflict(
                     f"Delivery {delivery_id} is {before.state}, not failed or uncertain."
                 )
             return _existing(tx, delivery_id)
@@ -197,16 +197,16 @@ class Outbox:
         return await self._database.transaction(work)
 
     async def discard(self, delivery_id: int) -> None:
-        """Delete a row that is not being sent. Raises NotFound, Conflict."""
+        """Delete a row that is not being sent. Raises RowNotFound, RowConflict."""
 
         def work(tx: Transaction) -> None:
             _existing(tx, delivery_id)
             if not tx.run(_DISCARD, {"id": delivery_id}):
-                raise Conflict(f"Delivery {delivery_id} is being sent.")
+                raise RowConflict(f"Delivery {delivery_id} is being sent.")
 
         await self._database.transaction(work)
 
-    async def listing(
+    async def list_recent(
         self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
     ) -> list[OutboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
@@ -214,14 +214,14 @@ class Outbox:
         rows = await self._database.read(_LISTING_STATES if states else _LISTING, params)
         return [_delivery(row) for row in rows]
 
-    async def counts(self) -> dict[str, int]:
+    async def count_by_state(self) -> dict[str, int]:
         """Return how many deliveries are not delivered, by state."""
         rows = await self._database.read(_UNDELIVERED_BY_STATE)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
     async def prune(self, *, now: float) -> int:
         """Forget delivered rows older than 7 days."""
-        params: Params = {"before": now - KEEP_S, "rows": PRUNE_ROWS}
+        params: Params = {"before": now - DELIVERED_RETENTION_S, "rows": PRUNE_ROWS}
         gone = 0
         while True:
             batch = len(await self._database.transaction(lambda tx: tx.run(_PRUNE, params)))
@@ -230,10 +230,10 @@ class Outbox:
                 return gone
 
 
-def owe(tx: Transaction, deliveries: Sequence[NewOutboxRow], *, now: float) -> None:
+def insert_outbox_rows(tx: Transaction, deliveries: Sequence[NewOutboxRow], *, now: float) -> None:
     """Insert deliveries inside another table's transaction; a key that exists already is left alone."""
     for new in deliveries:
-        conversation_id = ensure(tx, new.conversation, now=now)
+        conversation_id = ensure_conversation(tx, new.conversation, now=now)
         tx.run(
             _ADD,
             {"key": new.key, "conversation_id": conversation_id, "body": new.body, "now": now},
@@ -243,7 +243,7 @@ def owe(tx: Transaction, deliveries: Sequence[NewOutboxRow], *, now: float) -> N
 def _existing(tx: Transaction, delivery_id: int) -> OutboxRow:
     rows = tx.run(_BY_ID, {"id": delivery_id})
     if not rows:
-        raise NotFound(f"There is no delivery {delivery_id}.")
+        raise RowNotFound(f"There is no delivery {delivery_id}.")
     return _delivery(rows[0])
 
 
@@ -251,7 +251,7 @@ def _delivery(row: Row) -> OutboxRow:
     return OutboxRow(
         id=row["id"],
         key=row["key"],
-        conversation=key_of(row),
+        conversation=key_from_row(row),
         body=row["body"],
         state=row["state"],
         attempts=row["attempts"],
@@ -274,28 +274,28 @@ WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND message
 """
 
 
-class Origins:
+class MessageTopicStore:
     """Which conversation a platform message belonged to, so that a reply to it finds the way back."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def remember(self, key: ConversationKey, message_id: str) -> None:
+    async def set_topic(self, key: ConversationKey, message_id: str) -> None:
         """Note that `message_id` was said in `key` (by the bot, or by a person)."""
-        await self._database.transaction(lambda tx: note_origin(tx, key, message_id))
+        await self._database.transaction(lambda tx: insert_message_topic(tx, key, message_id))
 
-    async def topic_of(self, key: ConversationKey, message_id: str) -> str | None:
+    async def find_topic(self, key: ConversationKey, message_id: str) -> str | None:
         """Return the topic in which `message_id` of this channel, workspace and chat was said."""
         rows = await self._database.read(_TOPIC_OF, {**key_params(key), "message_id": message_id})
         return str(rows[0]["topic"]) if rows else None
 
 
-def note_origin(tx: Transaction, key: ConversationKey, message_id: str) -> None:
-    """`Origins.remember` inside another table's transaction."""
+def insert_message_topic(tx: Transaction, key: ConversationKey, message_id: str) -> None:
+    """`MessageTopicStore.remember` inside another table's transaction."""
     tx.run(_REMEMBER, {**key_params(key), "message_id": message_id})
 
 
-def topic_in(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
-    """`Origins.topic_of` inside another table's transaction."""
+def select_topic(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
+    """`MessageTopicStore.topic_of` inside another table's transaction."""
     rows = tx.run(_TOPIC_OF, {**key_params(key), "message_id": message_id})
     return str(rows[0]["topic"]) if rows else None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from store.database import Database, Params, Row, Transaction, Value
-from store.errors import NotFound
+from store.errors import RowNotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Pairing:
     approved_at: float | None
 
 
-CODE_S = 3600.0
+CODE_TTL_S = 3600.0
 """How long a code can be approved, seconds."""
 
 _OPEN_OF_PERSON = """
@@ -57,7 +57,7 @@ ORDER BY created_at DESC, code
 """
 
 
-class Pairings:
+class PairingStore:
     """Pairing codes and the people they let in."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
@@ -68,7 +68,7 @@ class Pairings:
         """Return this person's open request, or store `new`; None when the channel has `max_open` open ones."""
 
         def work(tx: Transaction) -> Pairing | None:
-            tx.run(_DROP_EXPIRED, {"expired": new.created_at - CODE_S})
+            tx.run(_DROP_EXPIRED, {"expired": new.created_at - CODE_TTL_S})
             params = _params(new)
             if earlier := tx.run(_OPEN_OF_PERSON, params):
                 return _pairing(earlier[0])
@@ -80,17 +80,17 @@ class Pairings:
         return await self._database.transaction(work)
 
     async def approve(self, code: str, *, now: float) -> Pairing:
-        """Let the person of a code in. Raises NotFound (unknown or expired).
+        """Let the person of a code in. Raises RowNotFound (unknown or expired).
 
         A code that was approved before is answered in the same way.
         """
-        params: Params = {"code": code.strip().upper(), "now": now, "expired": now - CODE_S}
+        params: Params = {"code": code.strip().upper(), "now": now, "expired": now - CODE_TTL_S}
 
         def work(tx: Transaction) -> Pairing:
             tx.run(_APPROVE, params)
             rows = tx.run(_APPROVED, params)
             if not rows:
-                raise NotFound(
+                raise RowNotFound(
                     "There is no open pairing request with this code; codes live one hour."
                 )
             return _pairing(rows[0])
@@ -107,9 +107,9 @@ class Pairings:
         params: Params = {"channel": channel, "workspace": workspace, "user_id": user_id}
         return bool(await self._database.read(_IS_PAIRED, params))
 
-    async def listing(self) -> list[Pairing]:
+    async def list_all(self) -> list[Pairing]:
         """Return open requests and people let in, newest first."""
-        rows = await self._database.read(_LISTING, {"expired": self._now() - CODE_S})
+        rows = await self._database.read(_LISTING, {"expired": self._now() - CODE_TTL_S})
         return [_pairing(row) for row in rows]
 
 

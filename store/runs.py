@@ -7,11 +7,11 @@ from typing import Any, Literal
 import orjson
 
 from store.database import Database, Row, Transaction, Value
-from store.errors import NotFound
+from store.errors import RowNotFound
 from store.threads import ThreadStatus, encode, missing_thread
 
 RunStatus = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
-Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
+MultitaskStrategy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 _BUSY = """
 UPDATE thread SET status = 'busy', updated_at = :now, metadata = json_patch(metadata, :tags)
@@ -78,19 +78,19 @@ class Run:
     status: RunStatus
     metadata: dict[str, Any]
     kwargs: dict[str, Any]
-    multitask_strategy: Multitask
+    multitask_strategy: MultitaskStrategy
     created_at: float
     updated_at: float
     error: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
+class RunOutcome:
     """How a run ended and what that makes of its thread.
 
     Attributes:
-        erase: Delete the run's row.
-        untouched: The thread is what it was before the run: its error, its title and what it asks stay.
+        delete_run: Delete the run's row.
+        keep_thread: The thread is what it was before the run: its error, its title and what it asks stay.
     """
 
     run_id: str
@@ -100,17 +100,17 @@ class RunEnd:
     error: Mapping[str, str] | None = None
     interrupts: Mapping[str, Any] = field(default_factory=dict)
     title: str | None = None
-    erase: bool = False
-    untouched: bool = False
+    delete_run: bool = False
+    keep_thread: bool = False
 
 
-class Runs:
+class RunStore:
     """The run table, and the thread rows as far as runs change them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, run: Run, *, tags: Mapping[str, str], create_thread: bool) -> None:
+    async def create(self, run: Run, *, tags: Mapping[str, str], create_thread: bool) -> None:
         """Add a run and mark its thread busy, in one transaction.
 
         Args:
@@ -119,7 +119,7 @@ class Runs:
             create_thread: Make the thread if there is none.
 
         Raises:
-            NotFound: there is no such thread, and it was not to be made.
+            RowNotFound: there is no such thread, and it was not to be made.
         """
         params = _params(run)
         thread: dict[str, Value] = {
@@ -137,7 +137,7 @@ class Runs:
 
         await self._database.transaction(work)
 
-    async def running(self, run_id: str, *, now: float) -> None:
+    async def mark_running(self, run_id: str, *, now: float) -> None:
         """Note that a run that waited has begun."""
         params: dict[str, Value] = {"run_id": run_id, "now": now}
 
@@ -147,7 +147,7 @@ class Runs:
 
         await self._database.transaction(work)
 
-    async def end(self, end: RunEnd, *, now: float) -> None:
+    async def finish(self, end: RunOutcome, *, now: float) -> None:
         """Note how a run ended and what became of its thread, in one transaction."""
         error = encode(end.error) if end.error else None
         run: dict[str, Value] = {
@@ -166,23 +166,23 @@ class Runs:
         }
 
         def work(tx: Transaction) -> None:
-            if end.erase:
+            if end.delete_run:
                 tx.run(_DELETE, {"run_id": end.run_id, "thread_id": end.thread_id})
                 tx.run(_TAGS_BACK, thread)
             else:
                 tx.run(_END, run)
-            tx.run(_UNTOUCHED if end.untouched else _END_THREAD, thread)
+            tx.run(_UNTOUCHED if end.keep_thread else _END_THREAD, thread)
 
         await self._database.transaction(work)
 
     async def get(self, thread_id: str, run_id: str) -> Run:
-        """Return one run of a thread. Raises NotFound."""
+        """Return one run of a thread. Raises RowNotFound."""
         rows = await self._database.read(_GET, {"run_id": run_id, "thread_id": thread_id})
         if not rows:
-            raise NotFound(f"Run with ID {run_id} not found")
+            raise RowNotFound(f"Run with ID {run_id} not found")
         return _run(rows[0])
 
-    async def listing(
+    async def list_by_thread(
         self, thread_id: str, *, status: str | None = None, limit: int = 10, offset: int = 0
     ) -> list[Run]:
         """Return a thread's runs, newest first."""
@@ -199,7 +199,7 @@ class Runs:
         params: dict[str, Value] = {"run_id": run_id, "thread_id": thread_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
 
-    async def reconcile(self, *, now: float) -> int:
+    async def interrupt_unfinished(self, *, now: float) -> int:
         """Close what a dead process left open: runs become interrupted, busy threads idle. Returns how many runs."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from store.database import Database, Row, Transaction, Value
-from store.errors import Conflict, NotFound
+from store.errors import RowConflict, RowNotFound
 
 ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 ThreadOrder = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
@@ -45,7 +45,7 @@ _DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ttl:
+class ThreadExpiry:
     """How long a thread lives after it was made or last given a time, and what then becomes of it.
 
     `delete` takes the thread with all that belongs to it, `keep_latest` all of its state but the newest.
@@ -69,7 +69,7 @@ class Thread:
     title: str | None
     error: dict[str, str] | None
     interrupts: dict[str, Any]
-    ttl: Ttl | None = None
+    ttl: ThreadExpiry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +85,21 @@ class ThreadQuery:
     offset: int = 0
 
 
-class Threads:
+class ThreadStore:
     """The thread table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(
-        self, thread_id: str, metadata: Mapping[str, Any], *, now: float, ttl: Ttl | None = None
+        self,
+        thread_id: str,
+        metadata: Mapping[str, Any],
+        *,
+        now: float,
+        ttl: ThreadExpiry | None = None,
     ) -> Thread:
-        """Add a thread. Raises Conflict (there is one with this id)."""
+        """Add a thread. Raises RowConflict (there is one with this id)."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "now": now,
@@ -104,18 +109,18 @@ class Threads:
         }
         rows = await self._database.transaction(lambda tx: tx.run(_INSERT, params))
         if not rows:
-            raise Conflict(f"Thread with ID {thread_id} already exists")
+            raise RowConflict(f"Thread with ID {thread_id} already exists")
         return _thread(rows[0])
 
     async def get(self, thread_id: str) -> Thread:
-        """Return one thread. Raises NotFound."""
+        """Return one thread. Raises RowNotFound."""
         rows = await self._database.read(_GET, {"thread_id": thread_id})
         if not rows:
             raise missing_thread(thread_id)
         return _thread(rows[0])
 
     async def patch(self, thread_id: str, metadata: Mapping[str, Any], *, now: float) -> Thread:
-        """Merge `metadata` into the thread's, key by key. Raises NotFound."""
+        """Merge `metadata` into the thread's, key by key. Raises RowNotFound."""
 
         def work(tx: Transaction) -> Row:
             rows = tx.run(_GET, {"thread_id": thread_id})
@@ -126,8 +131,8 @@ class Threads:
 
         return _thread(await self._database.transaction(work))
 
-    async def live(self, thread_id: str, ttl: Ttl, *, now: float) -> Thread:
-        """Let a thread live for a time from now on. Raises NotFound."""
+    async def set_ttl(self, thread_id: str, ttl: ThreadExpiry, *, now: float) -> Thread:
+        """Let a thread live for a time from now on. Raises RowNotFound."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "minutes": ttl.minutes,
@@ -139,17 +144,17 @@ class Threads:
             raise missing_thread(thread_id)
         return _thread(rows[0])
 
-    async def expired(self, *, now: float, limit: int = 100) -> list[Thread]:
+    async def list_expired(self, *, now: float, limit: int = 100) -> list[Thread]:
         """Return threads whose time is over and on which nothing runs, the oldest first."""
         rows = await self._database.read(_EXPIRED, {"now": now, "limit": limit})
         return [_thread(row) for row in rows]
 
-    async def pruned(self, thread_id: str, *, now: float) -> None:
+    async def restart_ttl(self, thread_id: str, *, now: float) -> None:
         """Note that an expired thread lost its old state: its time begins anew."""
         params: dict[str, Value] = {"thread_id": thread_id, "now": now}
         await self._database.transaction(lambda tx: tx.run(_PRUNED, params))
 
-    async def state_changed(
+    async def mark_state_changed(
         self,
         thread_id: str,
         *,
@@ -196,9 +201,9 @@ def encode(value: object) -> str:
     return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def missing_thread(thread_id: str) -> NotFound:
+def missing_thread(thread_id: str) -> RowNotFound:
     """Return the error that says that there is no such thread."""
-    return NotFound(f"Thread with ID {thread_id} not found")
+    return RowNotFound(f"Thread with ID {thread_id} not found")
 
 
 def _thread(row: Row) -> Thread:
@@ -216,10 +221,10 @@ def _thread(row: Row) -> Thread:
     )
 
 
-def _ttl(row: Row) -> Ttl | None:
+def _ttl(row: Row) -> ThreadExpiry | None:
     if row["ttl_minutes"] is None:
         return None
-    return Ttl(
+    return ThreadExpiry(
         minutes=row["ttl_minutes"], strategy=row["ttl_strategy"], expires_at=row["expires_at"]
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import anyio.to_thread
 from typing_extensions import override
 
-from store.errors import StoreError, Unavailable
+from store.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 Value = str | int | float | bytes | None
@@ -56,7 +56,7 @@ class _Unit:
     error: Exception | None = None
 
 
-class Writer:
+class DatabaseWriter:
     """The writing connection and its thread.
 
     Units that wait when the thread is free go into one transaction, each in a savepoint of its own. The
@@ -78,10 +78,10 @@ class Writer:
         A caller that is cancelled while it waits leaves the batch alone: its unit may still be committed.
 
         Raises:
-            Unavailable: the file cannot be written, or the writer was closed.
+            StoreUnavailable: the file cannot be written, or the writer was closed.
         """
         if self._closed:
-            raise Unavailable("The journal is closed.")
+            raise StoreUnavailable("The journal is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Unit(work, future))
         return await future
@@ -160,7 +160,7 @@ def _settle(units: Sequence[_Unit]) -> None:
 
 
 def _unavailable(error: Exception) -> StoreError:
-    problem = Unavailable(
+    problem = StoreUnavailable(
         f"The journal could not be written ({error}). Nothing was lost; free disk space?"
     )
     problem.__cause__ = error

@@ -24,7 +24,7 @@ from agent.systems import Site
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
-from store.threads import Threads
+from store.threads import ThreadStore
 
 HOME = ".parley"
 """The data folder unless another is named: the service's own default."""
@@ -93,7 +93,7 @@ async def open_client(
         book: ThreadBook
         if checkpointer is None:
             kept = await stack.enter_async_context(open_checkpointer(site.home))
-            checkpointer, book = kept, Rows(Threads(journal), kept)
+            checkpointer, book = kept, Rows(ThreadStore(journal), kept)
         else:
             book = Loose(checkpointer)
         agents = await stack.enter_async_context(open_agents(site, checkpointer, tailoring))

@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from typing_extensions import override
 
 from agent.client.events import shown
-from store.checkpoints import Checkpoints
-from store.errors import Conflict
-from store.threads import ThreadQuery, Threads
+from store.checkpoints import CheckpointSaver
+from store.errors import RowConflict
+from store.threads import ThreadQuery, ThreadStore
 
 View = dict[str, Any]
 
@@ -37,21 +37,21 @@ class ThreadBook(Protocol):
 class Rows(ThreadBook):
     """Threads of the data folder: those of the service and those of clients."""
 
-    def __init__(self, threads: Threads, checkpoints: Checkpoints) -> None:
+    def __init__(self, threads: ThreadStore, checkpoints: CheckpointSaver) -> None:
         self._threads = threads
         self._checkpoints = checkpoints
 
     @override
     async def begin(self, thread_id: str) -> None:
-        with suppress(Conflict):
+        with suppress(RowConflict):
             await self._threads.create(thread_id, {}, now=time.time())
 
     @override
     async def end(self, thread_id: str, title: str | None) -> None:
-        await self._threads.state_changed(
+        await self._threads.mark_state_changed(
             thread_id, status="idle", interrupts={}, title=title, now=time.time()
         )
-        await self._checkpoints.trim(thread_id)
+        await self._checkpoints.trim_thread(thread_id)
 
     @override
     async def newest(self, limit: int) -> list[View]:

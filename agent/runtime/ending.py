@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from agent.runtime.lifecycle import Outcome
 from agent.runtime.live import LiveRun
-from store.checkpoints import Checkpoints
+from store.checkpoints import CheckpointSaver
 from store.errors import StoreError
-from store.runs import RunEnd, Runs
+from store.runs import RunOutcome, RunStore
 
 _log = logging.getLogger(__name__)
 
@@ -15,7 +15,9 @@ _log = logging.getLogger(__name__)
 class Ending:
     """Writes the ends of runs."""
 
-    def __init__(self, rows: Runs, checkpointer: Checkpoints, now: Callable[[], float]) -> None:
+    def __init__(
+        self, rows: RunStore, checkpointer: CheckpointSaver, now: Callable[[], float]
+    ) -> None:
         self._rows = rows
         self._checkpointer = checkpointer
         self._now = now
@@ -28,7 +30,7 @@ class Ending:
             outcome: How it ended.
             goes_on: Another run waits for the thread.
         """
-        end = RunEnd(
+        end = RunOutcome(
             run_id=live.run_id,
             thread_id=live.thread_id,
             status=outcome.status,
@@ -36,12 +38,12 @@ class Ending:
             error=outcome.failure.as_dict() if outcome.failure else None,
             interrupts=outcome.interrupts,
             title=outcome.title,
-            erase=live.stop == "rollback" and outcome.status == "interrupted",
-            untouched=outcome.untouched,
+            delete_run=live.stop == "rollback" and outcome.status == "interrupted",
+            keep_thread=outcome.untouched,
         )
         try:
             if not live.temporary:
-                await self._rows.end(end, now=self._now())
+                await self._rows.finish(end, now=self._now())
         except StoreError:
             _log.exception("The end of run %s could not be written.", live.run_id)
         live.end(outcome, now=self._now())
@@ -49,7 +51,7 @@ class Ending:
     async def forget(self, live: LiveRun) -> None:
         """Take the state back to where it was before a run."""
         try:
-            await self._checkpointer.forget_run(live.thread_id, live.run_id)
+            await self._checkpointer.rollback_run(live.thread_id, live.run_id)
         except StoreError:
             _log.exception("What run %s did could not be undone.", live.run_id)
 
@@ -59,6 +61,6 @@ class Ending:
             if live.temporary:
                 await self._checkpointer.adelete_thread(live.thread_id)
             else:
-                await self._checkpointer.trim(live.thread_id)
+                await self._checkpointer.trim_thread(live.thread_id)
         except StoreError:
             _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)

@@ -30,8 +30,8 @@ async def expire_for_ever(runs: RunManager, discard: Discard, *, every_s: float 
 
 async def expire(runs: RunManager, discard: Discard) -> int:
     """Do what the time to live of threads and items asks for; return how many threads that were."""
-    await runs.items.drop_expired()
-    over = await runs.threads.expired(now=runs.now())
+    await runs.items.delete_expired()
+    over = await runs.threads.list_expired(now=runs.now())
     for thread in over:
         await _end(runs, thread, discard)
     return len(over)
@@ -41,8 +41,8 @@ async def _end(runs: RunManager, thread: Thread, discard: Discard) -> None:
     if runs.on_thread(thread.thread_id):
         return
     if thread.ttl is not None and thread.ttl.strategy == "keep_latest":
-        await runs.checkpointer.trim(thread.thread_id, keep=1)
-        await runs.threads.pruned(thread.thread_id, now=runs.now())
+        await runs.checkpointer.trim_thread(thread.thread_id, keep=1)
+        await runs.threads.restart_ttl(thread.thread_id, now=runs.now())
         return
     await runs.forget(thread.thread_id)
     await discard(thread.thread_id)

@@ -12,7 +12,7 @@ from langgraph.types import Command, Send
 
 from agent.runtime.errors import InvalidRequest
 from agent.runtime.modes import Modes
-from store.runs import Multitask
+from store.runs import MultitaskStrategy
 
 Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
@@ -60,7 +60,7 @@ class RunRequest:
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     interrupt_before: Nodes | None = None
     interrupt_after: Nodes | None = None
-    multitask: Multitask = "enqueue"
+    multitask: MultitaskStrategy = "enqueue"
     durability: Durability | None = None
     create_thread: bool = False
     keep_thread: bool = False

@@ -39,13 +39,13 @@ from agent.runtime.stream import EventLog
 from agent.runtime.tally import RunTally
 from agent.runtime.webhooks import Webhooks, report
 from agent.runtime.worker import Graph, Prepared, addressed, execute
-from store.assistants import Assistants
-from store.checkpoints import Checkpoints
+from store.assistants import AssistantStore
+from store.checkpoints import CheckpointSaver
 from store.database import Database
-from store.errors import NotFound
-from store.items import Items
-from store.runs import Run, Runs, RunStatus
-from store.threads import Threads
+from store.errors import RowNotFound
+from store.items import ItemStore
+from store.runs import Run, RunStatus, RunStore
+from store.threads import ThreadStore
 
 _log = logging.getLogger(__name__)
 
@@ -74,16 +74,16 @@ class RunManager:
         self,
         database: Database,
         graphs: Mapping[str, GraphSource],
-        checkpointer: Checkpoints,
+        checkpointer: CheckpointSaver,
         *,
         now: Callable[[], float] = time.time,
         settings: RuntimeSettings | None = None,
         webhooks: Webhooks | None = None,
     ) -> None:
-        self.threads = Threads(database)
-        self.rows = Runs(database)
-        self.items = Items(database, now=now)
-        self.assistants = Assistants(database)
+        self.threads = ThreadStore(database)
+        self.rows = RunStore(database)
+        self.items = ItemStore(database, now=now)
+        self.assistants = AssistantStore(database)
         self.feeds = Feeds()
         self.graphs = graphs
         self.checkpointer = checkpointer
@@ -99,7 +99,7 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        left = await self.rows.reconcile(now=self.now())
+        left = await self.rows.interrupt_unfinished(now=self.now())
         if left:
             _log.warning("%d run(s) were cut off when Parley last stopped.", left)
         tasks = anyio.create_task_group()
@@ -135,7 +135,7 @@ class RunManager:
 
         Raises:
             Closing, ThreadBusy, UnknownAssistant, InvalidRequest: nothing was started.
-            NotFound: there is no such thread.
+            RowNotFound: there is no such thread.
             StoreError: the row could not be written.
         """
         if self._tasks is None:
@@ -199,23 +199,23 @@ class RunManager:
         return self._recent.of_thread(thread_id) + running
 
     async def get(self, thread_id: str, run_id: str) -> Run:
-        """Return a run. Raises NotFound."""
+        """Return a run. Raises RowNotFound."""
         live = self._active.get(run_id)
         if live and live.thread_id == thread_id:
             return live.row
         try:
             return await self.rows.get(thread_id, run_id)
-        except NotFound:
+        except RowNotFound:
             ended = self.find(thread_id, run_id)
             if ended is None or not ended.temporary:
                 raise
             return ended.row
 
     async def cancel(self, thread_id: str, run_id: str, action: Action = "interrupt") -> LiveRun:
-        """Stop a run that waits or runs. Raises NotFound (unknown, or over already)."""
+        """Stop a run that waits or runs. Raises RowNotFound (unknown, or over already)."""
         live = self._active.get(run_id)
         if live is None or live.thread_id != thread_id or live.over:
-            raise NotFound("No runs found to cancel.")
+            raise RowNotFound("No runs found to cancel.")
         live.ask_to_stop(action)
         return live
 
@@ -314,7 +314,7 @@ class RunManager:
         first = live.ticket.turn.is_set()
         row = replace(live.row, status="running") if first else live.row
         with anyio.fail_after(self._settings.write_s):
-            await self.rows.begin(
+            await self.rows.create(
                 row,
                 tags=tags,
                 create_thread=request.create_thread or request.thread_id is None,
@@ -348,7 +348,7 @@ class RunManager:
                 self._lanes.enter(live.ticket)
         await live.ticket.turn.wait()
         if waited and live.stop is None and not live.temporary:
-            await self.rows.running(live.run_id, now=self.now())
+            await self.rows.mark_running(live.run_id, now=self.now())
         if live.stop is not None:
             return Outcome(status="interrupted", untouched=True)
         live.become("running", now=self.now())

@@ -121,7 +121,7 @@ class ThreadStates:
                 raise InvalidRequest(masked(str(error))) from error
             state = await graph.aget_state(_config(thread.thread_id, {}))
             title = state.values.get("title") if isinstance(state.values, dict) else None
-            await self._runs.threads.state_changed(
+            await self._runs.threads.mark_state_changed(
                 thread.thread_id,
                 status="interrupted" if state.next else "idle",
                 interrupts=interrupts_of(state),

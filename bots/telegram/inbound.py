@@ -143,7 +143,7 @@ def _replies_to(message: Message) -> tuple[str, ...]:
     """Return what a message outside of topics answers.
 
     A message of another chat is named with that chat: it may be the group that became this supergroup
-    (`store.conversations.Move`). Of any other chat nothing is known under such a name.
+    (`store.conversations.ChatMigration`). Of any other chat nothing is known under such a name.
     """
     if not _by_reply_chain(message):
         return ()

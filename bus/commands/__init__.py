@@ -15,10 +15,10 @@ from bus.commands.why import Why
 from bus.locales import LANGUAGES, Texts
 from bus.locales.english import ENGLISH
 from bus.messages import InboundMessage
-from bus.outbound.answers import document_row, text_rows
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.rows import document_row, text_rows
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import CommandInfo
-from store.inbox import Inbox, InboxRow
+from store.inbox import InboxRow, InboxStore
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Desks:
 class Commands:
     """Runs commands; each answers with one message."""
 
-    def __init__(self, *, inbox: Inbox, delivery: DeliveryWorker, desks: Desks) -> None:
+    def __init__(self, *, inbox: InboxStore, delivery: DeliveryWorker, desks: Desks) -> None:
         self._inbox = inbox
         self._delivery = delivery
         self._handlers = desks.handlers()

@@ -9,7 +9,7 @@ from bus.commands.lookup import Lookups
 from bus.locales import Texts
 from bus.messages import chat_of
 from bus.settings.choices import Choices
-from store.conversations import ConversationKey, Conversations
+from store.conversations import ConversationKey, ConversationStore
 
 RESET = frozenset({"default", "none", "reset", "off"})
 """Words that undo a choice."""
@@ -35,7 +35,9 @@ _AGENT = _Kind("agent")
 class Choosing:
     """Commands that choose for the conversation they are sent in; before its first message, for its chat."""
 
-    def __init__(self, *, choices: Choices, conversations: Conversations, lookups: Lookups) -> None:
+    def __init__(
+        self, *, choices: Choices, conversations: ConversationStore, lookups: Lookups
+    ) -> None:
         self._choices = choices
         self._conversations = conversations
         self._lookups = lookups

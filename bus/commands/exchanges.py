@@ -15,8 +15,8 @@ from bus.history.user_messages import last_rewind_point, preview
 from bus.locales import Texts
 from bus.messages import RewindPoint, encode_inbound
 from bus.runs.client import RunClient
-from store.conversations import Conversations
-from store.inbox import Inbox
+from store.conversations import ConversationStore
+from store.inbox import InboxStore
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class Exchanges:
     def __init__(
         self,
         *,
-        inbox: Inbox,
-        conversations: Conversations,
+        inbox: InboxStore,
+        conversations: ConversationStore,
         runs: RunClient,
         mailboxes: ConversationWorkers,
         originals: TurnHistory,
@@ -90,7 +90,7 @@ class Exchanges:
         if exchange is not None:
             exchange = await self._originals.apply_edit(call.row.conversation_id, exchange)
             noted = replace(call.inbound, exchange=exchange)
-            await self._inbox.rewrite(call.row.id, encode_inbound(noted))
+            await self._inbox.update_body(call.row.id, encode_inbound(noted))
         return exchange
 
 

@@ -9,7 +9,7 @@ from bus.commands.call import Call, Document
 from bus.errors import AgentThreadNotFound, RunError
 from bus.history.transcript import transcript
 from bus.runs.client import RunClient
-from store.conversations import Conversations
+from store.conversations import ConversationStore
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ NAME = "conversation.md"
 class Export:
     """Writes down what was said in the conversation of a command."""
 
-    def __init__(self, *, conversations: Conversations, runs: RunClient) -> None:
+    def __init__(self, *, conversations: ConversationStore, runs: RunClient) -> None:
         self._conversations = conversations
         self._runs = runs
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bus.commands.call import Call
 from bus.messages import InboundMessage
-from store.conversations import Conversations
+from store.conversations import ConversationStore
 from store.inbox import InboxRow
 
 
@@ -27,7 +27,7 @@ class Levers:
 class ThreadCommands:
     """Commands about the conversation that they are sent in."""
 
-    def __init__(self, conversations: Conversations, levers: Levers) -> None:
+    def __init__(self, conversations: ConversationStore, levers: Levers) -> None:
         self._conversations = conversations
         self._levers = levers
 

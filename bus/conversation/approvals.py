@@ -6,11 +6,11 @@ from anyio import to_thread
 
 from bus.access.pending import Pending
 from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
-from bus.outbound.answers import settled_key, settled_row
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.rows import button_removal_key, button_removal_row
+from bus.outbound.worker import DeliveryWorker
 from bus.runs.questions import Question, decode_question, encode_question
-from store.history import History
 from store.inbox import InboxRow
+from store.message_history import MessageHistoryStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Questions:
         delivery: Where buttons are taken away: with a row like every other message.
     """
 
-    def __init__(self, history: History, delivery: DeliveryWorker) -> None:
+    def __init__(self, history: MessageHistoryStore, delivery: DeliveryWorker) -> None:
         self._history = history
         self.delivery = delivery
         self.pending = Pending()
@@ -54,15 +54,15 @@ class Questions:
         self.pending.went_on(row.key)
         if not row.follows_question:
             return None
-        before = await self._history.asking(row)
-        question = decode_question(before.asks if before is not None else None)
+        before = await self._history.find_question(row)
+        question = decode_question(before.question if before is not None else None)
         if before is None or not question:
             return None
         if question.interrupts and before.thread_id == row.thread_id:
             return OpenQuestion(
                 row=before, question=question, asker=decode_inbound(before.body).sender
             )
-        between = await self._history.after(before, limit=1)
+        between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
         chosen = _chosen(question, said) if before.thread_id == row.thread_id else ""
@@ -73,7 +73,7 @@ class Questions:
 
     async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
-        await self._history.answered(row)
+        await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:
         """Return whether a row's answer has a button with this token. Raises StoreError."""
@@ -82,7 +82,7 @@ class Questions:
 
     async def are_buttons_removed(self, row: InboxRow) -> bool:
         """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
-        return await self.delivery.outbox.find(settled_key(row)) is not None
+        return await self.delivery.outbox.find(button_removal_key(row)) is not None
 
     async def remove_buttons(self, row: InboxRow, mark: str) -> None:
         """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
@@ -94,10 +94,10 @@ class Questions:
         split = self.delivery.adapters[row.key.channel].split
         fits = len(await to_thread.run_sync(split, marked)) == 1
         text = marked if fits else last.markdown
-        await self.delivery.owe(row.key, [settled_row(row, last, key, text)])
+        await self.delivery.enqueue(row.key, [button_removal_row(row, last, key, text)])
 
     async def _last_words(self, row: InboxRow) -> tuple[str, OutboundText] | None:
-        found = await self._history.last_words(row)
+        found = await self._history.find_last_text(row)
         body = decode_outbound(found.body) if found is not None else None
         return (found.key, body) if found and isinstance(body, OutboundText) else None
 

@@ -11,12 +11,12 @@ from bus.conversation.attempt import Attempt, CancelReason, QueuedMessage, TurnC
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
 from bus.runs.uploads import FileUploader, UploadResult
 from store.inbox import InboxRow
-from store.revisions import Revisions
+from store.message_edits import MessageEditStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Steering:
     def __init__(
         self,
         *,
-        revisions: Revisions,
+        revisions: MessageEditStore,
         runs: RunClient,
         uploads: FileUploader,
         delivery: DeliveryWorker,
@@ -212,7 +212,7 @@ class Steering:
                 adapter, attempt.thread_id, inbound.attachments, texts
             )
         thread_id, run_id = attempt.thread_id, attempt.run_id or ""
-        if not is_own and not await self._revisions.say(
+        if not is_own and not await self._revisions.assign_run(
             letter.row.id, thread_id=thread_id, run_id=run_id
         ):
             return None

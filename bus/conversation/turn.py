@@ -19,16 +19,16 @@ from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids
 from bus.log_context import bind_conversation, bind_run
 from bus.messages import InboundMessage, ReplyTarget, RewindPoint
-from bus.outbound.answers import Seen, card_key, notice_key, reply_buttons, reply_rows
-from bus.outbound.delivery import DeliveryWorker
-from bus.outbound.display import Display
-from bus.outbound.live import live
+from bus.outbound.live import show_live_reply
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.rows import LiveMessages, notice_key, reply_buttons, reply_rows, streaming_key
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import SupportsButtons
 from bus.retry import Backoff
 from bus.runs.client import AgentRunRequest, RunClient, RunFailed, RunPart, RunStarted
 from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
-from store.conversations import Conversations
-from store.inbox import Inbox, InboxRow
+from store.conversations import ConversationStore
+from store.inbox import InboxRow, InboxStore
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ QUIET_S = 0.5
 class Records:
     """What turns read and write."""
 
-    inbox: Inbox
-    conversations: Conversations
+    inbox: InboxStore
+    conversations: ConversationStore
     questions: Questions
 
 
@@ -106,7 +106,7 @@ class Turns:
         if row.attempts > MAX_ATTEMPTS:
             await self.fail(row, inbound, text=inbound.place.texts.interrupted_too_often)
             return
-        async with live(self._delivery, row, inbound) as display:
+        async with show_live_reply(self._delivery, row, inbound) as display:
             attempt = Attempt(row, plan, inbound, is_new=is_new)
             while True:
                 attempt.asked = await self._questions.open_before(row, plan.text)
@@ -121,18 +121,20 @@ class Turns:
         if control.why is CancelReason.WITHDRAWN:
             await self._steering.forget(attempt.thread_id, attempt.ids)
         if control.stopped:
-            reply = _ended(attempt, control, display.seen)
+            reply = _ended(attempt, control, display.shown)
         control.settled = frozenset(letter.row.id for letter in also)
-        await self._settle(row, inbound, reply, display.seen, also=also)
+        await self._settle(row, inbound, reply, display.shown, also=also)
         await self._resuming.close(attempt)
 
     async def fail(self, row: InboxRow, inbound: InboundMessage, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""
         # One of ours says what has to change first; what failed for no known reason may be tried again.
         reply = Reply(markdown=text or inbound.place.texts.failed, failed=True, retry=not text)
-        card = await self._delivery.outbox.find(card_key(row, 0))
+        card = await self._delivery.outbox.find(streaming_key(row, 0))
         notice = await self._delivery.outbox.find(notice_key(row))
-        seen = Seen(cards=1 if card else 0, notice=notice.key if notice else "")
+        seen = LiveMessages(
+            streaming_count=1 if card else 0, notice_key=notice.key if notice else ""
+        )
         await self._settle(row, inbound, reply, seen, dead=True)
 
     async def _begin(self, row: InboxRow, plan: TurnPlan) -> tuple[InboxRow, bool] | None:
@@ -143,7 +145,7 @@ class Turns:
         thread_id, is_new = row.thread_id or plan.thread_id, False
         if thread_id is None:
             thread_id, is_new = await self._thread(row)
-        noted = await self._inbox.begin(row.id, thread_id=thread_id)
+        noted = await self._inbox.mark_running(row.id, thread_id=thread_id)
         if noted is None:
             return None
         # As in the journal: before it begins, a row has the run that it was said to, not one of its own.
@@ -159,20 +161,22 @@ class Turns:
 
     async def _thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread id; of two first messages one names it for both."""
-        if row.present_thread is not None:
+        if row.current_thread_id is not None:
             # A thread that replaced it since comes with the plan: `/new` gives its mailbox one.
-            return row.present_thread, False
+            return row.current_thread_id, False
         found = await self._conversations.find(row.key)
         if found is not None and found.thread_id:
             return found.thread_id, False
-        return await self._conversations.bind(row.key, str(uuid.uuid4()), instead_of=None), True
+        return await self._conversations.bind_thread(
+            row.key, str(uuid.uuid4()), instead_of=None
+        ), True
 
     async def _settle(
         self,
         row: InboxRow,
         inbound: InboundMessage,
         reply: Reply | None,
-        seen: Seen,
+        seen: LiveMessages,
         *,
         dead: bool = False,
         also: Sequence[QueuedMessage] = (),
@@ -188,7 +192,7 @@ class Turns:
             deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
         others = [letter.row.id for letter in also]
         asks = self._questions.record(row, inbound, reply.question) if reply is not None else None
-        await self._inbox.finish(row.id, deliveries, dead=dead, asks=asks, also=others)
+        await self._inbox.finish(row.id, deliveries, dead=dead, question=asks, answered_ids=others)
         self._delivery.notify(row.key)
         went_well = reply is not None and not (reply.failed or reply.stopped)
         signs = {letter.inbound.place: went_well for letter in also}
@@ -203,7 +207,7 @@ class Turns:
             await presence.finished(adapter, place, ok=went_well)
 
     async def _answer(
-        self, attempt: Attempt, control: TurnControl, display: Display
+        self, attempt: Attempt, control: TurnControl, display: LiveReply
     ) -> Reply | None:
         """Return what there is to say, unless the turn was ended."""
         async with anyio.create_task_group() as tasks:
@@ -244,7 +248,7 @@ class Turns:
         except (RunError, TimeoutError) as error:
             log.warning("run %s could not be cancelled: %s", run_id, error)
 
-    async def _persist(self, attempt: Attempt, display: Display) -> None:
+    async def _persist(self, attempt: Attempt, display: LiveReply) -> None:
         """Run the turn, again and again where that can help, until there is something to say."""
         started, tries = anyio.current_time(), 0
         while True:
@@ -267,7 +271,7 @@ class Turns:
                 attempt.reply = Reply(markdown=said, failed=True, retry=retry)
             return
 
-    async def _once(self, attempt: Attempt, display: Display) -> Reply:
+    async def _once(self, attempt: Attempt, display: LiveReply) -> Reply:
         if not attempt.known:
             await self._make_thread(attempt)
         elif len(attempt.ids) > 1:
@@ -281,9 +285,9 @@ class Turns:
                 attempt.run_id = part.run_id
                 attempt.started.set()
                 bind_run(part.run_id)
-                await self._inbox.note_run(attempt.row.id, part.run_id)
+                await self._inbox.set_run(attempt.row.id, part.run_id)
             if fold.add(part):
-                display.show(fold.current_text, fold.progress.lines)
+                display.update(fold.current_text, fold.progress.lines)
         return await self._conclude(attempt, fold)
 
     async def _parts(self, attempt: Attempt, fold: ReplyFold) -> AsyncIterator[RunPart]:
@@ -366,9 +370,9 @@ class Turns:
         attempt.known = True
 
 
-def _ended(attempt: Attempt, control: TurnControl, seen: Seen) -> Reply | None:
+def _ended(attempt: Attempt, control: TurnControl, seen: LiveMessages) -> Reply | None:
     """Return what is said of a turn that was ended; None where nothing of it was visible."""
-    if not seen.anything:
+    if not seen.exist:
         return None
     said = "" if control.why is CancelReason.WITHDRAWN else attempt.fold.text
     texts = attempt.texts

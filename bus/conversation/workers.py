@@ -19,9 +19,9 @@ from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, encode_inbound
 from bus.settings.sessions import SessionInvalid, Sessions
-from store.conversations import Conversations
+from store.conversations import ConversationStore
 from store.errors import StoreError
-from store.inbox import Inbox, InboxRow
+from store.inbox import InboxRow, InboxStore
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class ConversationWorkers:
         tasks: TaskGroup,
         turns: Turns,
         sessions: Sessions,
-        inbox: Inbox,
-        conversations: Conversations,
+        inbox: InboxStore,
+        conversations: ConversationStore,
     ) -> None:
         self._tasks = tasks
         self._turns = turns
@@ -124,7 +124,7 @@ class ConversationWorkers:
             return False
         # Noted first: a restart does not take it up.
         stopped = replace(found[1].inbound, stopped=True)
-        if not await self._inbox.rewrite(row_id, encode_inbound(stopped)):
+        if not await self._inbox.update_body(row_id, encode_inbound(stopped)):
             return False
         found = self._box_of(row_id)
         if found is None:
@@ -238,8 +238,10 @@ class ConversationWorkers:
         while True:
             # Messages of a conversation that had no thread yet get one to themselves.
             theirs = old or str(uuid.uuid4())
-            await self._inbox.pin(row.conversation_id, before_seq=row.seq, thread_id=theirs)
-            holds = await self._conversations.bind(row.key, fresh, instead_of=old)
+            await self._inbox.assign_thread(
+                row.conversation_id, before_seq=row.seq, thread_id=theirs
+            )
+            holds = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
             if holds == fresh:
                 return theirs
             old = holds

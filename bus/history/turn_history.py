@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from bus.history.versions import message_ids
 from bus.messages import InboundMessage, RewindPoint, decode_inbound
-from store.history import History
 from store.inbox import InboxRow
-from store.revisions import Revisions
+from store.message_edits import MessageEditStore
+from store.message_history import MessageHistoryStore
 
 MAX_LATER_ROWS = 200
 """Messages after one that are searched for its reruns."""
@@ -24,23 +24,23 @@ def rerun_event_id(row: InboxRow, edits: int) -> str:
 class TurnHistory:
     """Looks messages up by what came of them."""
 
-    def __init__(self, history: History, revisions: Revisions) -> None:
+    def __init__(self, history: MessageHistoryStore, revisions: MessageEditStore) -> None:
         self._history = history
         self._revisions = revisions
 
     async def find_row(self, row_id: int) -> InboxRow | None:
         """Return a row as it is now. Raises StoreError."""
-        return await self._history.row(row_id)
+        return await self._history.find(row_id)
 
     async def rows_after(self, row: InboxRow) -> list[InboxRow]:
         """Return the chat rows that came after a row in its conversation. Raises StoreError."""
-        found = await self._revisions.after(row, limit=MAX_LATER_ROWS)
+        found = await self._revisions.list_after(row, limit=MAX_LATER_ROWS)
         return [one for one in found if one.kind == "chat"]
 
     async def rewind_point(self, row: InboxRow, inbound: InboundMessage) -> RewindPoint:
         """Return what has to be taken out of the thread before a message is answered anew. Raises StoreError."""
         ids = dict.fromkeys(message_ids(inbound))
-        for one in await self._revisions.after(row, limit=MAX_LATER_ROWS):
+        for one in await self._revisions.list_after(row, limit=MAX_LATER_ROWS):
             again = replace(decode_inbound(one.body), key=one.key)
             before = again.exchange
             if before is not None and not ids.keys().isdisjoint(
@@ -62,9 +62,9 @@ class TurnHistory:
         event_id = _EDIT.sub("", exchange.message_id.partition(":")[2])
         origin = _OF_ROW.match(event_id)
         if origin is not None:
-            row = await self._history.row(int(origin[1]))
+            row = await self._history.find(int(origin[1]))
         else:
-            row = await self._revisions.of_event(conversation_id, event_id)
+            row = await self._revisions.find_by_event(conversation_id, event_id)
         if row is None or row.conversation_id != conversation_id or row.kind != "chat":
             return exchange
         inbound = replace(decode_inbound(row.body), key=row.key)

@@ -17,8 +17,8 @@ from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode
 from bus.platform import Clock, Reason
 from store.errors import StoreError
 from store.inbox import InboxRow
-from store.outbox import Origins
-from store.revisions import Event, Revisions
+from store.message_edits import MessageEditStore, ReceivedEvent
+from store.outbox import MessageTopicStore
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class Albums:
         self,
         *,
         tasks: TaskGroup,
-        revisions: Revisions,
-        origins: Origins,
+        revisions: MessageEditStore,
+        origins: MessageTopicStore,
         post: Callable[[InboxRow, InboundMessage], None],
         now: Clock = time.time,
         quiet_s: float = QUIET_S,
@@ -150,14 +150,14 @@ class Albums:
             attachments=(*held.inbound.attachments, *inbound.attachments),
         )
         body = encode_inbound(whole)
-        event = Event(key=held.row.key, event_id=inbound.event_id, at=self._now())
+        event = ReceivedEvent(key=held.row.key, event_id=inbound.event_id, at=self._now())
         with anyio.CancelScope(shield=True):
-            if not await self._revisions.revise(held.row.id, body, event):
+            if not await self._revisions.update_body(held.row.id, body, event):
                 return Reason.DUPLICATE
             held.inbound, held.row = whole, replace(held.row, body=body)
             held.until = min(anyio.current_time() + self._quiet_s, held.at_most)
             if inbound.remember and inbound.message_id:
-                await self._origins.remember(held.row.key, inbound.message_id)
+                await self._origins.set_topic(held.row.key, inbound.message_id)
         return Reason.ACCEPTED
 
     async def _add_later(self, part: InboundMessage) -> None:
@@ -178,7 +178,7 @@ class Albums:
 
     async def _refresh(self, held: _Held) -> None:
         """Take over what became of the message on disk: people edit what they just sent. Raises StoreError."""
-        row = await self._revisions.of_event(held.row.conversation_id, held.row.event_id)
+        row = await self._revisions.find_by_event(held.row.conversation_id, held.row.event_id)
         if row is not None:
             held.row, held.inbound = row, replace(decode_inbound(row.body), key=row.key)
 

@@ -21,12 +21,12 @@ from bus.messages import (
     encode_inbound,
     encode_outbound,
 )
-from bus.outbound.answers import amended_row
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.rows import marked_edit_row
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Reason
-from store.inbox import Inbox, InboxRow
+from store.inbox import InboxRow, InboxStore
+from store.message_edits import MessageEditStore, ReceivedEvent
 from store.outbox import NewOutboxRow
-from store.revisions import Event, Revisions
 
 NEWS_S = 600.0
 """How long after it was sent an edit may make a message one for the bot: people add the mention they forgot."""
@@ -48,8 +48,8 @@ _OPEN = ("new", "running")
 class Rows:
     """What changes read and write in the journal."""
 
-    inbox: Inbox
-    revisions: Revisions
+    inbox: InboxStore
+    revisions: MessageEditStore
     originals: TurnHistory
 
 
@@ -95,7 +95,7 @@ class Changes:
         """Act on a change; return what became of it, or the message that it made one for the bot. Raises StoreError."""
         change = cleaned_change(raw)
         async with self._one:
-            row = await self._revisions.of_message(change.key, change.message_id)
+            row = await self._revisions.find_by_message(change.key, change.message_id)
             if row is None:
                 return self._news(change)
             return await self._judged(change, row)
@@ -171,19 +171,19 @@ class Changes:
             return Reason.UNCHANGED
         deleted = replace(before, stopped=True)
         event = self._event(change)
-        if not await self._revisions.revise(row.id, encode_inbound(deleted), event):
+        if not await self._revisions.update_body(row.id, encode_inbound(deleted), event):
             return Reason.DUPLICATE
         if self._mailboxes.delete(row.id, deleted) is QueueState.WAITING:
             await self._inbox.finish(row.id, [])
         return Reason.ACCEPTED
 
     async def _edit(
-        self, event: Event, row: InboxRow, before: InboundMessage, edited: InboundMessage
+        self, event: ReceivedEvent, row: InboxRow, before: InboundMessage, edited: InboundMessage
     ) -> Reason:
         # Each message of an album has one of its files; the album has all.
         files = before.attachments if before.album else edited.attachments
         after = replace(before, text=edited.text, attachments=files, edits=before.edits + 1)
-        if not await self._revisions.revise(row.id, encode_inbound(after), event, anew=True):
+        if not await self._revisions.update_body(row.id, encode_inbound(after), event, anew=True):
             return Reason.DUPLICATE
         standing = self._mailboxes.edit(row.id, after)
         if standing is QueueState.FINISHING:
@@ -209,14 +209,14 @@ class Changes:
         )
         key = _offer_key(row, len(reruns))
         owed = NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))
-        await self._delivery.owe(row.key, [owed])
+        await self._delivery.enqueue(row.key, [owed])
 
     async def _settle(self, row: InboxRow, inbound: InboundMessage, number: int) -> None:
         """Take the button of an offer away that was taken up."""
         found = await self._delivery.outbox.find(_offer_key(row, number))
         if found is not None:
             mark = f"✓ {inbound.place.texts.button_rerun}"
-            await self._delivery.owe(row.key, [amended_row(found, mark)])
+            await self._delivery.enqueue(row.key, [marked_edit_row(found, mark)])
 
     def _reruns(self, row: InboxRow, later: list[InboxRow]) -> list[InboxRow]:
         return [one for one in later if one.event_id.startswith(f"rerun:{row.id}:")]
@@ -224,8 +224,8 @@ class Changes:
     def _is_old(self, row: InboxRow) -> bool:
         return self._now() - row.received_at > OFFER_S
 
-    def _event(self, change: Change) -> Event:
-        return Event(key=change.key, event_id=change.event_id, at=self._now())
+    def _event(self, change: Change) -> ReceivedEvent:
+        return ReceivedEvent(key=change.key, event_id=change.event_id, at=self._now())
 
 
 def _names(inbound: InboundMessage) -> list[tuple[str, str, int | None]]:

@@ -12,8 +12,8 @@ from bus.locales import Texts
 from bus.messages import InboundMessage, RewindPoint, decode_inbound
 from bus.platform import Reason
 from bus.runs.questions import APPROVE, DENY, decode_question
-from store.history import History
 from store.inbox import InboxRow
+from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Deeds:
     def __init__(
         self,
         *,
-        history: History,
+        history: MessageHistoryStore,
         questions: Questions,
         receive: Callable[[InboundMessage], Awaitable[Reason]],
         stop: Callable[[int], Awaitable[bool]],
@@ -60,12 +60,12 @@ class Deeds:
 
     async def choose(self, pressed: Pressed) -> Outcome:
         """Say the option in the presser's name."""
-        options = decode_question(pressed.row.asks).options
+        options = decode_question(pressed.row.question).options
         if pressed.token.index >= len(options) or not await self._is_present(pressed):
             return await self._gone(pressed)
         option = options[pressed.token.index]
         said = as_inbound(pressed, option, "option")
-        answers = await self._history.after(pressed.row)
+        answers = await self._history.list_after(pressed.row)
         return await self._said(pressed, said, answers, mark=f"✓ {option}")
 
     async def approve(self, pressed: Pressed) -> Outcome:
@@ -81,7 +81,7 @@ class Deeds:
         if not await self._questions.has_button(pressed.row, pressed.press.token):
             return await self._gone(pressed)
         said = again(pressed)
-        later = await self._history.after(pressed.row)
+        later = await self._history.list_after(pressed.row)
         if not await self._is_present(pressed) or not all(_is_of(row, said) for row in later):
             await self._questions.remove_buttons(pressed.row, "")
             return Outcome(Reason.TOO_LATE, pressed.texts.press_newer)
@@ -93,7 +93,7 @@ class Deeds:
         # The run goes on for whoever asked, with their session; an admin only decides.
         said = replace(as_inbound(pressed, word, "decision"), sender=pressed.asked.sender)
         # Others may have written meanwhile: that decides nothing.
-        later = [row for row in await self._history.after(pressed.row) if _is_of(row, said)]
+        later = [row for row in await self._history.list_after(pressed.row) if _is_of(row, said)]
         return await self._said(pressed, said, later, mark=mark)
 
     async def _gone(self, pressed: Pressed) -> Outcome:
@@ -131,7 +131,7 @@ class Deeds:
         return Outcome(reason, _why_not(reason, words))
 
     async def _was_kept(self, row: InboxRow, said: InboundMessage) -> bool:
-        return any(_is_of(later, said) for later in await self._history.after(row))
+        return any(_is_of(later, said) for later in await self._history.list_after(row))
 
 
 def again(pressed: Pressed) -> InboundMessage:

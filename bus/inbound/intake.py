@@ -31,15 +31,15 @@ from bus.messages import (
     encode_inbound,
     encode_outbound,
 )
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Intake, Reason
 from bus.settings.language import Languages
-from store.conversations import Conversations, Move
-from store.errors import Unavailable
-from store.inbox import Duplicate, Inbox, InboxRow, NewInboxRow, Overfull
-from store.outbox import NewOutboxRow, Origins
-from store.pairings import Pairing, Pairings
-from store.revisions import Revisions
+from store.conversations import ChatMigration, ConversationStore
+from store.errors import StoreUnavailable
+from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.message_edits import MessageEditStore
+from store.outbox import MessageTopicStore, NewOutboxRow
+from store.pairings import Pairing, PairingStore
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +61,11 @@ CODE_LENGTH = 8
 class Shelves:
     """The tables that the intake reads and writes, and what it keeps in mind."""
 
-    inbox: Inbox
-    conversations: Conversations
-    origins: Origins
-    pairings: Pairings
-    revisions: Revisions
+    inbox: InboxStore
+    conversations: ConversationStore
+    origins: MessageTopicStore
+    pairings: PairingStore
+    revisions: MessageEditStore
     languages: Languages
     relocations: Relocations
     decisions: Decisions = field(default_factory=Decisions)
@@ -141,7 +141,9 @@ class BusIntake(Intake):
             clean = self._expected(self._late(clean))
             if clean.replies_to and not await self._answers_known(clean):
                 key = clean.key
-                await self._delivery.recorded(key.channel, clean.place.chat, within_s=RECORDED_S)
+                await self._delivery.wait_recorded(
+                    key.channel, clean.place.chat, within_s=RECORDED_S
+                )
             reason = await self._decided(clean)
             if reason is Reason.PAIRING:
                 await self._ask_to_pair(self._placed(clean))
@@ -203,7 +205,9 @@ class BusIntake(Intake):
 
     @override
     async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
-        move = Move(channel=channel, workspace=workspace, old_chat=old_chat, new_chat=new_chat)
+        move = ChatMigration(
+            channel=channel, workspace=workspace, old_chat=old_chat, new_chat=new_chat
+        )
         await self._shelves.relocations.carry_out(move, self._delivery)
 
     @override
@@ -281,7 +285,7 @@ class BusIntake(Intake):
     async def _answers_known(self, inbound: InboundMessage) -> bool:
         """Return whether a message replies to one that holds a conversation together."""
         for message_id in inbound.replies_to:
-            if await self._shelves.origins.topic_of(inbound.key, message_id) is not None:
+            if await self._shelves.origins.find_topic(inbound.key, message_id) is not None:
                 return True
         return False
 
@@ -302,7 +306,7 @@ class BusIntake(Intake):
             with anyio.fail_after(COMMIT_S, shield=True):
                 return await self._committed(inbound, new)
         except TimeoutError:
-            raise Unavailable("The journal did not take the message in time.") from None
+            raise StoreUnavailable("The journal did not take the message in time.") from None
 
     async def _committed(self, inbound: InboundMessage, new: NewInboxRow) -> Reason:
         limit = self._limit(new)
@@ -313,13 +317,13 @@ class BusIntake(Intake):
         if not wait_s and not isinstance(result, InboxRow):
             self._shelves.rates.give_back(inbound, lane=new.kind)
         match result:
-            case Duplicate():
+            case DuplicateMessage():
                 return Reason.DUPLICATE
-            case Overfull() if wait_s:
+            case QueueFull() if wait_s:
                 if self._shelves.rates.tells(inbound, limit, lane=new.kind, now=self._now()):
                     await self._tell_too_fast(result.key, inbound, wait_s)
                 return Reason.RATE_LIMITED
-            case Overfull():
+            case QueueFull():
                 await self._tell_full(inbound, result)
                 return Reason.QUEUE_FULL
             case InboxRow():
@@ -339,7 +343,7 @@ class BusIntake(Intake):
             return self._config.max_queue
         return min(self._config.max_queue, adapter.capabilities.max_queue)
 
-    async def _tell_full(self, inbound: InboundMessage, full: Overfull) -> None:
+    async def _tell_full(self, inbound: InboundMessage, full: QueueFull) -> None:
         """Say, once a burst, that this conversation takes no more."""
         now = self._now()
         self._told = {row: at for row, at in self._told.items() if 0 <= now - at < BURST_S}
@@ -381,7 +385,7 @@ class BusIntake(Intake):
     ) -> None:
         body = OutboundText(channel=key.channel, place=inbound.place, markdown=text)
         owed = NewOutboxRow(key=name, conversation=key, body=encode_outbound(body))
-        await self._delivery.owe(key, [owed])
+        await self._delivery.enqueue(key, [owed])
 
 
 async def _untouched(_: Change) -> Reason:

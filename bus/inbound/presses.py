@@ -11,8 +11,8 @@ from bus.locales import Texts, texts
 from bus.messages import ButtonPress, ConversationKey, InboundMessage, PressResponse, decode_inbound
 from bus.platform import Reason
 from bus.settings.language import Languages
-from store.history import History
 from store.inbox import InboxRow
+from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Presses:
         self,
         *,
         policies: Mapping[str, ChannelPolicy],
-        history: History,
+        history: MessageHistoryStore,
         languages: Languages,
         admits: Callable[[InboundMessage], Awaitable[Reason]],
         deeds: Mapping[ButtonAction, Deed],
@@ -81,7 +81,7 @@ class Presses:
         words = texts(self._languages.of(press))
         token = parse_token(press.token)
         deed = self._deeds.get(token.verb) if token is not None else None
-        row = await self._history.row(token.row_id) if token is not None else None
+        row = await self._history.find(token.row_id) if token is not None else None
         if token is None or deed is None or row is None:
             return Outcome(Reason.TOO_LATE, words.press_inactive)
         if _chat(row.key) != _chat(press.key):

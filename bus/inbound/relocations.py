@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.worker import DeliveryWorker
 from bus.settings.choices import Choices
-from store.conversations import ConversationKey, Move
-from store.moves import Moves
+from store.chat_migrations import ChatMigrationStore
+from store.conversations import ChatMigration, ConversationKey
 
 log = logging.getLogger(__name__)
 
@@ -20,16 +20,16 @@ class Relocations:
         choices: Read anew after a move.
     """
 
-    def __init__(self, table: Moves, choices: Choices) -> None:
+    def __init__(self, table: ChatMigrationStore, choices: Choices) -> None:
         self._table = table
         self._choices = choices
         self._came_from: dict[ConversationKey, str] = {}
 
     async def load(self, delivery: DeliveryWorker) -> None:
         """Tell of earlier moves, before anything is sent. Raises StoreError."""
-        for move in await self._table.all():
+        for move in await self._table.list_all():
             self._note(move)
-            delivery.know(move)
+            delivery.add_migration(move)
 
     def room(self, key: ConversationKey) -> str:
         """Return the first id that a chat had; "" if it has it still."""
@@ -43,7 +43,7 @@ class Relocations:
             yield former
             chat = replace(chat, chat=former)
 
-    async def carry_out(self, move: Move, delivery: DeliveryWorker) -> None:
+    async def carry_out(self, move: ChatMigration, delivery: DeliveryWorker) -> None:
         """Move a chat, once; when this returns it is kept. Raises StoreError.
 
         Args:
@@ -54,13 +54,13 @@ class Relocations:
         if move.new_chat in self._ids(old):
             log.warning("chat %r of %s cannot move back", move.old_chat, move.channel)
             return
-        if not await self._table.carry_out(move):
+        if not await self._table.migrate(move):
             return
         self._note(move)
         log.info("chat %r of %s is now %r", move.old_chat, move.channel, move.new_chat)
         await self._choices.load()
-        await delivery.relocate(move)
+        await delivery.migrate_chat(move)
 
-    def _note(self, move: Move) -> None:
+    def _note(self, move: ChatMigration) -> None:
         there = ConversationKey(channel=move.channel, workspace=move.workspace, chat=move.new_chat)
         self._came_from[there] = move.old_chat

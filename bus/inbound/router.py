@@ -12,7 +12,7 @@ from bus.inbound.albums import Albums
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound
 from store.errors import StoreError
-from store.inbox import Inbox, InboxRow
+from store.inbox import InboxRow, InboxStore
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Router:
         self,
         *,
         tasks: TaskGroup,
-        inbox: Inbox,
+        inbox: InboxStore,
         commands: Commands,
         mailboxes: ConversationWorkers,
         albums: Albums,
@@ -69,7 +69,7 @@ class Router:
         taken = 0
         # Whoever holds a row now may finish it while the journal is read.
         busy = self._held()
-        for row in await self._inbox.unfinished():
+        for row in await self._inbox.list_unfinished():
             if row.id in busy or row.key.channel not in self._channels:
                 continue
             if older_than is not None and row.received_at > older_than:
@@ -120,6 +120,6 @@ class Router:
 
 def _former_thread(row: InboxRow) -> str | None:
     """Return the thread that a chat row was written for, if its conversation has another one now."""
-    if row.kind == "command" or row.thread_id == row.present_thread:
+    if row.kind == "command" or row.thread_id == row.current_thread_id:
         return None
     return row.thread_id

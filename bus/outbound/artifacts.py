@@ -17,14 +17,14 @@ FETCH_TIMEOUT_S = 30.0
 """Silence from the gateway that ends a fetch."""
 
 
-class Artifacts:
+class ArtifactDownloader:
     """The threads' output files, behind the gateway's REST API."""
 
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
 
     @asynccontextmanager
-    async def fetched(
+    async def download(
         self, body: OutboundFile, *, max_bytes: int
     ) -> AsyncIterator[OutgoingFile | str]:
         """Yield the file in a temporary place, or a sentence that tells the person why it is not there.

@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 import anyio
 
 from bus.messages import InboundMessage
-from bus.outbound.cards import Cards
-from bus.outbound.delivery import DeliveryWorker
-from bus.outbound.display import Display
-from bus.outbound.notices import Notices
-from bus.outbound.previews import Previews
+from bus.outbound.draft import DraftReply
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.progress_notice import ProgressNotice
+from bus.outbound.streaming_message import StreamingMessage
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, SupportsButtons, SupportsDeletion, SupportsStreaming
 from bus.platform import SupportsDrafts as PreviewPlatform
 from store.inbox import InboxRow
 
 
 @asynccontextmanager
-async def live(
+async def show_live_reply(
     delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage
-) -> AsyncIterator[Display]:
+) -> AsyncIterator[LiveReply]:
     """Show that a turn runs; after the block no sign and no patch of it is sent any more."""
     adapter = delivery.adapters[row.key.channel]
     kind = _display(adapter, inbound)
@@ -29,19 +29,19 @@ async def live(
         anyio.create_task_group() as tasks,
     ):
         await display.open()
-        if kind is not Display:  # which shows nothing
-            tasks.start_soon(display.keep_up)
+        if kind is not LiveReply:  # which shows nothing
+            tasks.start_soon(display.run)
         try:
             yield display
         finally:
             tasks.cancel_scope.cancel()
 
 
-def _display(adapter: Adapter, inbound: InboundMessage) -> type[Display]:
+def _display(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
     if isinstance(adapter, PreviewPlatform) and adapter.previews(inbound.place):
-        return Previews
+        return DraftReply
     numbers = adapter.capabilities
     if isinstance(adapter, SupportsStreaming) and numbers.patches:
-        return Cards
+        return StreamingMessage
     can_take_back = isinstance(adapter, SupportsButtons) and isinstance(adapter, SupportsDeletion)
-    return Notices if numbers.notice_after_s and can_take_back else Display
+    return ProgressNotice if numbers.notice_after_s and can_take_back else LiveReply

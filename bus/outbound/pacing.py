@@ -9,7 +9,7 @@ ChatKey = tuple[str, str]
 """(channel, chat)."""
 
 
-class Pacer:
+class SendRateLimiter:
     """Spaces the calls to one chat; a platform's Retry-After stops that chat, and no other.
 
     Each chat has a virtual schedule with one call every `interval_s`; a chat that was quiet may run ahead
@@ -26,7 +26,7 @@ class Pacer:
         self._schedule: OrderedDict[ChatKey, float] = OrderedDict()
         self._paused: dict[ChatKey, float] = {}
 
-    async def turn(self, chat: ChatKey, interval_s: float, *, burst: int = 1) -> None:
+    async def acquire(self, chat: ChatKey, interval_s: float, *, burst: int = 1) -> None:
         """Wait for this chat's next free moment and take it.
 
         Args:

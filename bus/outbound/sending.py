@@ -15,7 +15,7 @@ from bus.messages import (
     OutboundRemoval,
     OutboundText,
 )
-from bus.outbound.artifacts import Artifacts
+from bus.outbound.artifacts import ArtifactDownloader
 from bus.platform import (
     Adapter,
     SupportsButtons,
@@ -23,15 +23,15 @@ from bus.platform import (
     SupportsEditing,
     SupportsStreaming,
 )
-from store.outbox import Outbox, OutboxRow
+from store.outbox import OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
-APOLOGY_S = 10.0
+FAILURE_PATCH_DEADLINE_S = 10.0
 """Bound of the patch that ends a card whose answer was refused."""
 
 
-class Sending:
+class RowSender:
     """Puts rows in front of people.
 
     Args:
@@ -39,9 +39,9 @@ class Sending:
         gateway: The gateway's REST API, for the files that the agent presents.
     """
 
-    def __init__(self, outbox: Outbox, gateway: httpx.AsyncClient) -> None:
+    def __init__(self, outbox: OutboxStore, gateway: httpx.AsyncClient) -> None:
         self._outbox = outbox
-        self._artifacts = Artifacts(gateway)
+        self._artifacts = ArtifactDownloader(gateway)
 
     async def send(self, row: OutboxRow, body: OutboundMessage, adapter: Adapter) -> MessageId:
         """Send one row; return the platform's id of what people see. Raises DeliveryError."""
@@ -57,7 +57,7 @@ class Sending:
             case _:
                 assert_never(body)
 
-    async def apologise(self, body: OutboundMessage, adapter: Adapter) -> None:
+    async def show_failure(self, body: OutboundMessage, adapter: Adapter) -> None:
         """Let no card say "working" for ever when its answer was refused for good."""
         if not isinstance(body, OutboundText) or not isinstance(adapter, SupportsStreaming):
             return
@@ -66,7 +66,7 @@ class Sending:
             return
         apology = body.place.texts.answer_refused
         try:
-            with anyio.fail_after(APOLOGY_S):
+            with anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
                 await adapter.patch(body.place, card, apology, final=True)
         except (DeliveryError, TimeoutError) as error:
             log.warning("a card could not be ended: %s", error)
@@ -133,7 +133,7 @@ class Sending:
 
     async def _file(self, row: OutboxRow, body: OutboundFile, adapter: Adapter) -> MessageId:
         limit = adapter.capabilities.max_file_bytes
-        async with self._artifacts.fetched(body, max_bytes=limit) as file:
+        async with self._artifacts.download(body, max_bytes=limit) as file:
             if isinstance(file, str):
                 return await adapter.send(body.place, file, key=row.key)
             try:

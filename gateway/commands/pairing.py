@@ -14,8 +14,8 @@ from gateway.failures import CommandFailed
 from gateway.reach import ask, service
 from gateway.table import iso, moment, table
 from store.database import Database
-from store.errors import NotFound
-from store.pairings import Pairings
+from store.errors import RowNotFound
+from store.pairings import PairingStore
 
 HEAD = ("code", "channel", "user", "name", "asked", "let in")
 UNKNOWN_CODE = "There is no open request with this code: it may be mistyped, or older than an hour."
@@ -34,7 +34,7 @@ async def _act(config: Config, arguments: argparse.Namespace) -> str:
         if client is not None:
             return await _remote(client, arguments)
     async with Database.open(config.database, config.home) as database:
-        return await _local(Pairings(database), arguments)
+        return await _local(PairingStore(database), arguments)
 
 
 async def _remote(client: httpx.AsyncClient, arguments: argparse.Namespace) -> str:
@@ -60,7 +60,7 @@ async def _remote(client: httpx.AsyncClient, arguments: argparse.Namespace) -> s
             return _shut_out(arguments)
 
 
-async def _local(pairings: Pairings, arguments: argparse.Namespace) -> str:
+async def _local(pairings: PairingStore, arguments: argparse.Namespace) -> str:
     match arguments.action:
         case "list":
             return _listed(
@@ -73,13 +73,13 @@ async def _local(pairings: Pairings, arguments: argparse.Namespace) -> str:
                         moment(iso(row.created_at)),
                         moment(iso(row.approved_at)),
                     ]
-                    for row in await pairings.listing()
+                    for row in await pairings.list_all()
                 ]
             )
         case "approve":
             try:
                 row = await pairings.approve(arguments.code.strip().upper(), now=time.time())
-            except NotFound:
+            except RowNotFound:
                 raise CommandFailed(UNKNOWN_CODE) from None
             return _let_in(row.channel, row.user_name or row.user_id)
         case _:

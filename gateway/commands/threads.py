@@ -9,7 +9,7 @@ import anyio
 from gateway.config import Config, load
 from gateway.reach import ask, service
 from gateway.table import iso, moment, table
-from store.conversations import Conversations
+from store.conversations import ConversationStore
 from store.database import Database
 
 HEAD = ("channel", "chat", "topic", "thread", "messages", "last used")
@@ -41,5 +41,5 @@ async def _rows(config: Config, limit: int) -> list[list[object]]:
                 row.last_seq,
                 moment(iso(row.updated_at)),
             ]
-            for row in await Conversations(database).listing(limit=limit)
+            for row in await ConversationStore(database).list_recent(limit=limit)
         ]

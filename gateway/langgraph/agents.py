@@ -37,5 +37,5 @@ def _assistant(services: LangGraphServices, agent: CustomAgent) -> Assistant:
         metadata={"created_by": "user"},
         created_at=BEGINNING,
         updated_at=BEGINNING,
-        made_at=BEGINNING,
+        version_created_at=BEGINNING,
     )

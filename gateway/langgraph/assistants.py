@@ -26,8 +26,8 @@ from gateway.langgraph.wire import (
     AssistantVersion,
     AssistantVersions,
 )
-from store.assistants import Assistant, AssistantChange, missing_assistant
-from store.errors import Conflict
+from store.assistants import Assistant, AssistantUpdate, missing_assistant
+from store.errors import RowConflict
 from store.threads import ThreadQuery
 
 router = APIRouter(tags=["assistants"], route_class=WireRoute)
@@ -55,13 +55,13 @@ async def create(request: Request) -> Response:
         metadata=body.metadata or {},
         created_at=now,
         updated_at=now,
-        made_at=now,
+        version_created_at=now,
     )
     same = [one for one in await listed(services) if one.assistant_id == assistant_id]
     if same and body.if_exists == "do_nothing":
         return answer(assistant_view(same[0]))
     if same:
-        raise Conflict(f"Assistant with ID {assistant_id} already exists")
+        raise RowConflict(f"Assistant with ID {assistant_id} already exists")
     return answer(assistant_view(await services.runs.assistants.create(made)))
 
 
@@ -71,9 +71,9 @@ async def update(request: Request, assistant_id: str) -> Response:
     body = await read_body(request, AssistantPatch)
     services = services_of(request)
     before = await _changeable(services, assistant_id)
-    change = AssistantChange(**body.model_dump())
-    _check(services, change.of(before))
-    made = await services.runs.assistants.change(
+    change = AssistantUpdate(**body.model_dump())
+    _check(services, change.apply(before))
+    made = await services.runs.assistants.update(
         before.assistant_id,
         change,
         base=graph_assistant(services, before.assistant_id),
@@ -159,7 +159,7 @@ async def versions(request: Request, assistant_id: str) -> Response:
     query = await read_body(request, AssistantVersions)
     services = services_of(request)
     one = await named(services, assistant_id)
-    made = await services.runs.assistants.versions(one.assistant_id) or [one]
+    made = await services.runs.assistants.list_versions(one.assistant_id) or [one]
     found = [each for each in made if _has(each, query.metadata)]
     return answer(list(map(version_view, found[query.offset : query.offset + query.limit])))
 
@@ -172,7 +172,7 @@ async def set_latest(request: Request, assistant_id: str) -> Response:
     one = await named(services, assistant_id)
     if wanted.version == one.version:
         return answer(assistant_view(one))
-    chosen = await services.runs.assistants.choose(
+    chosen = await services.runs.assistants.set_version(
         one.assistant_id, wanted.version, now=services.runs.now()
     )
     return answer(assistant_view(chosen))

@@ -14,7 +14,7 @@ from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
 from gateway.langgraph.services import LangGraphServices, services_of
 from gateway.langgraph.wire import CancelMany, RunCreate
-from store.errors import NotFound
+from store.errors import RowNotFound
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 
@@ -45,7 +45,7 @@ async def cancel(request: Request) -> Response:
         raise Refused(422, "action must be interrupt or rollback")
     runs = _chosen(services_of(request), await read_body(request, CancelMany))
     if not runs:
-        raise NotFound("No runs found to cancel.")
+        raise RowNotFound("No runs found to cancel.")
     for live in runs:
         live.ask_to_stop("rollback" if action == "rollback" else "interrupt")
     return Response(status_code=204)

@@ -12,7 +12,7 @@ from gateway.langgraph.route import Refused, checked_id, validated
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.stating import CommandFailed
 from gateway.langgraph.wire import RunCreate
-from store.errors import Conflict, NotFound
+from store.errors import RowConflict, RowNotFound
 
 Json = dict[str, Any]
 Handler = Callable[[LangGraphServices, str, Json], Awaitable[Json]]
@@ -46,7 +46,7 @@ async def carried_out(
         result = await handler(services, thread_id, params)
     except CommandFailed as error:
         return failed(number, error.code, str(error))
-    except (RuntimeProblem, NotFound, Conflict) as error:
+    except (RuntimeProblem, RowNotFound, RowConflict) as error:
         return failed(number, "invalid_argument", str(error))
     except Refused as error:
         return failed(number, "invalid_argument", error.detail)
@@ -123,7 +123,7 @@ async def _respond(services: LangGraphServices, thread_id: str, params: Json) ->
     for one in answers:
         if one.get("interrupt_id") not in asked:
             raise CommandFailed("no_such_interrupt", "Nothing with this interrupt_id was asked.")
-    last = await services.runs.rows.listing(thread_id, limit=1)
+    last = await services.runs.rows.list_by_thread(thread_id, limit=1)
     before = last[0].kwargs if last else {}
     body = {
         "assistant_id": await last_used(services, thread),

@@ -16,7 +16,7 @@ from store.threads import Thread
 
 async def listed(services: LangGraphServices) -> list[Assistant]:
     """Return all assistants: the graphs' and the custom agents' first, then the others, the oldest first."""
-    made = {one.assistant_id: one for one in await services.runs.assistants.listing()}
+    made = {one.assistant_id: one for one in await services.runs.assistants.list_all()}
     always = [*map(assistant_of_graph, services.graphs), *await agent_assistants(services)]
     first = [made.pop(one.assistant_id, one) for one in always]
     return first + [one for one in made.values() if one.graph_id in services.graphs]
@@ -27,7 +27,7 @@ async def named(services: LangGraphServices, given: str) -> Assistant:
 
     Raises:
         Refused: what is given is neither a name nor an id.
-        NotFound: there is no such assistant.
+        RowNotFound: there is no such assistant.
     """
     found = await _found(services, given)
     if found is not None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.langgraph.route import Refused, WireRoute, answer, read_body
 from gateway.langgraph.services import services_of
 from gateway.langgraph.wire import ItemKey, ItemPut, ItemSearch, NamespaceSearch
-from store.items import Items
+from store.items import ItemStore
 
 router = APIRouter(tags=["store"], route_class=WireRoute)
 
@@ -87,7 +87,7 @@ async def namespaces(request: Request) -> Response:
     return answer({"namespaces": found})
 
 
-def _items(request: Request) -> Items:
+def _items(request: Request) -> ItemStore:
     return services_of(request).runs.items
 
 

@@ -19,7 +19,7 @@ from agent.runtime.errors import (
     UnknownAssistant,
 )
 from agent.runtime.serialise import dumps
-from store.errors import Conflict, NotFound
+from store.errors import RowConflict, RowNotFound
 
 MAX_DEPTH = 100
 """How deep JSON may be nested: it is shown again within further levels, and at 254 the encoder gives up."""
@@ -29,8 +29,8 @@ Body = TypeVar("Body", bound=BaseModel)
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ThreadBusy, 409),
-    (Conflict, 409),
-    (NotFound, 404),
+    (RowConflict, 409),
+    (RowNotFound, 404),
     (Closing, 503),
 )
 
@@ -56,7 +56,7 @@ class WireRoute(APIRoute):
                 return await inner(request)
             except Refused as error:
                 return problem(error.status, error.detail)
-            except (RuntimeProblem, NotFound, Conflict) as error:
+            except (RuntimeProblem, RowNotFound, RowConflict) as error:
                 return problem(status_of(error), str(error))
 
         return handler

@@ -23,7 +23,7 @@ from gateway.langgraph.route import (
 from gateway.langgraph.services import services_of
 from gateway.langgraph.wire import RUN_STATUSES, RunCreate
 from gateway.sse import EventStream, LateAnswer, framed, last_event_id
-from store.errors import NotFound
+from store.errors import RowNotFound
 from store.runs import Run
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
@@ -75,7 +75,7 @@ async def listing(request: Request, thread_id: str) -> Response:
     if status not in {None, *RUN_STATUSES}:
         raise Refused(422, f"status must be one of {', '.join(RUN_STATUSES)}.")
     select = listed(query.getlist("select"))
-    rows = await services.runs.rows.listing(
+    rows = await services.runs.rows.list_by_thread(
         thread.thread_id,
         status=status,
         limit=number_of(query.get("limit"), default=10, most=1000),
@@ -99,7 +99,7 @@ async def delete(request: Request, thread_id: str, run_id: str) -> Response:
     if live and not live.over:
         raise Refused(409, "The run is not over: cancel it first.")
     if not await runs.rows.delete(*ids):
-        raise NotFound("Run not found")
+        raise RowNotFound("Run not found")
     return Response(status_code=204)
 
 
@@ -185,7 +185,7 @@ async def _run(request: Request, thread_id: str, run_id: str) -> Run:
 def _stateless(request: Request, run_id: str) -> LiveRun:
     live = services_of(request).runs.find(None, checked_id(run_id, "run"))
     if live is None:
-        raise NotFound("Run not found")
+        raise RowNotFound("Run not found")
     return live
 
 

@@ -11,8 +11,8 @@ from agent.runtime.assistants import GraphSource
 from agent.runtime.protocol import ThreadSequences
 from agent.runtime.runs import RunManager
 from agent.runtime.states import ThreadStates
-from store.checkpoints import Checkpoints
-from store.threads import Threads
+from store.checkpoints import CheckpointSaver
+from store.threads import ThreadStore
 
 
 async def _nothing(_thread_id: str) -> None:
@@ -34,8 +34,8 @@ class LangGraphServices:
     """
 
     runs: RunManager
-    threads: Threads
-    checkpointer: Checkpoints
+    threads: ThreadStore
+    checkpointer: CheckpointSaver
     graphs: Mapping[str, GraphSource]
     agents: CustomAgentStore | None = None
     discard: Callable[[str], Awaitable[None]] = _nothing

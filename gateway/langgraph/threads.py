@@ -27,8 +27,8 @@ from gateway.langgraph.wire import (
     ThreadSearch,
     ThreadTtl,
 )
-from store.errors import Conflict, NotFound
-from store.threads import Thread, ThreadQuery, Ttl, TtlStrategy, missing_thread
+from store.errors import RowConflict, RowNotFound
+from store.threads import Thread, ThreadExpiry, ThreadQuery, TtlStrategy, missing_thread
 
 router = APIRouter(tags=["threads"], route_class=WireRoute)
 
@@ -43,7 +43,7 @@ async def create(request: Request) -> Response:
         thread = await services.threads.create(
             thread_id, body.metadata or {}, now=services.runs.now(), ttl=_ttl(body.ttl)
         )
-    except Conflict:
+    except RowConflict:
         if body.if_exists != "do_nothing":
             raise
         return answer(await _view(services, await services.threads.get(thread_id)))
@@ -126,7 +126,7 @@ async def patch(request: Request, thread_id: str) -> Response:
     now = services.runs.now()
     thread = await services.threads.patch(wanted, body.metadata or {}, now=now)
     if (ttl := _ttl(body.ttl)) is not None:
-        thread = await services.threads.live(wanted, ttl, now=now)
+        thread = await services.threads.set_ttl(wanted, ttl, now=now)
     if "return=minimal" in request.headers.get("prefer", ""):
         return Response(status_code=204)
     return answer(await _view(services, thread))
@@ -222,12 +222,12 @@ async def _prune(services: LangGraphServices, thread_id: str, strategy: TtlStrat
         return await services.forget(thread_id)
     try:
         await services.threads.get(thread_id)
-    except NotFound:
+    except RowNotFound:
         return False
     # While a run goes on its older checkpoints are trimmed by itself, at its end.
     if services.runs.on_thread(thread_id):
         return False
-    await services.checkpointer.trim(thread_id, keep=1)
+    await services.checkpointer.trim_thread(thread_id, keep=1)
     return True
 
 
@@ -284,14 +284,14 @@ def _query(body: ThreadSearch) -> ThreadQuery:
     )
 
 
-def _ttl(given: ThreadTtl | float | None) -> Ttl | None:
+def _ttl(given: ThreadTtl | float | None) -> ThreadExpiry | None:
     if given is None:
         return None
     if isinstance(given, ThreadTtl):
-        return Ttl(minutes=given.ttl, strategy=given.strategy)
+        return ThreadExpiry(minutes=given.ttl, strategy=given.strategy)
     if not 0 < given <= MAX_TTL_MINUTES:
         raise Refused(422, "ttl must be a positive number of minutes.")
-    return Ttl(minutes=given)
+    return ThreadExpiry(minutes=given)
 
 
 def _superstep(given: Superstep) -> list[Step]:

@@ -9,7 +9,7 @@ from langgraph.types import PregelTask, StateSnapshot
 from agent.runtime.assistants import assistant_id_of
 from agent.runtime.shown import when
 from store.assistants import Assistant
-from store.threads import Thread, Ttl
+from store.threads import Thread, ThreadExpiry
 
 View = dict[str, Any]
 
@@ -33,7 +33,7 @@ def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
     }
 
 
-def ttl_view(ttl: Ttl | None) -> View | None:
+def ttl_view(ttl: ThreadExpiry | None) -> View | None:
     """Return how long a thread lives; None = for ever."""
     if ttl is None:
         return None
@@ -53,7 +53,7 @@ def assistant_of_graph(graph_id: str) -> Assistant:
         metadata={"created_by": "system"},
         created_at=BEGINNING,
         updated_at=BEGINNING,
-        made_at=BEGINNING,
+        version_created_at=BEGINNING,
     )
 
 
@@ -75,7 +75,7 @@ def assistant_view(one: Assistant) -> View:
 
 def version_view(one: Assistant) -> View:
     """Return a version of an Assistant; it was made once and does not change."""
-    view = assistant_view(one) | {"created_at": when(one.made_at)}
+    view = assistant_view(one) | {"created_at": when(one.version_created_at)}
     del view["updated_at"]
     return view
 

@@ -228,7 +228,7 @@ async def outbox(
     before: Before = NEWEST,
 ) -> dict[str, Any]:
     """List deliveries, newest first; `state` may be given several times."""
-    rows = await bus.outbox.listing(states=state or (), limit=limit, before=before)
+    rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
     return {"rows": [_delivery(row) for row in rows]}
 
 
@@ -249,21 +249,21 @@ async def discard(delivery_id: RowId, bus: RunningBus) -> Response:
 @router.get("/inbox", response_model=AcceptedMessages)
 async def inbox(bus: RunningBus, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
-    rows = await bus.inbox.recent(limit=limit, before=before)
+    rows = await bus.inbox.list_recent(limit=limit, before=before)
     return {"rows": [_accepted(row) for row in rows]}
 
 
 @router.get("/conversations", response_model=Conversations)
 async def conversations(bus: RunningBus, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """List conversations with their threads, most recently used first."""
-    rows = await bus.conversations.listing(limit=limit, offset=offset)
+    rows = await bus.conversations.list_recent(limit=limit, offset=offset)
     return {"rows": [_conversation(row) for row in rows]}
 
 
 @router.get("/pairings", response_model=Pairings)
 async def pairings(bus: RunningBus) -> dict[str, Any]:
     """List open requests and the people let in, newest first."""
-    return {"rows": [_pairing(row) for row in await bus.pairings.listing()]}
+    return {"rows": [_pairing(row) for row in await bus.pairings.list_all()]}
 
 
 @router.post("/pairings/{code}/approve", response_model=PairingView)

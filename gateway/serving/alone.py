@@ -12,9 +12,9 @@ from gateway.services import Services
 from gateway.terminal.attached import local_link
 from gateway.terminal.talk import talk
 from store.database import Database
-from store.errors import Locked
-from store.inbox import Inbox
-from store.outbox import Outbox
+from store.errors import StoreLocked
+from store.inbox import InboxStore
+from store.outbox import OutboxStore
 
 
 async def chat(config: Config, session: str) -> None:
@@ -39,7 +39,7 @@ async def chat(config: Config, session: str) -> None:
                 raise CommandFailed("the terminal channel did not start; see the log")
             async with local_link(services.terminal, services.bus, session) as link:
                 await talk(config, link)
-    except Locked as error:
+    except StoreLocked as error:
         raise CommandFailed(
             f"{error} Nothing answers at {config.base_url}, though: is gateway.port the running service's?"
         ) from None
@@ -48,8 +48,8 @@ async def chat(config: Config, session: str) -> None:
 async def _refuse_to_steal(config: Config) -> None:
     """Leave messages of other channels to the service: without their platforms they could only fail here."""
     async with Database.open(config.database, config.home) as database:
-        waiting = {row.key.channel for row in await Inbox(database).unfinished()}
-        owed = {row.conversation.channel for row in await Outbox(database).open_rows()}
+        waiting = {row.key.channel for row in await InboxStore(database).list_unfinished()}
+        owed = {row.conversation.channel for row in await OutboxStore(database).list_open()}
     if others := sorted((waiting | owed) - {NAME}):
         raise CommandFailed(
             f"messages of {', '.join(others)} wait to be answered: start `parley serve`, then `parley chat`"

@@ -21,7 +21,7 @@ async def is_settled(bus: Bus, session: str) -> bool:
     conversation = await bus.conversations.find(key)
     if conversation is not None and conversation.pending:
         return False
-    return not await bus.outbox.open_rows(key)
+    return not await bus.outbox.list_open(key)
 
 
 class LocalLink:

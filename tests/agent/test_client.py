@@ -31,7 +31,7 @@ from agent.errors import (
 from agent.locales.en import ENGLISH
 from agent.models.playback import Call, Turn
 from agent.paths import OUTPUTS
-from store.errors import Locked
+from store.errors import StoreLocked
 from tests.agent.test_skills import put
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -397,7 +397,7 @@ async def test_threads_of_a_callers_checkpointer(tmp_path: Path) -> None:
 
 async def test_one_client_at_a_time_uses_a_data_folder(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedChatModel.playing()):
-        with pytest.raises(Locked):
+        with pytest.raises(StoreLocked):
             async with open_client(home=tmp_path):
                 pass
 
@@ -494,7 +494,7 @@ def test_errors_come_out_as_they_are(tmp_path: Path) -> None:
             next(client.stream("hi", model_name="none"))
         with pytest.raises(RuntimeError, match="open already"):
             client.__enter__()
-        with pytest.raises(Locked), ParleyClient(home=tmp_path):
+        with pytest.raises(StoreLocked), ParleyClient(home=tmp_path):
             pass
         assert client.chat("hi") == "a"
 

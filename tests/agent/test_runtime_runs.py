@@ -21,8 +21,8 @@ from agent.runtime.settings import RuntimeSettings
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
-from store.errors import NotFound
-from store.runs import Multitask
+from store.errors import RowNotFound
+from store.runs import MultitaskStrategy
 from tests.fakes.graphs import Graphs
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
@@ -44,7 +44,11 @@ async def runtime(
 
 
 def asking(
-    graph: str, n: int | None = 1, *, thread_id: str = THREAD, multitask: Multitask = "enqueue"
+    graph: str,
+    n: int | None = 1,
+    *,
+    thread_id: str = THREAD,
+    multitask: MultitaskStrategy = "enqueue",
 ) -> RunRequest:
     return RunRequest(
         thread_id=thread_id,
@@ -96,7 +100,7 @@ async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
     with pytest.raises(Closing):
         await runs.start(asking("instant"))
     async with runtime(tmp_path) as (again, _):
-        statuses = {run.status for run in await again.rows.listing(THREAD)}
+        statuses = {run.status for run in await again.rows.list_by_thread(THREAD)}
         assert statuses == {"interrupted"}
         assert (await again.threads.get(THREAD)).status != "busy"
 
@@ -138,7 +142,7 @@ async def test_many_starts_at_once_on_one_thread(tmp_path: Path) -> None:
             for live in lives:
                 await live.done.wait()
         assert {live.row.status for live in lives} == {"success"}
-        assert len(await runs.rows.listing(THREAD, limit=100)) == 20
+        assert len(await runs.rows.list_by_thread(THREAD, limit=100)) == 20
         assert (await runs.threads.get(THREAD)).status == "idle"
 
 
@@ -163,7 +167,7 @@ async def test_of_many_rejecting_starts_one_wins(tmp_path: Path) -> None:
 async def test_a_start_that_fails_frees_the_thread(tmp_path: Path) -> None:
     async with runtime(tmp_path) as (runs, _):
         missing = RunRequest(thread_id=THREAD, assistant_id="instant", modes=parse(None))
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             await runs.start(missing)
         live = await runs.start(asking("instant", multitask="reject"))
         await live.done.wait()

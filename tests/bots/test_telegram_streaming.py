@@ -10,7 +10,7 @@ from bots.telegram.drafts import number_of
 from bots.telegram.pace import PATCHES, Pace
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
-from bus.outbound.presence import Presence
+from bus.outbound.indicators import IndicatorUpdater
 from bus.platform import Reason, SupportsDrafts, SupportsStreaming
 from tests.bots.telegram_rig import FAST, adapter_for, talking
 from tests.fakes.telegram import TelegramServer
@@ -146,7 +146,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
     telegram.fail(method, lag_s=0.2)  # the server is slow to act on it
     async with anyio.create_task_group() as tasks:
         if sign == "typing":
-            async with Presence().working(adapter, ALICE):
+            async with IndicatorUpdater().working(adapter, ALICE):
                 await telegram.wait_for(lambda: telegram.calls(method))
         else:
             tasks.start_soon(lambda: adapter.preview(ALICE, "Half", key="7", stop=STOP))
@@ -160,7 +160,7 @@ async def test_a_sign_that_hangs_does_not_hold_the_answer(telegram: TelegramServ
     adapter = adapter_for(telegram, timing=replace(FAST, sign_s=0.05))
     telegram.fail("sendChatAction", lag_s=60.0)
     with anyio.fail_after(5.0):
-        async with Presence().working(adapter, ALICE):
+        async with IndicatorUpdater().working(adapter, ALICE):
             await telegram.wait_for(lambda: telegram.calls("sendChatAction"))
     await adapter.send(ALICE, "Whole", key="k")
     assert [what for what, _, _ in telegram.log] == ["message"]

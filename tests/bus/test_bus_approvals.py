@@ -64,7 +64,7 @@ async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatf
 
 
 async def press_again(h: House) -> PressResponse:
-    row = (await h.bus.inbox.recent(limit=5))[-1]
+    row = (await h.bus.inbox.list_recent(limit=5))[-1]
     token = ButtonToken(ButtonAction.DENY, row.id).text
     return await h.bus.intake.press(press_of(token, h.platform.shown[0], event_id="late"))
 

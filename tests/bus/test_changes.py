@@ -70,7 +70,7 @@ def pressed(home: House, token: ButtonToken, user: str = "u", event: str = "p") 
 
 
 async def row_id(home: House, event: str) -> int:
-    return next(row.id for row in await home.bus.inbox.recent() if row.event_id == event)
+    return next(row.id for row in await home.bus.inbox.list_recent() if row.event_id == event)
 
 
 async def talk(home: House, *words: str) -> None:
@@ -297,9 +297,9 @@ async def test_an_edit_is_kept_over_a_crash(
 
 async def leave(home: House, text: str) -> None:
     """Note an edit of the first message as a process does that dies at once."""
-    [row] = await home.bus.inbox.unfinished()
+    [row] = await home.bus.inbox.list_unfinished()
     edited = replace(decode_inbound(row.body), text=text, edits=1)
-    assert await home.bus.inbox.rewrite(row.id, encode_inbound(edited))
+    assert await home.bus.inbox.update_body(row.id, encode_inbound(edited))
 
 
 async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
@@ -309,9 +309,9 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             home.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
             await home.say("left")
             await until(lambda: "Left" in home.platform.texts)
-            [row] = await home.bus.inbox.unfinished()
+            [row] = await home.bus.inbox.list_unfinished()
             deleted = replace(decode_inbound(row.body), stopped=True)
-            assert await home.bus.inbox.rewrite(row.id, encode_inbound(deleted))
+            assert await home.bus.inbox.update_body(row.id, encode_inbound(deleted))
         async with house(tmp_path, server=server, platform=platform) as home:
             await until(lambda: home.platform.texts == ["⏹ Stopped."])
             await finished(home)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings.scopes import memory_scope_of, user_of
-from store.choices import Choice, Choices
 from store.config import StoreConfig
+from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ConversationKey
 from store.database import Database
 from tests.bus.rig import house, said
@@ -89,7 +89,7 @@ async def test_a_topic_has_its_own_choice_once_it_has_begun(tmp_path: Path) -> N
 async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         key = ConversationKey(channel="fake", workspace="w", chat="c")
-        await Choices(database).set(key, Choice(model="qwen"))
+        await ConversationSettingsStore(database).save(key, ConversationSettings(model="qwen"))
     async with house(tmp_path) as home:
         await home.say("hello")
         await home.runs(1)

@@ -18,7 +18,7 @@ from bus.inbound.cleaning import cleaned
 from bus.messages import InboundMessage, MessageId, ReplyTarget, decode_inbound, encode_inbound
 from bus.platform import Reason
 from store.database import Transaction
-from store.errors import Unavailable
+from store.errors import StoreUnavailable
 from store.inbox import InboxRow
 from tests.bus.rig import OPEN, file, house, said, until
 from tests.fakes.platform import FakePlatform
@@ -75,7 +75,7 @@ async def test_when_nothing_can_be_kept_nothing_is_acknowledged(tmp_path: Path) 
             tx.run("ALTER TABLE away RENAME TO inbox")
 
         await home.database.transaction(break_inbox)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await home.say("hi", event="e1")
         await home.database.transaction(mend_inbox)
         assert await home.say("hi", event="e1") is Reason.ACCEPTED
@@ -87,7 +87,7 @@ async def test_a_closed_intake_keeps_nothing(tmp_path: Path) -> None:
         await home.bus.drain()
         with pytest.raises(IntakeClosed):
             await home.say("hi")
-        assert await home.bus.inbox.recent() == []
+        assert await home.bus.inbox.list_recent() == []
 
 
 async def test_a_channel_without_policy_is_closed(tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Pa
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
         for user in range(101):
             assert await home.say("hi", user=str(user), chat=str(user)) is Reason.PAIRING
-        assert len(await home.bus.pairings.listing()) == 100
+        assert len(await home.bus.pairings.list_all()) == 100
         await until(lambda: len(home.platform.texts) == 100)
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
         assert await home.say("/models") is Reason.NOT_ALLOWED
-        assert await home.bus.inbox.recent() == []
+        assert await home.bus.inbox.list_recent() == []
 
 
 async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
         await home.database.transaction(spoil)
     async with house(tmp_path) as home:
         with anyio.fail_after(5):
-            while (await home.bus.inbox.recent())[0].state != "dead":  # noqa: ASYNC110 - no event
+            while (await home.bus.inbox.list_recent())[0].state != "dead":  # noqa: ASYNC110 - no event
                 await anyio.sleep(0.005)
         assert await home.say("hi", event="e2") is Reason.ACCEPTED
 

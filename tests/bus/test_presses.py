@@ -91,7 +91,7 @@ async def test_an_option_is_said_in_the_pressers_name(
         assert h.prompts() == ["paint it", "green"]
         assert labels(h, 0) == []
         assert h.bus.counters()[("fake", Reason.ACCEPTED)] == 3
-        row = (await h.bus.inbox.recent(limit=1))[0]
+        row = (await h.bus.inbox.list_recent(limit=1))[0]
         assert '"user_id":"u"' in row.body.replace(" ", "")
 
 
@@ -140,7 +140,7 @@ async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake"), policy=policy) as h:
         await h.say("hello")
         await shows(h, 1)
-        [pairing] = await h.bus.pairings.listing()
+        [pairing] = await h.bus.pairings.list_all()
         await h.bus.approve(pairing.code)
         h.server.scripts.append(WHICH)
         await h.say("paint it")
@@ -257,7 +257,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
         async with house(tmp_path, platform=platform, server=server) as h:
             await asked(h)
             server.refusals.extend([503] * 100)
-            row = (await h.bus.inbox.recent(limit=1))[0]
+            row = (await h.bus.inbox.list_recent(limit=1))[0]
             pressed = Pressed(
                 press=press_of(labels(h)[0], platform.shown[0]),
                 token=ButtonToken(ButtonAction.OPTION, row.id),
@@ -267,7 +267,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             )
             accepted = await h.bus.intake.receive(as_inbound(pressed, "red", "option"))
             assert accepted is Reason.ACCEPTED
-            dropped = await h.bus.inbox.recent(limit=1)
+            dropped = await h.bus.inbox.list_recent(limit=1)
             assert dropped[0].event_id == f"press:{row.id}:option"
         server.refusals.clear()
         async with house(tmp_path, platform=platform, server=server) as h:
@@ -308,7 +308,7 @@ async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
         assert await press(h, "red") == PressResponse()
         await shows(h, 2)
         with anyio.fail_after(15):
-            while await h.bus.outbox.counts():  # noqa: ASYNC110
+            while await h.bus.outbox.count_by_state():  # noqa: ASYNC110
                 await anyio.sleep(0.01)
         assert platform.calls.count("edit") == 1
 
@@ -338,7 +338,7 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
         await h.say("one")
         await h.runs(1)
         await h.say("two")
-        rows = await h.bus.inbox.unfinished()
+        rows = await h.bus.inbox.list_unfinished()
         for row in (rows[1], rows[0]):
             token = ButtonToken(ButtonAction.STOP, row.id).text
             answer = await h.bus.intake.press(press_of(token, Shown("m", "c", "", "")))
@@ -358,9 +358,9 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
             await h.say("one")
             await h.runs(1)
             await shows(h, 1)
-            [row] = await h.bus.inbox.unfinished()
+            [row] = await h.bus.inbox.list_unfinished()
             noted = replace(decode_inbound(row.body), stopped=True)
-            assert await h.bus.inbox.rewrite(row.id, encode_inbound(noted))
+            assert await h.bus.inbox.update_body(row.id, encode_inbound(noted))
         async with house(tmp_path, platform=platform, server=server) as h:
             await until_finished(h, row.id)
             await until(lambda: ENGLISH.stopped in platform.texts[0])
@@ -372,7 +372,7 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
         await h.say("one")
         await shows(h, 1)
-        row = (await h.bus.inbox.recent(limit=1))[0]
+        row = (await h.bus.inbox.list_recent(limit=1))[0]
         stop = press_of(
             ButtonToken(ButtonAction.STOP, row.id).text, h.platform.shown[0], language="zh-CN"
         )
@@ -382,7 +382,7 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
 
 async def until_finished(h: House, row_id: int) -> None:
     with anyio.fail_after(15):
-        while any(row.id == row_id for row in await h.bus.inbox.unfinished()):  # noqa: ASYNC110
+        while any(row.id == row_id for row in await h.bus.inbox.list_unfinished()):  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 

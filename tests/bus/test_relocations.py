@@ -47,7 +47,7 @@ async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
         await home.bus.intake.moved("fake", "w", "g1", "g2")
         await until(lambda: home.platform.texts == ["Hello you"])
         with anyio.fail_after(15):
-            while await home.bus.outbox.open_rows():  # noqa: ASYNC110 - shown before it is recorded
+            while await home.bus.outbox.list_open():  # noqa: ASYNC110 - shown before it is recorded
                 await anyio.sleep(0.005)
 
 
@@ -69,5 +69,5 @@ async def test_moves_of_other_channels_and_workspaces_concern_nobody(tmp_path: P
         await say(home, "one", "g1", "1")
         await home.runs(1)
         assert scopes(home.server) == {"room:fake:w:g1"}
-        found = await home.bus.conversations.listing()
+        found = await home.bus.conversations.list_recent()
         assert [conversation.key.chat for conversation in found] == ["g1"]

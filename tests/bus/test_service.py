@@ -17,7 +17,7 @@ from bus.platform import ChannelHealth, ConnectionState, Intake, Reason
 from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
 from store.conversations import ConversationKey
-from store.errors import NotFound
+from store.errors import RowNotFound
 from tests.bus.rig import House, file, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
@@ -34,7 +34,7 @@ def saying(*words: str) -> Script:
 
 
 async def state_of(home: House, event: str) -> str:
-    return next(row.state for row in await home.bus.inbox.recent() if row.event_id == event)
+    return next(row.state for row in await home.bus.inbox.list_recent() if row.event_id == event)
 
 
 async def test_a_message_is_answered_once_whatever_the_platform_repeats(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ async def test_a_restart_takes_up_what_was_accepted(tmp_path: Path) -> None:
         run.status = "interrupted"
         async with house(tmp_path, server=server) as home:
             await home.reads("Hello you", "Hello you")
-            assert [row.state for row in await home.bus.inbox.recent()] == ["done", "done"]
+            assert [row.state for row in await home.bus.inbox.list_recent()] == ["done", "done"]
             assert {run.thread_id for run in server.runs} == {run.thread_id}
 
 
@@ -394,7 +394,7 @@ async def test_after_a_restart_a_hanging_old_thread_does_not_block_the_new_one(
         server.scripts.clear()
         async with house(tmp_path, server=server) as home:
             await until(lambda: home.platform.texts)
-            rows = {row.event_id: row for row in await home.bus.inbox.recent()}
+            rows = {row.event_id: row for row in await home.bus.inbox.list_recent()}
             assert rows["e1"].state == "running"
             assert (rows["e2"].state, rows["e2"].thread_id) == ("new", old)
             assert (rows["e4"].state, rows["e4"].thread_id) == ("done", new)
@@ -428,7 +428,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         assert await home.say("hello?", user="7") is Reason.PAIRING
         assert await home.say("/models", user="7") is Reason.PAIRING
         await until(lambda: home.platform.texts)
-        [asked] = await home.bus.pairings.listing()
+        [asked] = await home.bus.pairings.list_all()
         assert len(asked.code) == 8
         assert not set(asked.code) & set("0O1I")
         assert asked.code in home.platform.texts[0]
@@ -439,7 +439,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         assert home.prompts() == ["hi again"]
         assert sum(asked.code in text for text in home.platform.texts) == 1
         assert await home.say("hi", user="8") is Reason.PAIRING
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             await home.bus.approve("WRONGXXX")
 
 
@@ -450,8 +450,8 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
         await home.say("/status", chat="b")
 
         await until(lambda: home.platform.calls == ["send", "send"])
-        await home.bus._delivery.idle()
-        ids = [row.id for row in await home.bus.outbox.listing(states=["failed"])]
+        await home.bus._delivery.wait_idle()
+        ids = [row.id for row in await home.bus.outbox.list_recent(states=["failed"])]
         await home.bus.discard(ids[0])
         await home.bus.resend(ids[1])
         await home.reads("No active conversation.")
@@ -475,7 +475,7 @@ async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Pa
         await home.reads("Hello you")
         await home.bus.restart("bad")
         await until(lambda: bad.starts == 2)
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             await home.bus.restart("nowhere")
 
 
@@ -538,8 +538,8 @@ async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) ->
         await home.say("unanswered", chat="b")
         await home.runs(2)
     async with house(tmp_path, platform=FakePlatform("other")) as home:
-        assert [row.state for row in await home.bus.outbox.listing()] == ["pending"]
-        assert len(await home.bus.inbox.unfinished()) == 1
+        assert [row.state for row in await home.bus.outbox.list_recent()] == ["pending"]
+        assert len(await home.bus.inbox.list_unfinished()) == 1
         assert home.platform.calls == []
     async with house(tmp_path, platform=FakePlatform("fake")) as home:
         await until(lambda: bool(home.platform.texts))

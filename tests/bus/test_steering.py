@@ -11,7 +11,7 @@ import pytest
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from store.config import StoreConfig
 from store.database import Database
-from store.inbox import Inbox
+from store.inbox import InboxStore
 from tests.bus.rig import OPEN, House, file, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
@@ -45,7 +45,7 @@ def thread(home: House) -> list[str]:
 
 
 async def unfinished(home: House) -> list[str]:
-    return [row.event_id for row in await home.bus.inbox.unfinished()]
+    return [row.event_id for row in await home.bus.inbox.list_unfinished()]
 
 
 async def finished(home: House) -> None:
@@ -227,7 +227,9 @@ async def test_a_row_that_was_said_and_heard_is_finished_without_a_word(tmp_path
             await home.reads("Both")
             await finished(home)
         async with Database.open(StoreConfig(), tmp_path) as database:
-            said = next(row for row in await Inbox(database).recent() if row.event_id == "e2")
+            said = next(
+                row for row in await InboxStore(database).list_recent() if row.event_id == "e2"
+            )
             assert said.run_id == server.runs[0].run_id
             revive = "UPDATE inbox SET state = 'new' WHERE id = :id"
             await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))

@@ -17,16 +17,16 @@ from bus.conversation.steering import Steering
 from bus.conversation.turn import MAX_ATTEMPTS, Records, Turns
 from bus.locales.english import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.worker import DeliveryWorker
 from bus.runs.client import AgentRunRequest, RunClient
 from bus.runs.uploads import FileUploader
 from store.config import StoreConfig
-from store.conversations import ConversationKey, Conversations
+from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
-from store.history import History
-from store.inbox import Inbox, InboxRow, NewInboxRow
-from store.outbox import Origins, Outbox
-from store.revisions import Revisions
+from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.message_edits import MessageEditStore
+from store.message_history import MessageHistoryStore
+from store.outbox import MessageTopicStore, OutboxStore
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -36,8 +36,8 @@ class House:
     """The half of the bus that turns need, on a real journal."""
 
     platform: FakePlatform
-    inbox: Inbox
-    conversations: Conversations
+    inbox: InboxStore
+    conversations: ConversationStore
     turns: Turns
     delivery: DeliveryWorker
     server: FakeLangGraph
@@ -74,7 +74,7 @@ class House:
             await self.turns.run(row, inbound, plan(text), control or TurnControl())
 
     async def restarted(self) -> tuple[InboxRow, InboundMessage]:
-        [row] = await self.inbox.unfinished()
+        [row] = await self.inbox.list_unfinished()
         return row, decode_inbound(row.body)
 
 
@@ -102,17 +102,17 @@ async def house(
     ):
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
-            outbox=Outbox(database),
-            origins=Origins(database),
+            outbox=OutboxStore(database),
+            origins=MessageTopicStore(database),
             gateway=gateway,
         )
-        inbox, conversations = Inbox(database), Conversations(database)
+        inbox, conversations = InboxStore(database), ConversationStore(database)
         uploads, runs = FileUploader(gateway), RunClient(client)
-        questions = Questions(History(database), delivery)
+        questions = Questions(MessageHistoryStore(database), delivery)
         turns = Turns(
             records=Records(inbox=inbox, conversations=conversations, questions=questions),
             steering=Steering(
-                revisions=Revisions(database), runs=runs, uploads=uploads, delivery=delivery
+                revisions=MessageEditStore(database), runs=runs, uploads=uploads, delivery=delivery
             ),
             runs=runs,
             delivery=delivery,
@@ -244,7 +244,7 @@ async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
         await h.turns._begin(row, plan("hi"))
-        thread_id = (await h.inbox.unfinished())[0].thread_id or ""
+        thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
         h.server.threads[thread_id] = []
         async for _ in h.turns._runs.stream(_request(thread_id)):
             pass
@@ -258,7 +258,7 @@ async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path:
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
         await h.turns._begin(row, plan("hi"))
-        thread_id = (await h.inbox.unfinished())[0].thread_id or ""
+        thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
         h.server.threads[thread_id] = [{"type": "human", "id": "fake:e1", "content": "hi"}]
         row, inbound = await h.restarted()
         await h.turns.run(row, inbound, plan("hi"), TurnControl())
@@ -277,7 +277,7 @@ async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) ->
         row, inbound = await h.restarted()
         await h.turns.run(row, inbound, plan("hi"), TurnControl())
         await h.platform.until(1)
-        assert await h.inbox.unfinished() == []
+        assert await h.inbox.list_unfinished() == []
     assert h.platform.texts == [ENGLISH.interrupted_too_often]
 
 

@@ -8,9 +8,9 @@ import pytest
 from bus.history.user_messages import last_rewind_point
 from bus.messages import RewindPoint, encode_inbound
 from store.config import StoreConfig
-from store.conversations import Conversations
+from store.conversations import ConversationStore
 from store.database import Database
-from store.inbox import Inbox, NewInboxRow
+from store.inbox import InboxStore, NewInboxRow
 from tests.bus.rig import House, house, said, until
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
@@ -168,10 +168,10 @@ async def leave_unfinished(home: Path, command: str, meant: RewindPoint | None) 
         received_at=1.0,
     )
     async with Database.open(StoreConfig(), home) as database:
-        inbox = Inbox(database)
+        inbox = InboxStore(database)
         row = await inbox.accept(new, cap=1)
-        assert await Conversations(database).find(inbound.key) is not None
-        assert await inbox.rewrite(row.id, encode_inbound(inbound))  # type: ignore[union-attr]
+        assert await ConversationStore(database).find(inbound.key) is not None
+        assert await inbox.update_body(row.id, encode_inbound(inbound))  # type: ignore[union-attr]
 
 
 async def test_the_same_event_again_takes_nothing_more_back(tmp_path: Path) -> None:

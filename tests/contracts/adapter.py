@@ -13,7 +13,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull
 from bus.messages import InboundMessage
 from bus.platform import Adapter, ConnectionState, SupportsMessageLookup, SupportsStreaming
-from store.errors import Unavailable
+from store.errors import StoreUnavailable
 from tests.contracts.adapter_rig import (
     RETRY_AFTER_S,
     Recorder,
@@ -72,7 +72,7 @@ class AdapterContract:
         assert first.sender.user_id
         assert not first.sender.is_bot
 
-    @pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), Unavailable("the disk")])
+    @pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), StoreUnavailable("the disk")])
     async def test_what_is_not_kept_is_not_acknowledged_and_comes_again_the_same(
         self, rig: Rig, error: Exception
     ) -> None:

@@ -21,7 +21,7 @@ from agent.runtime.settings import RuntimeSettings
 from agent.runtime.webhooks import Webhooks
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.transport import StreamingASGITransport
-from store.checkpoints import Checkpoints, open_checkpointer
+from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.graphs import Graphs
@@ -39,7 +39,7 @@ class Served:
     http: httpx.AsyncClient
     runs: RunManager
     graphs: Graphs
-    checkpointer: Checkpoints
+    checkpointer: CheckpointSaver
     url: str
 
 

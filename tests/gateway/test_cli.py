@@ -14,7 +14,7 @@ import pytest
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from gateway.cli import COMMANDS, main
 from gateway.failures import CommandFailed, explain, leaves
-from store.errors import Locked
+from store.errors import StoreLocked
 
 ROOT = Path(__file__).parents[2]
 
@@ -263,5 +263,7 @@ def test_pairing_and_threads_work_without_a_service(tmp_path: Path) -> None:
 
 
 def test_groups_of_known_errors_are_told_and_others_are_not() -> None:
-    group = BaseExceptionGroup("", [BaseExceptionGroup("", [Locked("one")]), CommandFailed("two")])
+    group = BaseExceptionGroup(
+        "", [BaseExceptionGroup("", [StoreLocked("one")]), CommandFailed("two")]
+    )
     assert explain(leaves(group)) == (1, ["one", "two"])

@@ -16,7 +16,7 @@ from gateway.compose import running
 from gateway.config import GatewayConfig, load
 from gateway.serving.doors import listening
 from gateway.serving.server import Server
-from store.errors import Locked
+from store.errors import StoreLocked
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.gateway.composed import TOKEN, composed
 from tests.gateway.test_routes import terminal, until_rest
@@ -77,7 +77,7 @@ async def test_a_model_that_cannot_be_built_fails_visibly(
 async def test_one_data_folder_has_one_service(tmp_path: Path) -> None:
     async with composed(tmp_path):
         config = load(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
-        with pytest.raises(Locked):
+        with pytest.raises(StoreLocked):
             async with running(config):
                 raise AssertionError("two services in one folder")
 

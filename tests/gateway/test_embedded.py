@@ -30,7 +30,7 @@ from agent.errors import (
 from gateway.config import ConfigError
 from gateway.embedded import client_from, open_client_from
 from gateway.routes import agents, mcp, memory, skills, suggestions, uploads
-from store.threads import Threads
+from store.threads import ThreadStore
 from tests.agent.test_skill_installer import MD, packed
 from tests.agent.test_skills import put
 from tests.fakes.scripted import ScriptedChatModel, registered
@@ -80,7 +80,7 @@ class Both:
 async def both(folder: Path, text: str = "skills: {scan: none}") -> AsyncIterator[Both]:
     async with composed(folder, text) as service:
         parts = service.services
-        book = Rows(Threads(parts.database), parts.runs.checkpointer)
+        book = Rows(ThreadStore(parts.database), parts.runs.checkpointer)
         client = AsyncParleyClient(parts.agents, parts.runs.checkpointer, book, TurnSettings())
         yield Both(service, client)
 

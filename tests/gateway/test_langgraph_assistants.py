@@ -8,7 +8,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from agent.runtime.assistants import assistant_id_of
-from store.assistants import MOST_VERSIONS, Assistant, AssistantChange, Assistants
+from store.assistants import MAX_VERSIONS, Assistant, AssistantStore, AssistantUpdate
 from store.config import StoreConfig
 from store.database import Database
 from tests.gateway.langgraph_server import Served, serving
@@ -232,13 +232,13 @@ async def test_what_no_run_could_use_is_refused(tmp_path: Path) -> None:
 
 async def test_only_so_many_versions_are_kept(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
-        assistants = Assistants(database)
+        assistants = AssistantStore(database)
         made = await assistants.create(Assistant(assistant_id="a", graph_id="g", name="n"))
-        assert (await assistants.versions("a")) == [made]
-        work = MOST_VERSIONS + 2
+        assert (await assistants.list_versions("a")) == [made]
+        work = MAX_VERSIONS + 2
         for number in range(work):
-            change = AssistantChange(context={"n": number})
-            await assistants.change("a", change, base=None, now=1.0)
-        kept = await assistants.versions("a")
-        assert [one.version for one in kept] == list(range(work + 1, work + 1 - MOST_VERSIONS, -1))
-        assert await Assistants(database).find("a") == await assistants.find("a") == kept[0]
+            change = AssistantUpdate(context={"n": number})
+            await assistants.update("a", change, base=None, now=1.0)
+        kept = await assistants.list_versions("a")
+        assert [one.version for one in kept] == list(range(work + 1, work + 1 - MAX_VERSIONS, -1))
+        assert await AssistantStore(database).find("a") == await assistants.find("a") == kept[0]

@@ -10,7 +10,7 @@ import pytest
 from langgraph.pregel.remote import RemoteGraph
 
 from agent.runtime.expiry import expire
-from store.items import Items
+from store.items import ItemStore
 from tests.gateway.langgraph_server import serving
 from tests.gateway.test_langgraph_runs import HELLO, refused
 from tests.gateway.test_langgraph_threads import thread_of
@@ -254,7 +254,7 @@ async def test_graphs_share_the_store_and_it_outlives_the_process(tmp_path: Path
 async def test_items_expire_unless_they_are_read(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         now = 1000.0
-        items = Items(api.runs.items._database, now=lambda: now)
+        items = ItemStore(api.runs.items._database, now=lambda: now)
         await items.aput(("t",), "read", {"a": 1}, ttl=1)
         await items.aput(("t",), "left", {"a": 1}, ttl=1)
         await items.aput(("t",), "ever", {"a": 1})
@@ -263,7 +263,7 @@ async def test_items_expire_unless_they_are_read(tmp_path: Path) -> None:
         now += 50
         assert await items.aget(("t",), "left") is None
         assert {one.key for one in await items.asearch(("t",))} == {"read", "ever"}
-        assert await items.drop_expired() == 1
+        assert await items.delete_expired() == 1
 
 
 async def test_a_remote_graph_works_on_this_server(tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ async def test_rollback_of_a_resumed_run_asks_again(at: Opening) -> None:
         )
         await api.sdk.runs.join(thread, run["run_id"])
         assert (await api.sdk.threads.get_state(thread))["next"] == ["after"]
-        await api.checkpointer.forget_run(thread, run["run_id"])
+        await api.checkpointer.rollback_run(thread, run["run_id"])
         state = await api.sdk.threads.get_state(thread)
         assert state["next"] == ["ask"]
         assert state["interrupts"][0]["value"]["question"] == "approve?"

@@ -119,8 +119,8 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
         body = OutboundText(channel="terminal", place=ReplyTarget(chat="s1"), markdown="late")
         new = NewOutboxRow(key="t:1", conversation=KEY, body=encode_outbound(body))
         with terminal(service).attach("s1") as session:
-            (row,) = await outbox.add([new])
-            await outbox.fail(row.id, error="the platform was away", now=1.0)
+            (row,) = await outbox.enqueue([new])
+            await outbox.mark_failed(row.id, error="the platform was away", now=1.0)
             listed = await service.client.get("/api/channels/outbox", params={"state": "failed"})
             assert listed.json()["rows"][0]["error"] == "the platform was away"
             again = await service.client.post(f"/api/channels/outbox/{row.id}/resend")

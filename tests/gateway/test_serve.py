@@ -21,7 +21,7 @@ from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.outbox import NewOutboxRow, Outbox
+from store.outbox import NewOutboxRow, OutboxStore
 from tests.fakes.model import FakeModelServer, Reply
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.house import free_port, serving, with_model
@@ -142,13 +142,13 @@ async def test_chat_alone_leaves_the_messages_of_platforms_to_the_service(tmp_pa
     body = encode_outbound(OutboundText(channel="slack", place=place, markdown="owed"))
     key = ConversationKey(channel="slack", workspace="w", chat="c")
     async with Database.open(StoreConfig(), tmp_path / "home") as database:
-        await Outbox(database).add([NewOutboxRow(key="1", conversation=key, body=body)])
+        await OutboxStore(database).enqueue([NewOutboxRow(key="1", conversation=key, body=body)])
     run = partial(parley, tmp_path, "chat", stdin="hello\n", config=config)
     code, out, err = await anyio.to_thread.run_sync(run)
     assert (code, out) == (1, "")
     assert "slack" in one_line(err)
     async with Database.open(StoreConfig(), tmp_path / "home") as database:
-        (row,) = await Outbox(database).open_rows()
+        (row,) = await OutboxStore(database).list_open()
         assert row.state == "pending"
 
 

@@ -15,8 +15,8 @@ from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 
 from store.checkpoints import open_checkpointer
-from store.chunks import SIZE, MessageChunks
-from store.imprint import Imprint
+from store.chunks import SIZE, MessageChunker
+from store.fingerprint import MessageFingerprint
 
 LONG = 5 * SIZE
 Messages = list[AnyMessage]
@@ -151,7 +151,7 @@ async def test_a_rollback_takes_the_pieces_of_the_run_along(tmp_path: Path) -> N
         await graph.ainvoke(_said(LONG), _thread(run_id="first"))
         before = await _messages(graph)
         await graph.ainvoke(_said(LONG, LONG), _thread(run_id="second"))
-        await saver.forget_run("t", "second")
+        await saver.rollback_run("t", "second")
         assert await _messages(graph) == before
         assert _orphans(tmp_path) == 0
         await graph.ainvoke(_said(LONG, LONG), _thread(run_id="third"))
@@ -172,7 +172,7 @@ async def test_a_rollback_undoes_what_a_run_changed_in_place(tmp_path: Path) -> 
         await _graph(saver, vandal).ainvoke(_said(1, LONG), _thread(run_id="second"))
         changed = await _messages(graph)
         assert (changed[3].content, changed[4].additional_kwargs) == ("painted over", {"mark": 1})
-        await saver.forget_run("t", "second")
+        await saver.rollback_run("t", "second")
         assert await _texts(graph) == before
         assert (await _messages(graph))[4].additional_kwargs == {}
 
@@ -243,7 +243,7 @@ async def test_trim_drops_the_pieces_nobody_needs_any_more(tmp_path: Path) -> No
             _rows(tmp_path, "SELECT count(*) FROM message_chunks WHERE thread_id = 't'")[0][0] > 6
         )
         texts = await _texts(graph)
-        await saver.trim("t")
+        await saver.trim_thread("t")
         assert _orphans(tmp_path) == 0
         needed = len(texts) // SIZE
         held = _rows(tmp_path, "SELECT count(*) FROM message_chunks WHERE thread_id = 't'")
@@ -281,7 +281,7 @@ async def test_an_old_file_is_read_and_continued(tmp_path: Path) -> None:
             *(LONG + 3, LONG + 2, LONG + 1),
             *(LONG + 1, LONG, 0),
         ]
-        await saver.trim("t", keep=1)
+        await saver.trim_thread("t", keep=1)
         assert await _count(graph) == LONG + 3
 
 
@@ -294,7 +294,7 @@ async def test_an_older_program_fails_instead_of_losing_messages(tmp_path: Path)
 
 
 async def test_equal_pieces_of_one_list_are_not_the_same_objects(tmp_path: Path) -> None:
-    chunks = MessageChunks(JsonPlusSerializer())
+    chunks = MessageChunker(JsonPlusSerializer())
     values = {"log": [HumanMessage("again") for _ in range(2 * SIZE + 1)]}
     split = chunks.split("t", "", values)
     assert len(split.parts["log"]) == 2
@@ -305,7 +305,7 @@ async def test_equal_pieces_of_one_list_are_not_the_same_objects(tmp_path: Path)
 
 
 async def test_only_long_lists_of_messages_are_cut() -> None:
-    chunks = MessageChunks(JsonPlusSerializer())
+    chunks = MessageChunker(JsonPlusSerializer())
     values: dict[str, Any] = {
         "short": _said(SIZE - 1)["messages"],
         "numbers": list(range(100)),
@@ -319,7 +319,7 @@ async def test_only_long_lists_of_messages_are_cut() -> None:
 async def test_what_is_kept_in_memory_is_bounded() -> None:
     serde = JsonPlusSerializer()
     one = len(serde.dumps_typed(_said(SIZE)["messages"])[1])
-    chunks = MessageChunks(serde, max_bytes=5 * one // 2)
+    chunks = MessageChunker(serde, max_bytes=5 * one // 2)
     for thread_id in ("a", "b", "c"):
         chunks.split(thread_id, "", _said(SIZE))
     assert chunks.bytes == 2 * one
@@ -356,7 +356,7 @@ async def test_two_threads_do_not_share(tmp_path: Path) -> None:
 
 async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
     """As for a run's first checkpoint; a later one sees what was changed meanwhile, and so does another list."""
-    chunks = MessageChunks(JsonPlusSerializer())
+    chunks = MessageChunker(JsonPlusSerializer())
     values = _said(SIZE)
     first = chunks.split("t", "", values)
     values["messages"][0].content = "changed"
@@ -369,7 +369,7 @@ async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
 
 def test_an_imprint_sees_every_change() -> None:
     message = HumanMessage("hello", id="1", color="blue")
-    imprint = Imprint.of([message])
+    imprint = MessageFingerprint.from_messages([message])
     assert imprint is not None
     assert imprint.matches([HumanMessage("hello", id="1", color="blue")])
     assert not imprint.matches([message, message])
@@ -380,5 +380,5 @@ def test_an_imprint_sees_every_change() -> None:
     assert not imprint.matches([message])
     message.additional_kwargs["odd"] = {1}
     assert not imprint.matches([message])
-    assert Imprint.of([message]) is None
-    assert Imprint.of(["text"]) is None
+    assert MessageFingerprint.from_messages([message]) is None
+    assert MessageFingerprint.from_messages(["text"]) is None

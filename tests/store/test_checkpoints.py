@@ -10,8 +10,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
-from store.checkpoints import Checkpoints, open_checkpointer
-from store.errors import Unavailable
+from store.checkpoints import CheckpointSaver, open_checkpointer
+from store.errors import StoreUnavailable
 
 
 class State(TypedDict, total=False):
@@ -27,7 +27,7 @@ async def _ask(state: State) -> State:
     return {"answer": interrupt("approve?")}
 
 
-def _graph(saver: Checkpoints, *names: str) -> CompiledStateGraph[Any, Any, Any, Any]:
+def _graph(saver: CheckpointSaver, *names: str) -> CompiledStateGraph[Any, Any, Any, Any]:
     nodes = {"one": _one, "ask": _ask}
     builder = StateGraph(State)
     for name in names:
@@ -41,7 +41,7 @@ def _thread(thread_id: str, **more: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, **more}}
 
 
-async def _ids(saver: Checkpoints, thread_id: str) -> list[str]:
+async def _ids(saver: CheckpointSaver, thread_id: str) -> list[str]:
     found = saver.alist(_thread(thread_id))
     return [one.config["configurable"]["checkpoint_id"] async for one in found]
 
@@ -91,7 +91,7 @@ async def test_trim_keeps_the_last_checkpoints_and_the_question(tmp_path: Path) 
         await _graph(saver, "one").ainvoke({"n": 1}, _thread("other"))
         before = await _ids(saver, "t")
         assert len(before) > 20
-        await saver.trim("t")
+        await saver.trim_thread("t")
         assert await _ids(saver, "t") == before[:20]
         assert await _ids(saver, "other") != []
         state = await graph.aget_state(_thread("t"))
@@ -99,7 +99,7 @@ async def test_trim_keeps_the_last_checkpoints_and_the_question(tmp_path: Path) 
         assert (await graph.ainvoke(Command(resume="yes"), _thread("t")))["answer"] == "yes"
         rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
         [[writes]] = [tuple(row) for row in rows]
-        await saver.trim("t", keep=1)
+        await saver.trim_thread("t", keep=1)
         rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
         assert next(iter(rows))[0] < writes
         assert len(await _ids(saver, "t")) == 1
@@ -111,7 +111,7 @@ async def test_trim_after_a_restart_counts_what_is_there(tmp_path: Path) -> None
         for _ in range(10):
             await _graph(saver, "one").ainvoke({}, _thread("t"))
     async with open_checkpointer(tmp_path) as saver:
-        await saver.trim("t")
+        await saver.trim_thread("t")
         assert len(await _ids(saver, "t")) == 20
 
 
@@ -123,7 +123,7 @@ async def test_trim_spares_the_memory_of_a_subgraph(tmp_path: Path) -> None:
             await saver.aput(config, empty_checkpoint(), {}, {})
         for _ in range(10):
             await _graph(saver, "one").ainvoke({}, _thread("t"))
-        await saver.trim("t")
+        await saver.trim_thread("t")
         rows = await saver.conn.execute_fetchall(
             "SELECT checkpoint_ns FROM checkpoints WHERE checkpoint_ns != ''"
         )
@@ -136,7 +136,7 @@ async def test_a_forgotten_run_leaves_no_trace(tmp_path: Path) -> None:
         await graph.ainvoke({"n": 1}, _thread("t", run_id="first"))
         before = await _ids(saver, "t")
         await graph.ainvoke({"n": 50}, _thread("t", run_id="second"))
-        await saver.forget_run("t", "second")
+        await saver.rollback_run("t", "second")
         assert await _ids(saver, "t") == before
         assert (await graph.aget_state(_thread("t"))).values == {"n": 2}
 
@@ -150,6 +150,6 @@ async def test_a_deleted_thread_is_gone(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "checkpoints.db").write_bytes(b"not a database at all" * 100)
-    with pytest.raises(Unavailable, match="cannot be opened"):
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
         async with open_checkpointer(tmp_path):
             pass

@@ -1,21 +1,21 @@
 import anyio
 
-from store.conversations import ConversationKey, Conversations
+from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
 
 KEY = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="171.5")
 
 
 async def test_nobody_spoke_there_yet(database: Database) -> None:
-    assert await Conversations(database).find(KEY) is None
+    assert await ConversationStore(database).find(KEY) is None
 
 
 async def test_of_two_first_messages_one_names_the_thread_for_both(database: Database) -> None:
-    conversations = Conversations(database)
+    conversations = ConversationStore(database)
     named: list[str] = []
 
     async def bind(thread_id: str) -> None:
-        named.append(await conversations.bind(KEY, thread_id, instead_of=None))
+        named.append(await conversations.bind_thread(KEY, thread_id, instead_of=None))
 
     async with anyio.create_task_group() as group:
         for index in range(20):
@@ -27,15 +27,15 @@ async def test_of_two_first_messages_one_names_the_thread_for_both(database: Dat
 
 
 async def test_a_thread_is_replaced_only_if_it_is_the_expected_one(database: Database) -> None:
-    conversations = Conversations(database)
-    assert await conversations.bind(KEY, "a", instead_of=None) == "a"
-    assert await conversations.bind(KEY, "b", instead_of="a") == "b"
-    assert await conversations.bind(KEY, "c", instead_of="a") == "b"
-    assert await conversations.bind(KEY, "c", instead_of=None) == "b"
+    conversations = ConversationStore(database)
+    assert await conversations.bind_thread(KEY, "a", instead_of=None) == "a"
+    assert await conversations.bind_thread(KEY, "b", instead_of="a") == "b"
+    assert await conversations.bind_thread(KEY, "c", instead_of="a") == "b"
+    assert await conversations.bind_thread(KEY, "c", instead_of=None) == "b"
 
 
 async def test_every_part_of_the_key_counts(database: Database) -> None:
-    conversations = Conversations(database)
+    conversations = ConversationStore(database)
     others = [
         ConversationKey(channel="feishu", workspace="T1", chat="C1", topic="171.5"),
         ConversationKey(channel="slack", workspace="T2", chat="C1", topic="171.5"),
@@ -44,16 +44,16 @@ async def test_every_part_of_the_key_counts(database: Database) -> None:
         ConversationKey(channel="slack", workspace="T1", chat="C1:171.5"),
     ]
     for index, key in enumerate([KEY, *others]):
-        await conversations.bind(key, f"thread-{index}", instead_of=None)
+        await conversations.bind_thread(key, f"thread-{index}", instead_of=None)
     found = [await conversations.find(key) for key in [KEY, *others]]
     assert [row.thread_id for row in found if row] == [f"thread-{i}" for i in range(6)]
 
 
 async def test_the_listing_starts_with_the_most_recently_used(database: Database) -> None:
     times = iter([10.0, 20.0, 30.0])
-    conversations = Conversations(database, now=lambda: next(times))
+    conversations = ConversationStore(database, now=lambda: next(times))
     keys = [ConversationKey(channel="slack", workspace="T", chat=name) for name in "abc"]
     for key in keys:
-        await conversations.bind(key, "t", instead_of=None)
-    assert [row.key.chat for row in await conversations.listing()] == ["c", "b", "a"]
-    assert [row.key.chat for row in await conversations.listing(limit=1, offset=1)] == ["b"]
+        await conversations.bind_thread(key, "t", instead_of=None)
+    assert [row.key.chat for row in await conversations.list_recent()] == ["c", "b", "a"]
+    assert [row.key.chat for row in await conversations.list_recent(limit=1, offset=1)] == ["b"]

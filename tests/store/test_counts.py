@@ -5,16 +5,16 @@ from pathlib import Path
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, InboxRow, NewInboxRow
-from store.outbox import NewOutboxRow, Outbox
+from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.outbox import NewOutboxRow, OutboxStore
 
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
 
 async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
-        inbox = Inbox(database)
-        assert await inbox.counts() == {}
+        inbox = InboxStore(database)
+        assert await inbox.count_by_state() == {}
         rows = []
         for number in range(5):
             new = NewInboxRow(
@@ -23,24 +23,24 @@ async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path:
             row = await inbox.accept(new, cap=10)
             assert isinstance(row, InboxRow)
             rows.append(row)
-        await inbox.begin(rows[0].id, thread_id="t")
+        await inbox.mark_running(rows[0].id, thread_id="t")
         await inbox.finish(rows[1].id, [])
-        assert await inbox.counts() == {"new": 3, "running": 1}
-        first = await inbox.recent(limit=2)
-        second = await inbox.recent(limit=2, before=first[-1].id)
+        assert await inbox.count_by_state() == {"new": 3, "running": 1}
+        first = await inbox.list_recent(limit=2)
+        second = await inbox.list_recent(limit=2, before=first[-1].id)
         assert [row.event_id for row in (*first, *second)] == ["e4", "e3", "e2", "e1"]
 
 
 async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
-        outbox = Outbox(database)
+        outbox = OutboxStore(database)
         owed = [NewOutboxRow(key=f"k{number}", conversation=KEY, body="{}") for number in range(4)]
-        rows = await outbox.add(owed)
-        await outbox.fail(rows[0].id, error="no", now=1.0)
-        assert await outbox.counts() == {"failed": 1, "pending": 3}
+        rows = await outbox.enqueue(owed)
+        await outbox.mark_failed(rows[0].id, error="no", now=1.0)
+        assert await outbox.count_by_state() == {"failed": 1, "pending": 3}
         pages = [
-            await outbox.listing(limit=3),
-            await outbox.listing(limit=3, before=rows[1].id),
-            await outbox.listing(states=["pending"], limit=3, before=rows[2].id),
+            await outbox.list_recent(limit=3),
+            await outbox.list_recent(limit=3, before=rows[1].id),
+            await outbox.list_recent(states=["pending"], limit=3, before=rows[2].id),
         ]
         assert [[row.key for row in page] for page in pages] == [["k3", "k2", "k1"], ["k0"], ["k1"]]

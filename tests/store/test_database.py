@@ -10,7 +10,7 @@ import pytest
 
 from store.config import StoreConfig
 from store.database import Database, Transaction
-from store.errors import Corrupt, Locked, SchemaTooNew, Unavailable
+from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import migrate, scripts
 
 CONFIG = StoreConfig()
@@ -64,7 +64,7 @@ async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
 
 async def test_readers_cannot_write(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path) as database:
-        with pytest.raises(Unavailable, match="readonly"):
+        with pytest.raises(StoreUnavailable, match="readonly"):
             await database.read("CREATE TABLE x (a INTEGER)")
 
 
@@ -98,7 +98,7 @@ async def test_errors_of_sql_reach_the_caller_and_the_next_unit_works(tmp_path: 
         await database.transaction(lambda tx: write("once", tx))
         with pytest.raises(sqlite3.IntegrityError):
             await database.transaction(lambda tx: write("once", tx))
-        with pytest.raises(Unavailable, match="no such table"):
+        with pytest.raises(StoreUnavailable, match="no such table"):
             await database.transaction(lambda tx: tx.run("INSERT INTO nowhere VALUES (1)"))
         await database.transaction(lambda tx: write("again", tx))
         assert await texts(database) == ["once", "again"]
@@ -118,7 +118,7 @@ async def test_a_unit_that_loses_the_whole_transaction_fails_every_caller_of_the
                     if index == 5
                     else (lambda tx: write(str(index), tx))
                 )
-            except (Unavailable, sqlite3.IntegrityError):
+            except (StoreUnavailable, sqlite3.IntegrityError):
                 outcomes.append("failed")
             else:
                 outcomes.append("kept")
@@ -164,7 +164,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     ) as child:
         assert child.stdout is not None
         assert (await child.stdout.receive()).startswith(b"h")
-        with pytest.raises(Locked, match=f"pid {child.pid}.*PARLEY_HOME"):
+        with pytest.raises(StoreLocked, match=f"pid {child.pid}.*PARLEY_HOME"):
             async with Database.open(CONFIG, tmp_path):
                 pass
         child.kill()
@@ -174,7 +174,7 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 async def test_a_second_opening_in_this_process_is_refused_too(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path):
-        with pytest.raises(Locked):
+        with pytest.raises(StoreLocked):
             async with Database.open(CONFIG, tmp_path):
                 pass
 
@@ -218,7 +218,7 @@ async def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: str) -
         content[-40_000:-20_000] = b"\xa5" * 20_000
         file.write_bytes(content)
     before = file.read_bytes()
-    with pytest.raises(Corrupt) as caught:
+    with pytest.raises(DatabaseCorrupt) as caught:
         async with Database.open(CONFIG, tmp_path):
             pass
     copies = copies_in(tmp_path)
@@ -232,7 +232,7 @@ async def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: str) -
 async def test_a_restart_loop_keeps_one_copy_of_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "parley.db").write_bytes(b"junk" * 500)
     for _ in range(3):
-        with pytest.raises(Corrupt):
+        with pytest.raises(DatabaseCorrupt):
             async with Database.open(CONFIG, tmp_path):
                 pass
     assert len(copies_in(tmp_path)) == 1
@@ -241,14 +241,14 @@ async def test_a_restart_loop_keeps_one_copy_of_a_damaged_file(tmp_path: Path) -
 async def test_a_folder_that_cannot_be_made_says_what_where_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     home = tmp_path / "file" / "home"
-    with pytest.raises(Unavailable, match="PARLEY_HOME") as caught:
+    with pytest.raises(StoreUnavailable, match="PARLEY_HOME") as caught:
         async with Database.open(CONFIG, home):
             pass
     assert str(home) in str(caught.value)
 
 
 async def test_another_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="sqlite"):
+    with pytest.raises(StoreUnavailable, match="sqlite"):
         async with Database.open(StoreConfig(url="postgresql://localhost/parley"), tmp_path):
             pass
 
@@ -256,9 +256,9 @@ async def test_another_engine_is_refused(tmp_path: Path) -> None:
 async def test_a_closed_database_says_so(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path) as database:
         await database.transaction(make_table)
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(StoreUnavailable, match="closed"):
         await database.transaction(lambda tx: write("late", tx))
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(StoreUnavailable, match="closed"):
         await texts(database)
 
 
@@ -283,7 +283,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -
         async def attempt(text: str) -> None:
             try:
                 await database.transaction(lambda tx: write(text, tx))
-            except Unavailable:
+            except StoreUnavailable:
                 refused.append(text)
             else:
                 kept.append(text)

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from store.config import StoreConfig
-from store.conversations import ConversationKey, Conversations
+from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
-from store.inbox import DEDUPE_DAYS, Duplicate, Inbox, InboxRow, NewInboxRow, Overfull
-from store.outbox import NewOutboxRow, Origins, Outbox
+from store.inbox import DEDUPE_DAYS, DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.outbox import MessageTopicStore, NewOutboxRow, OutboxStore
 
 KEY = ConversationKey(channel="telegram", workspace="B1", chat="42")
 DAY = 86_400.0
@@ -28,24 +28,24 @@ def new(number: int = 1, **changes: object) -> NewInboxRow:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-async def accept(inbox: Inbox, message: NewInboxRow, *, cap: int = 20) -> InboxRow:
+async def accept(inbox: InboxStore, message: NewInboxRow, *, cap: int = 20) -> InboxRow:
     row = await inbox.accept(message, cap=cap)
     assert isinstance(row, InboxRow)
     return row
 
 
 async def pending(database: Database) -> int:
-    found = await Conversations(database).find(KEY)
+    found = await ConversationStore(database).find(KEY)
     assert found is not None
     return found.pending
 
 
 async def test_accepted_messages_are_numbered_in_their_conversation(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     first, second = await accept(inbox, new(1)), await accept(inbox, new(2))
     assert (first.seq, second.seq) == (1, 2)
-    assert await inbox.unfinished() == [first, second]
-    assert await inbox.recent(limit=1) == [second]
+    assert await inbox.list_unfinished() == [first, second]
+    assert await inbox.list_recent(limit=1) == [second]
 
 
 @pytest.mark.parametrize(
@@ -59,24 +59,24 @@ async def test_accepted_messages_are_numbered_in_their_conversation(database: Da
 async def test_a_redelivery_is_a_duplicate(
     database: Database, again: NewInboxRow, why: str
 ) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     await accept(inbox, new(1))
-    assert await inbox.seen(again.key, again.event_id, again.message_id), why
-    assert await inbox.accept(again, cap=20) == Duplicate(), why
-    assert len(await inbox.unfinished()) == 1
+    assert await inbox.is_duplicate(again.key, again.event_id, again.message_id), why
+    assert await inbox.accept(again, cap=20) == DuplicateMessage(), why
+    assert len(await inbox.list_unfinished()) == 1
 
 
 async def test_the_same_message_id_in_another_chat_is_another_message(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     await accept(inbox, new(1))
     await accept(inbox, new(2, key=replace(KEY, chat="43"), message_id="message-1"))
     await accept(inbox, new(3, message_id=""))
     await accept(inbox, new(4, message_id=""))
-    assert len(await inbox.unfinished()) == 4
+    assert len(await inbox.list_unfinished()) == 4
 
 
 async def test_of_many_deliveries_at_once_exactly_one_is_accepted(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     results: list[object] = []
 
     async def deliver() -> None:
@@ -86,24 +86,24 @@ async def test_of_many_deliveries_at_once_exactly_one_is_accepted(database: Data
         for _ in range(50):
             group.start_soon(deliver)
     assert len([result for result in results if isinstance(result, InboxRow)]) == 1
-    assert results.count(Duplicate()) == 49
+    assert results.count(DuplicateMessage()) == 49
 
 
 async def test_ids_survive_a_restart(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
-        await accept(Inbox(database), new(1))
+        await accept(InboxStore(database), new(1))
     async with Database.open(StoreConfig(), tmp_path) as database:
-        assert await Inbox(database).accept(new(1), cap=20) == Duplicate()
+        assert await InboxStore(database).accept(new(1), cap=20) == DuplicateMessage()
 
 
 async def test_an_overfull_conversation_refuses_chat_but_not_commands(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     for number in (1, 2):
         await accept(inbox, new(number), cap=2)
     refused = await inbox.accept(new(3), cap=2)
-    assert isinstance(refused, Overfull)
+    assert isinstance(refused, QueueFull)
     assert (refused.pending, refused.key) == (2, KEY)
-    assert await inbox.accept(new(3), cap=2) == Duplicate()
+    assert await inbox.accept(new(3), cap=2) == DuplicateMessage()
     await accept(inbox, new(4, kind="command"), cap=2)
     assert await pending(database) == 2
 
@@ -111,30 +111,30 @@ async def test_an_overfull_conversation_refuses_chat_but_not_commands(database: 
 async def test_with_no_room_at_all_commands_are_refused_and_remembered_too(
     database: Database,
 ) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     command = new(1, kind="command")
-    assert isinstance(await inbox.accept(command, cap=0), Overfull)
-    assert await inbox.accept(command, cap=20) == Duplicate()
-    assert await inbox.unfinished() == []
+    assert isinstance(await inbox.accept(command, cap=0), QueueFull)
+    assert await inbox.accept(command, cap=20) == DuplicateMessage()
+    assert await inbox.list_unfinished() == []
 
 
 async def test_a_message_being_answered_does_not_wait(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     first = await accept(inbox, new(1), cap=1)
-    assert await inbox.begin(first.id, thread_id="t")
+    assert await inbox.mark_running(first.id, thread_id="t")
     second = await accept(inbox, new(2), cap=1)
-    assert isinstance(await inbox.accept(new(3), cap=1), Overfull)
+    assert isinstance(await inbox.accept(new(3), cap=1), QueueFull)
     await inbox.finish(first.id, [])
-    await inbox.begin(second.id, thread_id="t")
+    await inbox.mark_running(second.id, thread_id="t")
     await accept(inbox, new(4), cap=1)
 
 
 async def test_a_reply_goes_to_the_conversation_of_the_message_it_answers(
     database: Database,
 ) -> None:
-    inbox, origins = Inbox(database), Origins(database)
+    inbox, origins = InboxStore(database), MessageTopicStore(database)
     root = await accept(inbox, new(1, key=replace(KEY, topic="message-1"), remember=True))
-    await origins.remember(root.key, "answer-1")
+    await origins.set_topic(root.key, "answer-1")
     followed = await accept(
         inbox, new(2, key=replace(KEY, topic="message-2"), replies_to=("x", "answer-1"))
     )
@@ -153,76 +153,76 @@ async def test_a_reply_goes_to_the_conversation_of_the_message_it_answers(
 
 
 async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     row = await accept(inbox, new(1))
-    assert await inbox.begin(row.id, thread_id="t1")
-    await inbox.note_run(row.id, "r1")
-    assert await inbox.begin(row.id, thread_id="t1")
-    [again] = await inbox.unfinished()
+    assert await inbox.mark_running(row.id, thread_id="t1")
+    await inbox.set_run(row.id, "r1")
+    assert await inbox.mark_running(row.id, thread_id="t1")
+    [again] = await inbox.list_unfinished()
     assert (again.state, again.attempts, again.thread_id, again.run_id) == (
         "running",
         2,
         "t1",
         "r1",
     )
-    assert await inbox.begin(row.id, thread_id="t2")
-    [moved] = await inbox.unfinished()
+    assert await inbox.mark_running(row.id, thread_id="t2")
+    [moved] = await inbox.list_unfinished()
     assert (moved.thread_id, moved.run_id) == ("t2", None)
 
 
 async def test_a_row_is_finished_once_and_owes_its_deliveries(database: Database) -> None:
-    inbox, outbox = Inbox(database), Outbox(database)
+    inbox, outbox = InboxStore(database), OutboxStore(database)
     row = await accept(inbox, new(1))
     owed = NewOutboxRow(key=f"{row.id}:text:0", conversation=KEY, body="answer")
     assert await inbox.finish(row.id, [owed])
     assert not await inbox.finish(row.id, [replace(owed, key="second")])
-    assert not await inbox.begin(row.id, thread_id="t")
-    assert [delivery.key for delivery in await outbox.open_rows()] == [f"{row.id}:text:0"]
-    assert await inbox.unfinished() == []
+    assert not await inbox.mark_running(row.id, thread_id="t")
+    assert [delivery.key for delivery in await outbox.list_open()] == [f"{row.id}:text:0"]
+    assert await inbox.list_unfinished() == []
     assert await pending(database) == 0
 
 
 async def test_finishing_is_all_or_nothing(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     row = await accept(inbox, new(1))
     bad = NewOutboxRow(key="k", conversation=KEY, body=None)  # type: ignore[arg-type]
     with pytest.raises(sqlite3.IntegrityError):
         await inbox.finish(row.id, [bad])
-    assert [left.id for left in await inbox.unfinished()] == [row.id]
+    assert [left.id for left in await inbox.list_unfinished()] == [row.id]
     assert await pending(database) == 1
 
 
 async def test_a_dead_row_stays_visible(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     row = await accept(inbox, new(1))
     assert await inbox.finish(row.id, [], dead=True)
-    assert [(left.id, left.state) for left in await inbox.recent()] == [(row.id, "dead")]
+    assert [(left.id, left.state) for left in await inbox.list_recent()] == [(row.id, "dead")]
 
 
 async def test_waiting_rows_are_tied_to_the_old_thread_before_a_new_one(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     chat, command = await accept(inbox, new(1)), await accept(inbox, new(2, kind="command"))
     later = await accept(inbox, new(3))
-    await inbox.pin(chat.conversation_id, before_seq=command.seq, thread_id="old")
-    threads = {row.id: row.thread_id for row in await inbox.unfinished()}
+    await inbox.assign_thread(chat.conversation_id, before_seq=command.seq, thread_id="old")
+    threads = {row.id: row.thread_id for row in await inbox.list_unfinished()}
     assert threads == {chat.id: "old", command.id: None, later.id: None}
 
 
 async def test_finished_rows_and_ids_are_kept_for_seven_days(database: Database) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     done, waiting = await accept(inbox, new(1)), await accept(inbox, new(2))
     await inbox.finish(done.id, [])
     later = done.received_at + DEDUPE_DAYS * DAY
     assert await inbox.prune(now=later - 1) == 0
-    assert await inbox.accept(new(1), cap=20) == Duplicate()
+    assert await inbox.accept(new(1), cap=20) == DuplicateMessage()
     assert await inbox.prune(now=later + 10) == 1 + 4
-    assert [row.id for row in await inbox.recent()] == [waiting.id]
+    assert [row.id for row in await inbox.list_recent()] == [waiting.id]
 
 
 async def test_pruning_goes_on_until_all_is_gone_and_ids_are_never_used_again(
     database: Database,
 ) -> None:
-    inbox = Inbox(database)
+    inbox = InboxStore(database)
     last = 0
     for number in range(520):
         row = await accept(inbox, new(number, kind="command"))
@@ -239,13 +239,13 @@ import anyio
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, NewInboxRow
+from store.inbox import InboxStore, NewInboxRow
 
 KEY = ConversationKey(channel="telegram", workspace="B1", chat="42")
 
 async def main():
     async with Database.open(StoreConfig(), Path(sys.argv[1])) as database:
-        inbox = Inbox(database)
+        inbox = InboxStore(database)
         async def write(lane):
             for number in range(100000):
                 event = f"{lane}-{number}"
@@ -273,6 +273,6 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             output += chunk
     acknowledged = set(output.decode().rpartition("\n")[0].split())
     async with Database.open(StoreConfig(), tmp_path) as database:
-        rows = await Inbox(database).unfinished()
+        rows = await InboxStore(database).list_unfinished()
     assert acknowledged <= {row.event_id for row in rows}
     assert [row.seq for row in rows] == list(range(1, len(rows) + 1))

@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from typing_extensions import override
 
 from store.config import StoreConfig
-from store.conversations import ConversationKey, Conversations
+from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
-from store.errors import Conflict
-from store.inbox import Duplicate, Inbox, InboxRow, NewInboxRow, Overfull
-from store.outbox import NewOutboxRow, Outbox
+from store.errors import RowConflict
+from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.outbox import NewOutboxRow, OutboxStore
 
 T = TypeVar("T")
 CAP = 3
@@ -58,7 +58,7 @@ class Journal(RuleBasedStateMachine):
             )
 
         self._database = self._portal.call(enter)
-        self._inbox, self._outbox = Inbox(self._database), Outbox(self._database)
+        self._inbox, self._outbox = InboxStore(self._database), OutboxStore(self._database)
 
     def _close(self) -> None:
         self._portal.call(self._stack.aclose)
@@ -94,14 +94,14 @@ class Journal(RuleBasedStateMachine):
         )
         result = self._do(self._inbox.accept(new, cap=CAP))
         if new.event_id in self.seen:
-            assert result == Duplicate()
+            assert result == DuplicateMessage()
             return
         self.seen.add(new.event_id)
         waiting = [
             r for r in self.rows.values() if (r.chat, r.kind, r.state) == (chat, "chat", "new")
         ]
         if kind == "chat" and len(waiting) >= CAP:
-            assert isinstance(result, Overfull)
+            assert isinstance(result, QueueFull)
             return
         assert isinstance(result, InboxRow)
         self.seqs[chat] = self.seqs.get(chat, 0) + 1
@@ -113,7 +113,7 @@ class Journal(RuleBasedStateMachine):
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         row = self.rows[data.draw(st.sampled_from(sorted(self.rows)))]
-        started = self._do(self._inbox.begin(row.id, thread_id="t"))
+        started = self._do(self._inbox.mark_running(row.id, thread_id="t"))
         assert (started is not None) == (row.state in ("new", "running"))
         if started:
             row.state = "running"
@@ -140,13 +140,13 @@ class Journal(RuleBasedStateMachine):
         assert row is not None
         is_open = self.owed[key] in ("pending", "sending")
         if step == "begin":
-            assert self._do(self._outbox.begin(row.id, now=1.0)) == is_open
+            assert self._do(self._outbox.mark_sending(row.id, now=1.0)) == is_open
         elif step in ("ok", "doubt"):
-            self._do(self._outbox.delivered(row.id, "m", now=1.0, uncertain=step == "doubt"))
+            self._do(self._outbox.mark_delivered(row.id, "m", now=1.0, uncertain=step == "doubt"))
         elif step == "later":
-            self._do(self._outbox.postpone(row.id, not_before=2.0, error="429", now=1.0))
+            self._do(self._outbox.reschedule(row.id, not_before=2.0, error="429", now=1.0))
         elif step == "fail":
-            self._do(self._outbox.fail(row.id, error="no", now=1.0))
+            self._do(self._outbox.mark_failed(row.id, error="no", now=1.0))
         else:
             self._resend(row.id, self.owed[key] in ("failed", "uncertain"))
             is_open = self.owed[key] in ("failed", "uncertain")
@@ -156,20 +156,20 @@ class Journal(RuleBasedStateMachine):
     def _resend(self, delivery_id: int, possible: bool) -> None:
         try:
             self._do(self._outbox.resend(delivery_id, now=1.0))
-        except Conflict:
+        except RowConflict:
             assert not possible
         else:
             assert possible
 
     @invariant()
     def the_journal_is_as_the_model_says(self) -> None:
-        unfinished = [row.id for row in self._do(self._inbox.unfinished())]
+        unfinished = [row.id for row in self._do(self._inbox.list_unfinished())]
         assert sorted(unfinished) == [
             row.id for row in self.rows.values() if row.state in ("new", "running")
         ]
-        states = {row.key: row.state for row in self._do(self._outbox.listing(limit=1000))}
+        states = {row.key: row.state for row in self._do(self._outbox.list_recent(limit=1000))}
         assert states == self.owed
-        for conversation in self._do(Conversations(self._database).listing()):
+        for conversation in self._do(ConversationStore(self._database).list_recent()):
             pending = [
                 row
                 for row in self.rows.values()

@@ -4,45 +4,45 @@ import pytest
 
 from store.conversations import ConversationKey
 from store.database import Database
-from store.errors import Conflict, NotFound
-from store.outbox import NewOutboxRow, Origins, Outbox, OutboxRow
+from store.errors import RowConflict, RowNotFound
+from store.outbox import MessageTopicStore, NewOutboxRow, OutboxRow, OutboxStore
 
 HERE = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
 THERE = replace(HERE, topic="2.5")
 DAY = 86_400.0
 
 
-async def add(outbox: Outbox, key: str, conversation: ConversationKey = HERE) -> OutboxRow:
-    [row] = await outbox.add(
+async def add(outbox: OutboxStore, key: str, conversation: ConversationKey = HERE) -> OutboxRow:
+    [row] = await outbox.enqueue(
         [NewOutboxRow(key=key, conversation=conversation, body=f"body of {key}")]
     )
     return row
 
 
 async def test_a_key_is_owed_once(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     first = await add(outbox, "a")
-    await outbox.begin(first.id, now=5)
+    await outbox.mark_sending(first.id, now=5)
     again = await add(outbox, "a")
     assert (again.id, again.state, again.attempts) == (first.id, "sending", 1)
 
 
 async def test_open_rows_come_in_order_of_one_conversation_or_of_all(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     rows = [await add(outbox, "a"), await add(outbox, "b", THERE), await add(outbox, "c")]
     closed = await add(outbox, "d")
-    await outbox.begin(closed.id, now=1)
-    await outbox.delivered(closed.id, "m1", now=1)
-    assert await outbox.open_rows() == rows
-    assert [row.key for row in await outbox.open_rows(HERE)] == ["a", "c"]
+    await outbox.mark_sending(closed.id, now=1)
+    await outbox.mark_delivered(closed.id, "m1", now=1)
+    assert await outbox.list_open() == rows
+    assert [row.key for row in await outbox.list_open(HERE)] == ["a", "c"]
     assert await outbox.find("nothing") is None
 
 
 async def test_an_attempt_is_noted_before_it_is_made(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     row = await add(outbox, "a")
-    assert await outbox.begin(row.id, now=7)
-    await outbox.postpone(row.id, not_before=99, error="429", now=8)
+    assert await outbox.mark_sending(row.id, now=7)
+    await outbox.reschedule(row.id, not_before=99, error="429", now=8)
     waiting = await outbox.get(row.id)
     assert (waiting.state, waiting.attempts, waiting.not_before, waiting.error) == (
         "pending",
@@ -50,71 +50,71 @@ async def test_an_attempt_is_noted_before_it_is_made(database: Database) -> None
         99,
         "429",
     )
-    assert await outbox.begin(row.id, now=99)
-    await outbox.delivered(row.id, "m7", now=100)
+    assert await outbox.mark_sending(row.id, now=99)
+    await outbox.mark_delivered(row.id, "m7", now=100)
     done = await outbox.get(row.id)
     assert (done.state, done.platform_id, done.attempts, done.error) == ("delivered", "m7", 2, None)
-    assert not await outbox.begin(row.id, now=101)
+    assert not await outbox.mark_sending(row.id, now=101)
 
 
 async def test_a_closed_row_stays_as_it_was_closed(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     row = await add(outbox, "a")
-    await outbox.delivered(row.id, "m1", now=1, uncertain=True)
-    await outbox.fail(row.id, error="late", now=2)
-    await outbox.postpone(row.id, not_before=5, error="late", now=3)
+    await outbox.mark_delivered(row.id, "m1", now=1, uncertain=True)
+    await outbox.mark_failed(row.id, error="late", now=2)
+    await outbox.reschedule(row.id, not_before=5, error="late", now=3)
     assert (await outbox.get(row.id)).state == "uncertain"
 
 
 async def test_only_failed_and_uncertain_rows_can_be_resent(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     row = await add(outbox, "a")
-    with pytest.raises(Conflict, match="pending"):
+    with pytest.raises(RowConflict, match="pending"):
         await outbox.resend(row.id, now=1)
-    await outbox.begin(row.id, now=1)
-    await outbox.fail(row.id, error="kicked", now=1)
+    await outbox.mark_sending(row.id, now=1)
+    await outbox.mark_failed(row.id, error="kicked", now=1)
     again = await outbox.resend(row.id, now=2)
     assert (again.state, again.attempts, again.error) == ("pending", 0, None)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await outbox.resend(999, now=1)
 
 
 async def test_a_row_that_is_being_sent_cannot_be_discarded(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     row = await add(outbox, "a")
-    await outbox.begin(row.id, now=1)
-    with pytest.raises(Conflict):
+    await outbox.mark_sending(row.id, now=1)
+    with pytest.raises(RowConflict):
         await outbox.discard(row.id)
-    await outbox.fail(row.id, error="kicked", now=1)
+    await outbox.mark_failed(row.id, error="kicked", now=1)
     await outbox.discard(row.id)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await outbox.get(row.id)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await outbox.discard(row.id)
 
 
 async def test_the_listing_is_newest_first_and_can_be_filtered(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     rows = [await add(outbox, key) for key in "abc"]
-    await outbox.fail(rows[1].id, error="x", now=1)
-    assert [row.key for row in await outbox.listing(limit=2)] == ["c", "b"]
-    assert [row.key for row in await outbox.listing(states=["failed", "uncertain"])] == ["b"]
+    await outbox.mark_failed(rows[1].id, error="x", now=1)
+    assert [row.key for row in await outbox.list_recent(limit=2)] == ["c", "b"]
+    assert [row.key for row in await outbox.list_recent(states=["failed", "uncertain"])] == ["b"]
 
 
 async def test_delivered_rows_go_after_seven_days_and_others_stay(database: Database) -> None:
-    outbox = Outbox(database)
+    outbox = OutboxStore(database)
     delivered, failed, _ = [await add(outbox, key) for key in "abc"]
-    await outbox.delivered(delivered.id, "m", now=100)
-    await outbox.fail(failed.id, error="x", now=100)
+    await outbox.mark_delivered(delivered.id, "m", now=100)
+    await outbox.mark_failed(failed.id, error="x", now=100)
     assert await outbox.prune(now=100 + 7 * DAY) == 0
     assert await outbox.prune(now=101 + 7 * DAY) == 1
-    assert [row.key for row in await outbox.listing()] == ["c", "b"]
+    assert [row.key for row in await outbox.list_recent()] == ["c", "b"]
 
 
 async def test_a_message_remembers_its_topic_within_its_chat(database: Database) -> None:
-    origins = Origins(database)
-    await origins.remember(HERE, "m1")
-    assert await origins.topic_of(replace(HERE, topic=""), "m1") == "1.5"
-    assert await origins.topic_of(replace(HERE, chat="C2"), "m1") is None
-    await origins.remember(THERE, "m1")
-    assert await origins.topic_of(HERE, "m1") == "2.5"
+    origins = MessageTopicStore(database)
+    await origins.set_topic(HERE, "m1")
+    assert await origins.find_topic(replace(HERE, topic=""), "m1") == "1.5"
+    assert await origins.find_topic(replace(HERE, chat="C2"), "m1") is None
+    await origins.set_topic(THERE, "m1")
+    assert await origins.find_topic(HERE, "m1") == "2.5"

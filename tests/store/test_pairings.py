@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from store.database import Database
-from store.errors import NotFound
-from store.pairings import CODE_S, Pairing, Pairings
+from store.errors import RowNotFound
+from store.pairings import CODE_TTL_S, Pairing, PairingStore
 
 ASKED = Pairing(
     code="ABCDEFGH", channel="telegram", workspace="B1", user_id="7", user_name="Ann", chat="7",
@@ -13,14 +13,14 @@ ASKED = Pairing(
 
 
 async def test_a_person_has_one_open_request(database: Database) -> None:
-    pairings = Pairings(database, now=lambda: 1000.0)
+    pairings = PairingStore(database, now=lambda: 1000.0)
     assert await pairings.request(ASKED) == ASKED
     assert await pairings.request(replace(ASKED, code="ZZZZZZZZ", created_at=1001)) == ASKED
-    assert await pairings.listing() == [ASKED]
+    assert await pairings.list_all() == [ASKED]
 
 
 async def test_a_code_lets_its_person_in_and_nobody_else(database: Database) -> None:
-    pairings = Pairings(database)
+    pairings = PairingStore(database)
     await pairings.request(ASKED)
     assert not await pairings.is_paired("telegram", "B1", "7")
     approved = await pairings.approve(" abcdefgh ", now=1500)
@@ -33,18 +33,18 @@ async def test_a_code_lets_its_person_in_and_nobody_else(database: Database) -> 
 
 
 async def test_a_code_lives_one_hour(database: Database) -> None:
-    pairings = Pairings(database, now=lambda: 1000 + CODE_S)
+    pairings = PairingStore(database, now=lambda: 1000 + CODE_TTL_S)
     await pairings.request(ASKED)
-    for code, now in (("ABCDEFGH", 1000 + CODE_S), ("WRONGWRO", 1001)):
-        with pytest.raises(NotFound):
+    for code, now in (("ABCDEFGH", 1000 + CODE_TTL_S), ("WRONGWRO", 1001)):
+        with pytest.raises(RowNotFound):
             await pairings.approve(code, now=now)
-    assert await pairings.listing() == []
-    fresh = replace(ASKED, code="JKLMNPQR", created_at=1000 + CODE_S)
+    assert await pairings.list_all() == []
+    fresh = replace(ASKED, code="JKLMNPQR", created_at=1000 + CODE_TTL_S)
     assert await pairings.request(fresh) == fresh
 
 
 async def test_a_channel_has_a_bounded_number_of_open_requests(database: Database) -> None:
-    pairings = Pairings(database)
+    pairings = PairingStore(database)
     for index in range(3):
         new = replace(ASKED, code=f"CODE{index}", user_id=str(index))
         assert await pairings.request(new, max_open=3) == new
@@ -58,11 +58,11 @@ async def test_a_channel_has_a_bounded_number_of_open_requests(database: Databas
 
 
 async def test_a_person_can_be_shut_out_again(database: Database) -> None:
-    pairings = Pairings(database)
+    pairings = PairingStore(database)
     await pairings.request(ASKED)
     assert not await pairings.revoke("telegram", "7")
     await pairings.approve(ASKED.code, now=1001)
     assert await pairings.revoke("telegram", "7")
     assert not await pairings.is_paired("telegram", "B1", "7")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await pairings.approve(ASKED.code, now=1002)

@@ -7,17 +7,17 @@ import pytest
 
 from store.config import StoreConfig
 from store.database import Database
-from store.errors import Conflict, NotFound
-from store.runs import Run, RunEnd, Runs, RunStatus
-from store.threads import ThreadQuery, Threads
+from store.errors import RowConflict, RowNotFound
+from store.runs import Run, RunOutcome, RunStatus, RunStore
+from store.threads import ThreadQuery, ThreadStore
 
 TAGS = {"graph_id": "g"}
 
 
 @asynccontextmanager
-async def tables(home: Path) -> AsyncIterator[tuple[Threads, Runs]]:
+async def tables(home: Path) -> AsyncIterator[tuple[ThreadStore, RunStore]]:
     async with Database.open(StoreConfig(), home) as database:
-        yield Threads(database), Runs(database)
+        yield ThreadStore(database), RunStore(database)
 
 
 def a_run(run_id: str, thread_id: str = "t", status: RunStatus = "running") -> Run:
@@ -39,13 +39,13 @@ async def test_threads_are_made_once(tmp_path: Path) -> None:
         made = await threads.create("t", {"user": "u1"}, now=1.0)
         assert (made.status, made.metadata, made.created_at) == ("idle", {"user": "u1"}, 1.0)
         assert await threads.get("t") == made
-        with pytest.raises(Conflict, match="already exists"):
+        with pytest.raises(RowConflict, match="already exists"):
             await threads.create("t", {}, now=2.0)
         patched = await threads.patch("t", {"title": "T"}, now=3.0)
         assert patched.metadata == {"user": "u1", "title": "T"}
         assert (patched.updated_at, patched.state_updated_at) == (3.0, 1.0)
         for missing in (threads.get("x"), threads.patch("x", {}, now=1.0)):
-            with pytest.raises(NotFound, match="Thread with ID x not found"):
+            with pytest.raises(RowNotFound, match="Thread with ID x not found"):
                 await missing
         assert await threads.delete("t")
         assert not await threads.delete("t")
@@ -83,7 +83,7 @@ async def test_search_by_the_rest(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         for number, name in enumerate("abc"):
             await threads.create(name, {}, now=float(number))
-        await runs.begin(a_run("r", "a"), tags=TAGS, create_thread=False)
+        await runs.create(a_run("r", "a"), tags=TAGS, create_thread=False)
 
         async def names(query: ThreadQuery) -> list[str]:
             return [one.thread_id for one in await threads.search(query)]
@@ -97,17 +97,17 @@ async def test_search_by_the_rest(tmp_path: Path) -> None:
 
 async def test_a_run_and_its_thread_change_together(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
-        with pytest.raises(NotFound):
-            await runs.begin(a_run("r1"), tags=TAGS, create_thread=False)
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
+            await runs.create(a_run("r1"), tags=TAGS, create_thread=False)
+        with pytest.raises(RowNotFound):
             await runs.get("t", "r1")
-        await runs.begin(a_run("r1"), tags=TAGS, create_thread=True)
+        await runs.create(a_run("r1"), tags=TAGS, create_thread=True)
         thread = await threads.get("t")
         assert (thread.status, thread.metadata) == ("busy", TAGS)
         assert await runs.get("t", "r1") == a_run("r1")
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             await runs.get("other", "r1")
-        end = RunEnd(
+        end = RunOutcome(
             run_id="r1",
             thread_id="t",
             status="error",
@@ -116,42 +116,46 @@ async def test_a_run_and_its_thread_change_together(tmp_path: Path) -> None:
             interrupts={"task": [{"id": "i", "value": 1}]},
             title="A title",
         )
-        await runs.end(end, now=9.0)
+        await runs.finish(end, now=9.0)
         ended, thread = await runs.get("t", "r1"), await threads.get("t")
         assert (ended.status, ended.error, ended.updated_at) == ("error", end.error, 9.0)
         assert (thread.status, thread.error, thread.title) == ("error", end.error, "A title")
         assert thread.interrupts == end.interrupts
-        again = RunEnd(run_id="r1", thread_id="t", status="success", thread_status="idle")
-        await runs.end(again, now=10.0)
+        again = RunOutcome(run_id="r1", thread_id="t", status="success", thread_status="idle")
+        await runs.finish(again, now=10.0)
         assert (await threads.get("t")).title == "A title"
-        await runs.end(
-            RunEnd(
-                run_id="r1", thread_id="t", status="interrupted", thread_status="idle", erase=True
+        await runs.finish(
+            RunOutcome(
+                run_id="r1",
+                thread_id="t",
+                status="interrupted",
+                thread_status="idle",
+                delete_run=True,
             ),
             now=11.0,
         )
-        assert await runs.listing("t") == []
+        assert await runs.list_by_thread("t") == []
 
 
 async def test_listing_and_deleting(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         for name in ("r1", "r2", "r3"):
-            await runs.begin(a_run(name, status="pending"), tags=TAGS, create_thread=True)
-        await runs.running("r2", now=6.0)
-        assert [run.run_id for run in await runs.listing("t")] == ["r3", "r2", "r1"]
-        assert [run.run_id for run in await runs.listing("t", limit=1, offset=1)] == ["r2"]
-        assert [run.run_id for run in await runs.listing("t", status="running")] == ["r2"]
+            await runs.create(a_run(name, status="pending"), tags=TAGS, create_thread=True)
+        await runs.mark_running("r2", now=6.0)
+        assert [run.run_id for run in await runs.list_by_thread("t")] == ["r3", "r2", "r1"]
+        assert [run.run_id for run in await runs.list_by_thread("t", limit=1, offset=1)] == ["r2"]
+        assert [run.run_id for run in await runs.list_by_thread("t", status="running")] == ["r2"]
         assert await runs.delete("t", "r3")
         assert not await runs.delete("t", "r3")
         await threads.delete("t")
-        assert await runs.listing("t") == []
+        assert await runs.list_by_thread("t") == []
 
 
 async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
-        await runs.begin(a_run("r1"), tags=TAGS, create_thread=True)
-        await runs.begin(a_run("r2", status="pending"), tags=TAGS, create_thread=True)
-        assert await runs.reconcile(now=20.0) == 2
-        assert {run.status for run in await runs.listing("t")} == {"interrupted"}
+        await runs.create(a_run("r1"), tags=TAGS, create_thread=True)
+        await runs.create(a_run("r2", status="pending"), tags=TAGS, create_thread=True)
+        assert await runs.interrupt_unfinished(now=20.0) == 2
+        assert {run.status for run in await runs.list_by_thread("t")} == {"interrupted"}
         assert (await threads.get("t")).status == "idle"
-        assert await runs.reconcile(now=21.0) == 0
+        assert await runs.interrupt_unfinished(now=21.0) == 0

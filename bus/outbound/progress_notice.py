@@ -5,23 +5,23 @@ from typing_extensions import override
 
 from bus.buttons import stop_button
 from bus.messages import OutboundText, encode_outbound
-from bus.outbound.answers import Seen, notice_key
-from bus.outbound.display import Display
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.rows import LiveMessages, notice_key
 from store.outbox import NewOutboxRow
 
 
-class Notices(Display):
+class ProgressNotice(LiveReply):
     """A turn that shows nothing, until it has taken so long that people want to know."""
 
     @override
     async def open(self) -> None:
         """Find the notice of an earlier process."""
         if not self._is_first and await self._delivery.outbox.find(self._key) is not None:
-            self.seen = Seen(notice=self._key)
+            self.shown = LiveMessages(notice_key=self._key)
 
     @override
-    async def keep_up(self) -> None:
-        if self.seen.notice:
+    async def run(self) -> None:
+        if self.shown.notice_key:
             return
         await anyio.sleep(self._adapter.capabilities.notice_after_s)
         body = OutboundText(
@@ -33,8 +33,8 @@ class Notices(Display):
         )
         new = NewOutboxRow(key=self._key, conversation=self._row.key, body=encode_outbound(body))
         # Noted before it is owed: a turn that ends just now takes it away as well.
-        self.seen = Seen(notice=self._key)
-        await self._delivery.owe(self._row.key, [new])
+        self.shown = LiveMessages(notice_key=self._key)
+        await self._delivery.enqueue(self._row.key, [new])
 
     @property
     def _key(self) -> str:

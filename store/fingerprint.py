@@ -20,14 +20,14 @@ _STRICT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imprint:
+class MessageFingerprint:
     """The classes and fields of some messages, in their order."""
 
     classes: tuple[type, ...]
     fields: bytes
 
     @classmethod
-    def of(cls, messages: Sequence[object]) -> Self | None:
+    def from_messages(cls, messages: Sequence[object]) -> Self | None:
         """Return the imprint; None when something is no message, or holds what JSON cannot say."""
         if not all(isinstance(message, BaseMessage) for message in messages):
             return None

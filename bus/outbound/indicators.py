@@ -12,7 +12,7 @@ from bus.platform import Adapter, SupportsIndicators
 
 log = logging.getLogger(__name__)
 
-SIGN_DEADLINE_S = 10.0
+INDICATOR_DEADLINE_S = 10.0
 """A sign that takes longer is not worth waiting for."""
 
 
@@ -20,7 +20,7 @@ KINDS_KEPT = 100
 """Kinds of failure that are logged once each."""
 
 
-class Presence:
+class IndicatorUpdater:
     """Shows and refreshes working signs; a platform without them is left alone."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Presence:
         if not isinstance(adapter, SupportsIndicators):
             return
         try:
-            with anyio.fail_after(SIGN_DEADLINE_S):
+            with anyio.fail_after(INDICATOR_DEADLINE_S):
                 await adapter.finished(place, ok=ok)
         except (DeliveryError, TimeoutError) as error:
             self._complain(adapter.name, error)
@@ -54,7 +54,7 @@ class Presence:
     ) -> None:
         while True:
             try:
-                with anyio.fail_after(SIGN_DEADLINE_S):
+                with anyio.fail_after(INDICATOR_DEADLINE_S):
                     await adapter.working(place)
             except (DeliveryError, TimeoutError) as error:
                 self._complain(type(adapter).__name__, error)

@@ -8,14 +8,14 @@ import anyio
 import httpx
 
 from bus.messages import InboundMessage, ReplyTarget, Sender, encode_inbound
-from bus.outbound.delivery import DeliveryWorker
-from bus.outbound.display import Display
-from bus.outbound.live import live
+from bus.outbound.live import show_live_reply
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.worker import DeliveryWorker
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import Inbox, InboxRow, NewInboxRow
-from store.outbox import Origins, Outbox
+from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.outbox import MessageTopicStore, OutboxStore
 from tests.fakes.platform import CardPlatform
 
 KEY = ConversationKey(channel="cards", workspace="w", chat="c")
@@ -23,7 +23,7 @@ INTERVAL_S = 0.1
 
 
 @asynccontextmanager
-async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
+async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply]:
     """Show a turn that runs."""
     inbound = InboundMessage(
         event_id="e1",
@@ -41,8 +41,8 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
     ):
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
-            outbox=Outbox(database),
-            origins=Origins(database),
+            outbox=OutboxStore(database),
+            origins=MessageTopicStore(database),
             gateway=gateway,
         )
         new = NewInboxRow(
@@ -53,11 +53,11 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[Display]:
             body=encode_inbound(inbound),
             received_at=1.0,
         )
-        row = await Inbox(database).accept(new, cap=20)
+        row = await InboxStore(database).accept(new, cap=20)
         assert isinstance(row, InboxRow)
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
-            async with live(delivery, row, inbound) as shown:
+            async with show_live_reply(delivery, row, inbound) as shown:
                 yield shown
             tasks.cancel_scope.cancel()
 
@@ -72,11 +72,11 @@ async def frames(platform: CardPlatform, count: int) -> list[str]:
 async def test_what_is_said_while_a_card_waits_for_its_time_goes_along(tmp_path: Path) -> None:
     platform = CardPlatform(patch_interval_s=INTERVAL_S)
     async with showing(platform, tmp_path) as shown:
-        shown.show(lambda: "one")
+        shown.update(lambda: "one")
         assert await frames(platform, 1) == ["one"]
-        shown.show(lambda: "one two")
+        shown.update(lambda: "one two")
         await anyio.sleep(INTERVAL_S / 5)  # the patch has been asked for, and waits for its time
-        shown.show(lambda: "one two three")
+        shown.update(lambda: "one two three")
         assert await frames(platform, 2) == ["one", "one two three"]
 
 
@@ -90,7 +90,7 @@ async def test_only_a_text_that_is_shown_is_put_together(tmp_path: Path) -> None
 
     async with showing(platform, tmp_path) as shown:
         for _ in range(1000):
-            shown.show(text)
+            shown.update(text)
         await frames(platform, 1)
         assert read == 1
 
@@ -100,11 +100,11 @@ async def test_words_beyond_a_card_open_the_next_and_the_first_is_left_alone(
 ) -> None:
     platform = CardPlatform(patch_interval_s=0.01)
     async with showing(platform, tmp_path) as shown:
-        shown.show(lambda: "a" * 700)
+        shown.update(lambda: "a" * 700)
         await frames(platform, 1)
-        shown.show(lambda: "a" * 800 + "b" * 100)
+        shown.update(lambda: "a" * 800 + "b" * 100)
         await frames(platform, 3)
-        shown.show(lambda: "a" * 800 + "b" * 200)
+        shown.update(lambda: "a" * 800 + "b" * 200)
         texts = await frames(platform, 4)
     assert texts == ["a" * 700, "a" * 800, "b" * 100, "b" * 200]
     assert [message.text for message in platform.shown] == ["a" * 800, "b" * 200]

@@ -9,7 +9,7 @@ from bus.messages import (
     Sender,
     decode_outbound,
 )
-from bus.outbound.answers import LEFT_OVER, Seen, reply_rows, text_rows
+from bus.outbound.rows import UNUSED_TEXT, LiveMessages, reply_rows, text_rows
 from bus.runs.replies import Reply
 from store.conversations import ConversationKey
 from store.inbox import InboxRow
@@ -40,16 +40,18 @@ def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
 def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
     last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
     assert isinstance(last, OutboundText)
-    assert (last.markdown, last.edits) == (LEFT_OVER, "7:card:1")
+    assert (last.markdown, last.edits) == (UNUSED_TEXT, "7:card:1")
 
 
 def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
     reply = Reply(markdown="x", artifacts=("/mnt/user-data/outputs/a b.txt",))
-    text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], Seen()))
+    text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], LiveMessages()))
     assert isinstance(file, OutboundFile)
     assert (file.name, file.thread_id, file.closes, text.closes) == ("a b.txt", "T", "ok", "")
 
 
 def test_a_failed_turn_ends_as_failed() -> None:
-    [only] = bodies(reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], Seen()))
+    [only] = bodies(
+        reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], LiveMessages())
+    )
     assert only.closes == "failed"

@@ -14,12 +14,12 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.locales.english import ENGLISH
 from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.delivery import REPEATED, DeliveryWorker, Patience
+from bus.outbound.worker import REPEATED, DeliveryWorker, RetryTimings
 from bus.retry import Backoff
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.outbox import NewOutboxRow, Origins, Outbox, OutboxRow
+from store.outbox import MessageTopicStore, NewOutboxRow, OutboxRow, OutboxStore
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
@@ -42,7 +42,7 @@ async def pump(
     home: Path,
     clock: Clock | None = None,
     gateway_url: str = "http://127.0.0.1:9",
-    patience: Patience | None = None,
+    patience: RetryTimings | None = None,
 ) -> AsyncIterator[DeliveryWorker]:
     async with (
         Database.open(StoreConfig(), home) as database,
@@ -50,11 +50,11 @@ async def pump(
     ):
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
-            outbox=Outbox(database),
-            origins=Origins(database),
+            outbox=OutboxStore(database),
+            origins=MessageTopicStore(database),
             gateway=gateway,
             now=clock or Clock(),
-            patience=patience or Patience(backoff=QUICK, lookup_after_s=0.05),
+            patience=patience or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
@@ -72,7 +72,7 @@ def text(
 
 async def settle(delivery: DeliveryWorker, key: str) -> OutboxRow:
     with anyio.fail_after(10):
-        row = await delivery.settled(key)
+        row = await delivery.wait_closed(key)
     assert row is not None
     return row
 
@@ -80,8 +80,8 @@ async def settle(delivery: DeliveryWorker, key: str) -> OutboxRow:
 async def test_rows_go_out_in_order_once(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text(f"k{i}", f"m{i}") for i in range(5)])
-        await delivery.owe(KEY, [text("k0", "again")])
+        await delivery.enqueue(KEY, [text(f"k{i}", f"m{i}") for i in range(5)])
+        await delivery.enqueue(KEY, [text("k0", "again")])
         await platform.until(5)
         row = await settle(delivery, "k4")
     assert platform.texts == [f"m{i}" for i in range(5)]
@@ -93,7 +93,7 @@ async def test_a_refusal_with_retry_after_is_waited_out_and_order_is_kept(tmp_pa
     platform.fail("send", DeliveryError("429", retryable=True, retry_after_s=0.3))
     async with pump(platform, tmp_path, clock) as delivery:
         begin = anyio.current_time()
-        await delivery.owe(KEY, [text("a", "first"), text("b", "second")])
+        await delivery.enqueue(KEY, [text("a", "first"), text("b", "second")])
         await platform.until(2)
         waited = anyio.current_time() - begin
     assert platform.texts == ["first", "second"]
@@ -104,7 +104,7 @@ async def test_server_errors_are_tried_again_until_it_is_out(tmp_path: Path) -> 
     platform = FakePlatform()
     platform.fail("send", DeliveryError("503", retryable=True), times=4)
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         row = await settle(delivery, "a")
     assert (row.state, row.attempts, platform.texts) == ("delivered", 5, ["hello"])
 
@@ -113,7 +113,7 @@ async def test_a_permanent_refusal_is_kept_for_the_admin_and_blocks_nobody(tmp_p
     platform = FakePlatform()
     platform.fail("send", DeliveryError("channel is archived"))
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text("a", "lost"), text("b", "next")])
+        await delivery.enqueue(KEY, [text("a", "lost"), text("b", "next")])
         assert (await settle(delivery, "b")).state == "delivered"
         row = await delivery.outbox.find("a")
         assert row is not None
@@ -131,7 +131,7 @@ async def test_an_unknown_outcome_is_looked_up_where_it_can_be(tmp_path: Path) -
     platform.fail("send", lost)
     async with pump(platform, tmp_path, clock) as delivery:
         clock.ahead += 0.0
-        await delivery.owe(KEY, [text("arrived", "A"), text("did not", "B")])
+        await delivery.enqueue(KEY, [text("arrived", "A"), text("did not", "B")])
         clock.ahead += 60.0
         assert (await settle(delivery, "arrived")).state == "delivered"
         clock.ahead += 60.0
@@ -146,7 +146,7 @@ async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) ->
     )
     platform.fail("find", DeliveryError("503", retryable=True), times=2)
     async with pump(platform, tmp_path, clock) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         await anyio.sleep(0.05)
         clock.ahead += 60.0
         assert (await settle(delivery, "a")).state == "delivered"
@@ -160,7 +160,7 @@ async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
     lost = DeliveryError("timeout", retryable=True, ambiguous=True)
     platform.fail("send", lost, times=2, after_effect=True)
     async with pump(platform, tmp_path, clock) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         await platform.until(1)
         await _until_error(delivery, "a", REPEATED)
         row = await delivery.outbox.find("a")
@@ -173,9 +173,9 @@ async def test_a_restart_settles_what_was_being_sent(tmp_path: Path) -> None:
     """A crash between send and record: the row is found in state `sending`."""
     platform, clock = FakePlatform(), Clock()
     async with Database.open(StoreConfig(), tmp_path) as database:
-        outbox = Outbox(database)
-        [row] = await outbox.add([text("a")])
-        await outbox.begin(row.id, now=clock() - 60)
+        outbox = OutboxStore(database)
+        [row] = await outbox.enqueue([text("a")])
+        await outbox.mark_sending(row.id, now=clock() - 60)
     async with pump(platform, tmp_path, clock) as delivery:
         row = await settle(delivery, "a")
     assert (row.state, platform.texts) == ("uncertain", ["hello"])
@@ -190,7 +190,7 @@ async def test_a_key_makes_a_repeat_harmless(tmp_path: Path) -> None:
         "send", DeliveryError("timeout", retryable=True, ambiguous=True), after_effect=True
     )
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         row = await settle(delivery, "a")
     assert (row.state, platform.texts, platform.calls) == ("delivered", ["hello"], ["send", "send"])
 
@@ -202,12 +202,12 @@ async def test_a_final_edits_its_card_or_replaces_one_that_is_gone(tmp_path: Pat
     async with pump(platform, tmp_path) as delivery:
         for number in (1, 2):
             body = encode_outbound(card)
-            await delivery.owe(
+            await delivery.enqueue(
                 KEY, [NewOutboxRow(key=f"card{number}", conversation=KEY, body=body)]
             )
         await settle(delivery, "card2")
         platform.fail("patch", DeliveryError("recalled", target_gone=True))
-        await delivery.owe(
+        await delivery.enqueue(
             KEY, [text("f1", "replaced", edits="card1"), text("f2", "edited", edits="card2")]
         )
         await settle(delivery, "f2")
@@ -218,7 +218,7 @@ async def test_a_bug_in_an_adapter_fails_one_row_only(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.fail("send", ValueError("bug"), times=4)
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text("a"), text("b", "next")])
+        await delivery.enqueue(KEY, [text("a"), text("b", "next")])
         assert (await settle(delivery, "a")).state == "failed"
         assert (await settle(delivery, "b")).state == "delivered"
 
@@ -244,7 +244,7 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
                 path=f"/mnt/user-data/outputs/{name}",
                 name=name,
             )
-            await delivery.owe(
+            await delivery.enqueue(
                 KEY, [NewOutboxRow(key=name, conversation=KEY, body=encode_outbound(body))]
             )
         await settle(delivery, "gone.txt")
@@ -256,18 +256,18 @@ async def test_a_file_that_the_platform_refuses_is_told_with_its_reason(tmp_path
     platform = FakePlatform()
     platform.fail("send_file", DeliveryError("Files of this type are not allowed."))
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [note("one")])
+        await delivery.enqueue(KEY, [note("one")])
         assert (await settle(delivery, "one")).state == "delivered"
         assert platform.texts == [
             "⚠️ I could not attach **note.md**. Files of this type are not allowed."
         ]
         platform.fail("send_file", DeliveryError("The channel is archived."))
         platform.fail("send", DeliveryError("The channel is archived."))
-        await delivery.owe(KEY, [note("two")])
+        await delivery.enqueue(KEY, [note("two")])
         row = await settle(delivery, "two")
         assert (row.state, row.error) == ("failed", "The channel is archived.")
         platform.fail("send_file", DeliveryError("unwell", retryable=True))
-        await delivery.owe(KEY, [note("three")])
+        await delivery.enqueue(KEY, [note("three")])
         assert (await settle(delivery, "three")).state == "delivered"
     assert [name for name, _ in platform.files] == ["note.md"]
     assert len(platform.texts) == 1
@@ -298,7 +298,7 @@ async def _until_error(delivery: DeliveryWorker, key: str, error: str) -> None:
 async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> None:
     platform = SlowPlatform()
     async with pump(platform, tmp_path) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         await platform.until(1)
     async with pump(platform, tmp_path) as delivery:
         row = await settle(delivery, "a")
@@ -320,10 +320,10 @@ async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
     card = OutboundText(channel="fake", place=ReplyTarget(chat="c"), markdown="…", provisional=True)
     async with pump(platform, tmp_path) as delivery:
         new = NewOutboxRow(key="card", conversation=KEY, body=encode_outbound(card))
-        await delivery.owe(KEY, [new])
+        await delivery.enqueue(KEY, [new])
         await settle(delivery, "card")
         platform.fail("patch", DeliveryError("audited"))
-        await delivery.owe(KEY, [text("final", "phone numbers", edits="card")])
+        await delivery.enqueue(KEY, [text("final", "phone numbers", edits="card")])
         row = await settle(delivery, "final")
     assert (row.state, row.error, platform.texts) == ("failed", "audited", [ENGLISH.answer_refused])
 
@@ -332,8 +332,8 @@ async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: 
     platform = FindingPlatform()
     platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True), times=9)
     platform.fail("find", DeliveryError("this place cannot be read"), times=9)
-    patience = Patience(backoff=QUICK, lookup_after_s=0.01, repeat_after_s=0.05)
+    patience = RetryTimings(backoff=QUICK, lookup_after_s=0.01, repeat_after_s=0.05)
     async with pump(platform, tmp_path, patience=patience) as delivery:
-        await delivery.owe(KEY, [text("a")])
+        await delivery.enqueue(KEY, [text("a")])
         row = await settle(delivery, "a")
     assert (row.state, platform.calls.count("send")) == ("uncertain", 2)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from store.conversations import ConversationKey, key_of, key_params
+from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ConversationSettings:
     """What holds for a conversation; None = as configured."""
 
     model: str | None = None
@@ -31,27 +31,29 @@ WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic =
 """
 
 
-class Choices:
+class ConversationSettingsStore:
     """The table of choices. Few conversations have one, so all of them are read at once."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
-    async def all(self) -> dict[ConversationKey, Choice]:
+    async def list_all(self) -> dict[ConversationKey, ConversationSettings]:
         """Return every choice."""
         rows = await self._database.read(_ALL, {})
         return {
-            key_of(row): Choice(model=row["model"], agent=row["agent"], language=row["language"])
+            key_from_row(row): ConversationSettings(
+                model=row["model"], agent=row["agent"], language=row["language"]
+            )
             for row in rows
         }
 
-    async def set(self, key: ConversationKey, choice: Choice) -> None:
+    async def save(self, key: ConversationKey, choice: ConversationSettings) -> None:
         """Keep a choice; an empty one is forgotten."""
         now = self._now()
 
         def work(tx: Transaction) -> None:
-            if choice == Choice():
+            if choice == ConversationSettings():
                 tx.run(_CLEAR, key_params(key))
             else:
                 tx.run(_SET, {**key_params(key), **asdict(choice), "now": now})

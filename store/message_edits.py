@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from store.conversations import ConversationKey, key_params
 from store.database import Database, Params, Transaction
-from store.inbox import SELECT_ROWS, InboxRow, inbox_row, note_seen
+from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 
 _BY_MESSAGE = f"""{SELECT_ROWS}
 WHERE inbox.message_id = :message_id
@@ -29,7 +29,7 @@ RETURNING id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ReceivedEvent:
     """What the platform told: its id, stable over redeliveries, and when (Unix seconds)."""
 
     key: ConversationKey
@@ -37,32 +37,34 @@ class Event:
     at: float
 
 
-class Revisions:
+class MessageEditStore:
     """The rows of the inbox, as messages that can change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def of_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
+    async def find_by_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
         """Return the row of a message of a chat, whatever its topic; None if it was not accepted, or is forgotten."""
         if not message_id:
             return None
         params: Params = {**key_params(key), "message_id": message_id}
         rows = await self._database.read(_BY_MESSAGE, params)
-        return inbox_row(rows[0]) if rows else None
+        return inbox_row_from(rows[0]) if rows else None
 
-    async def of_event(self, conversation_id: int, event_id: str) -> InboxRow | None:
+    async def find_by_event(self, conversation_id: int, event_id: str) -> InboxRow | None:
         """Return the row of a conversation that came with an event."""
         params: Params = {"conversation_id": conversation_id, "event_id": event_id}
         rows = await self._database.read(_BY_EVENT, params)
-        return inbox_row(rows[0]) if rows else None
+        return inbox_row_from(rows[0]) if rows else None
 
-    async def after(self, row: InboxRow, *, limit: int) -> list[InboxRow]:
+    async def list_after(self, row: InboxRow, *, limit: int) -> list[InboxRow]:
         """Return the rows that came after one in its conversation, commands among them, first to last."""
         params: Params = {"conversation_id": row.conversation_id, "seq": row.seq, "limit": limit}
-        return [inbox_row(found) for found in await self._database.read(_AFTER, params)]
+        return [inbox_row_from(found) for found in await self._database.read(_AFTER, params)]
 
-    async def revise(self, inbox_id: int, body: str, event: Event, *, anew: bool = False) -> bool:
+    async def update_body(
+        self, inbox_id: int, body: str, event: ReceivedEvent, *, anew: bool = False
+    ) -> bool:
         """Give a row another body, once an event; False = the event was seen.
 
         `anew`: there is something else to do, and what was tried so far does not count.
@@ -70,14 +72,14 @@ class Revisions:
         params: Params = {"id": inbox_id, "body": body, "anew": int(anew)}
 
         def work(tx: Transaction) -> bool:
-            if not note_seen(tx, event.key, event.event_id, at=event.at):
+            if not mark_received(tx, event.key, event.event_id, at=event.at):
                 return False
             tx.run(_REVISE, params)
             return True
 
         return await self._database.transaction(work)
 
-    async def say(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
+    async def assign_run(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
         """Note that a waiting row is about to be said to a run that goes on. False if it waits no more."""
         params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_SAY, params)))

@@ -21,7 +21,7 @@ from bus.runs.replies import Reply
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow
 
-LEFT_OVER = "…"
+UNUSED_TEXT = "…"
 """What a card says that the final answer has no more words for."""
 
 
@@ -30,24 +30,24 @@ LABEL_CHARS = 75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class LiveMessages:
     """What people see of a turn before its answer.
 
     Attributes:
-        cards: How many messages grow in place, for the answer to take over.
-        notice: The outbox key of a working message that has to go when the answer comes; "" = none.
+        streaming_count: How many messages grow in place, for the answer to take over.
+        notice_key: The outbox key of a working message that has to go when the answer comes; "" = none.
     """
 
-    cards: int = 0
-    notice: str = ""
+    streaming_count: int = 0
+    notice_key: str = ""
 
     @property
-    def anything(self) -> bool:
+    def exist(self) -> bool:
         """Whether there is anything to take over or away."""
-        return bool(self.cards or self.notice)
+        return bool(self.streaming_count or self.notice_key)
 
 
-def card_key(row: InboxRow, index: int) -> str:
+def streaming_key(row: InboxRow, index: int) -> str:
     """Return the outbox key of a turn's n-th card."""
     return f"{row.id}:card:{index}"
 
@@ -64,7 +64,7 @@ def text_rows(
 
     The first `cards` parts replace the turn's open cards; cards that are left over say so.
     """
-    shown = [*parts, *[LEFT_OVER] * (cards - len(parts))]
+    shown = [*parts, *[UNUSED_TEXT] * (cards - len(parts))]
     return [
         _row(
             row,
@@ -73,7 +73,7 @@ def text_rows(
                 channel=row.key.channel,
                 place=inbound.place,
                 markdown=part,
-                edits=card_key(row, index) if index < cards else "",
+                edits=streaming_key(row, index) if index < cards else "",
             ),
         )
         for index, part in enumerate(shown)
@@ -104,7 +104,7 @@ def reply_rows(
     inbound: InboundMessage,
     reply: Reply,
     parts: Sequence[str],
-    seen: Seen,
+    seen: LiveMessages,
     buttons: Sequence[Button] = (),
 ) -> list[NewOutboxRow]:
     """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn.
@@ -112,11 +112,11 @@ def reply_rows(
     A working message goes after the answer came; it says itself that a turn was stopped. Buttons stand under
     the last of the text.
     """
-    texts = text_rows(row, inbound, parts, cards=seen.cards)
+    texts = text_rows(row, inbound, parts, cards=seen.streaming_count)
     if buttons:
         texts[-1] = _changed(texts[-1], buttons=tuple(buttons))
-    if seen.notice and reply.stopped:
-        texts[0] = _changed(texts[0], edits=seen.notice)
+    if seen.notice_key and reply.stopped:
+        texts[0] = _changed(texts[0], edits=seen.notice_key)
     files = [
         _row(
             row,
@@ -132,9 +132,9 @@ def reply_rows(
         for index, path in enumerate(reply.artifacts)
     ]
     *before, last = [*texts, *files]
-    if seen.notice and not reply.stopped:
+    if seen.notice_key and not reply.stopped:
         before.append(last)
-        removal = OutboundRemoval(channel=row.key.channel, place=inbound.place, of=seen.notice)
+        removal = OutboundRemoval(channel=row.key.channel, place=inbound.place, of=seen.notice_key)
         last = _row(row, "removal", removal)
     return [*before, _changed(last, closes="failed" if reply.failed else "ok")]
 
@@ -154,13 +154,15 @@ def document_row(
     return _row(row, "file:0", body)
 
 
-def settled_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
+def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
     """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
     body = OutboundEdit(channel=row.key.channel, place=last.place, of=of, markdown=text)
-    return NewOutboxRow(key=settled_key(row), conversation=row.key, body=encode_outbound(body))
+    return NewOutboxRow(
+        key=button_removal_key(row), conversation=row.key, body=encode_outbound(body)
+    )
 
 
-def amended_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
+def marked_edit_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
     """Return the row that takes the buttons away from a text message, and puts a mark below it."""
     last = decode_outbound(sent.body)
     text = last.markdown if isinstance(last, OutboundText) else ""
@@ -171,7 +173,7 @@ def amended_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
     return NewOutboxRow(key=key, conversation=sent.conversation, body=encode_outbound(body))
 
 
-def settled_key(row: InboxRow) -> str:
+def button_removal_key(row: InboxRow) -> str:
     """Return the outbox key under which the buttons of an answer are taken away, once."""
     return f"{row.id}:settled"
 

@@ -6,17 +6,17 @@ import anyio
 
 from bus.locales.catalogue import Texts
 from bus.messages import InboundMessage
-from bus.outbound.answers import Seen
-from bus.outbound.delivery import DeliveryWorker
+from bus.outbound.rows import LiveMessages
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter
 from store.inbox import InboxRow
 
 
-class Display:
+class LiveReply:
     """What people see of a turn before its answer; by itself nothing.
 
     Attributes:
-        seen: What people see that the answer has to take over, or away.
+        shown: What people see that the answer has to take over, or away.
     """
 
     def __init__(self, delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage) -> None:
@@ -26,9 +26,11 @@ class Display:
         self._text: Callable[[], str] = str
         self._progress: Callable[[Texts], str] = _nothing
         self._changed = anyio.Event()
-        self.seen = Seen()
+        self.shown = LiveMessages()
 
-    def show(self, text: Callable[[], str], progress: Callable[[Texts], str] | None = None) -> None:
+    def update(
+        self, text: Callable[[], str], progress: Callable[[Texts], str] | None = None
+    ) -> None:
         """Say that there is more to show; returns at once, what was not shown yet is skipped.
 
         Both are called when their time has come: putting a text together for every token would make a long
@@ -45,7 +47,7 @@ class Display:
     async def open(self) -> None:
         """Show that work begins; after a restart, find what an earlier process showed. Raises StoreError."""
 
-    async def keep_up(self) -> None:
+    async def run(self) -> None:
         """Show what changes, until cancelled."""
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from store.errors import Corrupt, Locked, Unavailable
+from store.errors import DatabaseCorrupt, StoreLocked, StoreUnavailable
 from store.migrations import migrate
 
 LOCK_FILE = "parley.lock"
@@ -23,14 +23,14 @@ _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 
 @contextmanager
-def locked(home: Path) -> Iterator[None]:
+def lock_folder(home: Path) -> Iterator[None]:
     """Make the data folder and hold it against every other process.
 
     The lock is the kernel's: it goes with the process, also after kill -9.
 
     Raises:
-        Locked: another process holds it.
-        Unavailable: the folder cannot be made or written.
+        StoreLocked: another process holds it.
+        StoreUnavailable: the folder cannot be made or written.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _lock(descriptor: int, home: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
-        raise Locked(
+        raise StoreLocked(
             f"Another Parley process (pid {holder}) uses the data folder {home}. "
             "Stop it, or set PARLEY_HOME to another folder."
         ) from None
@@ -63,13 +63,13 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
     """Check, open and migrate the journal; return the connection for the writer.
 
     Raises:
-        Corrupt: the file is damaged; a copy was kept and the file itself left as it is.
+        DatabaseCorrupt: the file is damaged; a copy was kept and the file itself left as it is.
         SchemaTooNew: a newer Parley wrote it.
-        Unavailable: it cannot be opened.
+        StoreUnavailable: it cannot be opened.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
-        raise Unavailable(
+        raise StoreUnavailable(
             f"Python's SQLite is {sqlite3.sqlite_version}; Parley needs {wanted} or newer."
         )
     try:
@@ -88,12 +88,12 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
                 connection.execute(pragma)
             migrate(connection)
         except sqlite3.Error as error:
-            raise Unavailable(f"The journal {file} cannot be opened: {error}.") from error
+            raise StoreUnavailable(f"The journal {file} cannot be opened: {error}.") from error
         stack.pop_all()
     return connection
 
 
-def reading_pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
+def reader_pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
     """Return the settings of a connection that only reads."""
     return (f"PRAGMA busy_timeout = {busy_timeout_ms:d}", "PRAGMA query_only = ON")
 
@@ -118,9 +118,9 @@ def _check(file: Path) -> None:
     except sqlite3.DatabaseError as error:
         verdict = str(error)
         if not any(sign in verdict for sign in _DAMAGED):
-            raise Unavailable(f"The journal {file} cannot be read: {verdict}.") from error
+            raise StoreUnavailable(f"The journal {file} cannot be read: {verdict}.") from error
     if verdict != "ok":
-        raise Corrupt(
+        raise DatabaseCorrupt(
             f"The journal {file} is damaged ({verdict}). It was not changed; {_keep(file)}. "
             "Put a backup in its place and start again, or move it away to start with an empty journal."
         )
@@ -144,8 +144,8 @@ def _keep(file: Path) -> str:
     return f"a copy was kept as {copy}"
 
 
-def _unusable(folder: Path, error: OSError) -> Unavailable:
-    return Unavailable(
+def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
         f"The data folder {folder} cannot be made or written ({error.strerror}). "
         "Make it writable for this user, or set PARLEY_HOME to another folder."
     )

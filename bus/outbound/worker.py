@@ -21,13 +21,13 @@ from bus.messages import (
     platform_message_id,
 )
 from bus.messages import OutboundMessage as Body
-from bus.outbound.pacing import Pacer
-from bus.outbound.presence import Presence
-from bus.outbound.sending import Sending
+from bus.outbound.indicators import IndicatorUpdater
+from bus.outbound.pacing import SendRateLimiter
+from bus.outbound.sending import RowSender
 from bus.platform import Adapter, Clock, SupportsEditing, SupportsMessageLookup, SupportsStreaming
-from bus.retry import Again, Backoff, GiveUp, InDoubt, judge
-from store.conversations import ConversationKey, Move
-from store.outbox import NewOutboxRow, Origins, Outbox, OutboxRow
+from bus.retry import Backoff, GiveUp, OutcomeUnknown, RetryLater, decide_retry
+from store.conversations import ChatMigration, ConversationKey
+from store.outbox import MessageTopicStore, NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ REPEATED = "in doubt: repeated once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryTimings:
     """How the pump waits, seconds.
 
     Attributes:
@@ -77,33 +77,33 @@ class DeliveryWorker:
         self,
         *,
         adapters: Mapping[str, Adapter],
-        outbox: Outbox,
-        origins: Origins,
+        outbox: OutboxStore,
+        origins: MessageTopicStore,
         gateway: httpx.AsyncClient,
         now: Clock = time.time,
-        patience: Patience | None = None,
+        patience: RetryTimings | None = None,
     ) -> None:
         self.adapters = adapters
         self.outbox = outbox
-        self.pacer = Pacer()
-        self.presence = Presence()
+        self.pacer = SendRateLimiter()
+        self.presence = IndicatorUpdater()
         self._origins = origins
-        self._sending = Sending(outbox, gateway)
+        self._sending = RowSender(outbox, gateway)
         self._now = now
-        self._patience = patience or Patience()
+        self._patience = patience or RetryTimings()
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._settled: dict[str, anyio.Event] = {}
         self._attempts: set[anyio.CancelScope] = set()
         self._in_flight: dict[anyio.Event, tuple[str, str]] = {}
         self._tasks: TaskGroup | None = None
-        self._moves: dict[tuple[str, str, str], Move] = {}
+        self._moves: dict[tuple[str, str, str], ChatMigration] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Send what is owed, first what an earlier process left, until cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
-                for row in await self.outbox.open_rows():
+                for row in await self.outbox.list_open():
                     self.notify(row.conversation)
                 task_status.started()
                 await anyio.sleep_forever()
@@ -112,26 +112,26 @@ class DeliveryWorker:
                 for attempt in self._attempts:
                     attempt.deadline = min(attempt.deadline, anyio.current_time() + STOP_GRACE_S)
 
-    def know(self, move: Move) -> None:
+    def add_migration(self, move: ChatMigration) -> None:
         """Learn of a move that was carried out before anything was sent."""
         self._moves[move.channel, move.workspace, move.old_chat] = move
 
-    async def relocate(self, move: Move) -> None:
+    async def migrate_chat(self, move: ChatMigration) -> None:
         """Send from now on in the lanes of a chat's new id what is owed under the old one. Raises StoreError."""
-        self.know(move)
-        for row in await self.outbox.open_rows():
+        self.add_migration(move)
+        for row in await self.outbox.list_open():
             if row.conversation.chat == move.new_chat and row.state == "pending":
                 self.notify(row.conversation)
 
-    def present(self, key: ConversationKey) -> ConversationKey:
+    def current_key(self, key: ConversationKey) -> ConversationKey:
         """Return the key under which a conversation is kept now."""
         while move := self._moves.get((key.channel, key.workspace, key.chat)):
-            key = move.present(key)
+            key = move.apply(key)
         return key
 
     def notify(self, key: ConversationKey) -> None:
         """Say that rows of this conversation may be due. Cheap; call it after every commit of deliveries."""
-        key = self.present(key)
+        key = self.current_key(key)
         if self._tasks is None or key.channel not in self.adapters:
             return  # rows of a channel that is off wait until it is on again
         lane = self._lanes.get(key)
@@ -141,12 +141,12 @@ class DeliveryWorker:
         self._lanes[key] = anyio.Event()
         self._tasks.start_soon(self._drain_lane, key)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no lane has anything due (used when stopping; bounded by the caller)."""
         while self._lanes:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
-    async def recorded(self, channel: str, chat: str, *, within_s: float) -> None:
+    async def wait_recorded(self, channel: str, chat: str, *, within_s: float) -> None:
         """Wait until what is being sent to a chat now is recorded: a reply to it may be here before that."""
         moves = self._moves.values()
         chats = {chat, *(move.old_chat for move in moves if move.new_chat == chat)}
@@ -159,12 +159,12 @@ class DeliveryWorker:
             for done in under_way:
                 await done.wait()
 
-    async def owe(self, key: ConversationKey, deliveries: Sequence[NewOutboxRow]) -> None:
+    async def enqueue(self, key: ConversationKey, deliveries: Sequence[NewOutboxRow]) -> None:
         """Commit deliveries that do not belong to an inbox row's end, and start on them."""
-        await self.outbox.add(deliveries)
+        await self.outbox.enqueue(deliveries)
         self.notify(key)
 
-    async def settled(self, delivery_key: str) -> OutboxRow | None:
+    async def wait_closed(self, delivery_key: str) -> OutboxRow | None:
         """Wait until a row is no longer pending or being sent, and return it."""
         event = self._settled.setdefault(delivery_key, anyio.Event())
         try:
@@ -181,7 +181,7 @@ class DeliveryWorker:
         more = self._lanes[key]
         try:
             while True:
-                rows = await self.outbox.open_rows(key)
+                rows = await self.outbox.list_open(key)
                 if not rows:
                     if not more.is_set():
                         return
@@ -190,7 +190,7 @@ class DeliveryWorker:
                 await self._advance(rows[0])
         finally:
             self._lanes.pop(key, None)
-            if self.present(key) != key:
+            if self.current_key(key) != key:
                 self.notify(key)  # it moved while this lane was at work
 
     async def _advance(self, row: OutboxRow) -> None:
@@ -213,8 +213,8 @@ class DeliveryWorker:
     async def _attempt(self, row: OutboxRow, body: Body, adapter: Adapter) -> None:
         chat = (body.channel, body.place.chat)
         numbers = adapter.capabilities
-        await self.pacer.turn(chat, numbers.send_interval_s, burst=numbers.send_burst)
-        if not await self.outbox.begin(row.id, now=self._now()):
+        await self.pacer.acquire(chat, numbers.send_interval_s, burst=numbers.send_burst)
+        if not await self.outbox.mark_sending(row.id, now=self._now()):
             return
         # Shielded: what the platform has taken must be recorded, also while Parley stops.
         deadline = anyio.current_time() + SEND_DEADLINE_S
@@ -279,12 +279,12 @@ class DeliveryWorker:
             await self._close(row, body)
             return
         moment = row.updated_at + self._patience.repeat_after_s
-        await self.outbox.postpone(row.id, not_before=moment, error=REPEATED, now=self._now())
+        await self.outbox.reschedule(row.id, not_before=moment, error=REPEATED, now=self._now())
 
     async def _judge(self, row: OutboxRow, body: Body, error: DeliveryError) -> None:
         """Act on a failed attempt."""
         now = self._now()
-        verdict = judge(
+        verdict = decide_retry(
             error,
             attempt=row.attempts + 1,
             age_s=now - row.created_at,
@@ -295,29 +295,29 @@ class DeliveryWorker:
             "delivery %s to %s: %s (%s)", row.key, body.channel, error.user_message, verdict
         )
         match verdict:
-            case InDoubt():
+            case OutcomeUnknown():
                 # The row stays `sending`: the lane's next look settles it.
                 await anyio.lowlevel.checkpoint()
-            case Again(wait_s=wait_s):
+            case RetryLater(wait_s=wait_s):
                 if error.retry_after_s is not None:
                     self.pacer.pause((body.channel, body.place.chat), wait_s)
                 note = REPEATED if row.error == REPEATED else error.user_message
-                await self.outbox.postpone(row.id, not_before=now + wait_s, error=note, now=now)
+                await self.outbox.reschedule(row.id, not_before=now + wait_s, error=note, now=now)
             case GiveUp():
                 await self._fail(row, body, error.user_message)
             case _:
                 assert_never(verdict)
 
     async def _record(self, row: OutboxRow, message: MessageId | None, *, uncertain: bool) -> None:
-        await self.outbox.delivered(row.id, message, now=self._now(), uncertain=uncertain)
+        await self.outbox.mark_delivered(row.id, message, now=self._now(), uncertain=uncertain)
         if message and row.conversation.topic:
-            await self._origins.remember(
-                self.present(row.conversation), platform_message_id(message)
+            await self._origins.set_topic(
+                self.current_key(row.conversation), platform_message_id(message)
             )
 
     async def _fail(self, row: OutboxRow, body: Body, error: str) -> None:
-        await self.outbox.fail(row.id, error=error, now=self._now())
-        await self._sending.apologise(body, self.adapters[body.channel])
+        await self.outbox.mark_failed(row.id, error=error, now=self._now())
+        await self._sending.show_failure(body, self.adapters[body.channel])
         await self._close(row, body)
 
     async def _close(self, row: OutboxRow, body: Body) -> None:

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from bus.buttons import stop_button
 from bus.errors import DeliveryError
-from bus.outbound.cards import SPLIT_IN_THREAD_CHARS, with_progress
-from bus.outbound.display import Display
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.streaming_message import SPLIT_IN_THREAD_CHARS, with_progress
 from bus.platform import SupportsDrafts as Platform
 
 log = logging.getLogger(__name__)
@@ -19,18 +19,18 @@ KEEPALIVE_S = 20.0
 PREVIEW_DEADLINE_S = 8.0
 
 
-class Previews(Display):
+class DraftReply(LiveReply):
     """A turn whose answer can be read while it is written, and is sent when it is finished."""
 
     @override
-    async def keep_up(self) -> None:
+    async def run(self) -> None:
         platform = self._adapter
         if not isinstance(platform, Platform):
             return
         lane = (f"{self._row.key.channel}:preview", self._inbound.place.chat)
         interval_s = self._adapter.capabilities.preview_interval_s
         while True:
-            await self._delivery.pacer.turn(lane, interval_s)
+            await self._delivery.pacer.acquire(lane, interval_s)
             self._changed = anyio.Event()
             if not await self._preview(platform):
                 return

@@ -7,8 +7,8 @@ import anyio
 from bus.conversation.attempt import TurnControl
 from bus.errors import DeliveryError
 from bus.locales import texts
-from bus.outbound.cards import WORKING_TEXT
-from tests.bus.test_live import frames, showing
+from bus.outbound.streaming_message import WORKING_TEXT
+from tests.bus.test_streaming_message import frames, showing
 from tests.bus.test_turn import house, plan, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
@@ -38,7 +38,7 @@ async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path)
 async def test_only_the_last_card_can_be_stopped(tmp_path: Path) -> None:
     platform = CardPlatform(patch_interval_s=0.01)
     async with showing(platform, tmp_path) as shown:
-        shown.show(lambda: "a" * 800 + "b" * 100)
+        shown.update(lambda: "a" * 800 + "b" * 100)
         await frames(platform, 2)
         assert [bool(message.buttons) for message in platform.shown] == [False, True]
 
@@ -46,11 +46,11 @@ async def test_only_the_last_card_can_be_stopped(tmp_path: Path) -> None:
 async def test_progress_stands_below_the_words_and_costs_no_card(tmp_path: Path) -> None:
     platform = CardPlatform(patch_interval_s=0.01)
     async with showing(platform, tmp_path) as shown:
-        shown.show(lambda: "words", lambda words: f"> {words.button_stop}")
+        shown.update(lambda: "words", lambda words: f"> {words.button_stop}")
         assert await frames(platform, 1) == [f"words\n\n> {WORDS.button_stop}"]
-        shown.show(lambda: "a" * 795, lambda _: "> longer than what is left")
+        shown.update(lambda: "a" * 795, lambda _: "> longer than what is left")
         assert (await frames(platform, 2))[1] == "a" * 795
-        shown.show(str, lambda _: "> at work")
+        shown.update(str, lambda _: "> at work")
         assert (await frames(platform, 3))[2] == "> at work"
     assert len(platform.shown) == 1
 

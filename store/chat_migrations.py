@@ -1,6 +1,6 @@
 """Chats that got another id: everything that was kept under the old one goes on under the new one."""
 
-from store.conversations import Move
+from store.conversations import ChatMigration
 from store.database import Database, Params, Transaction
 
 _NOTE = """
@@ -37,16 +37,16 @@ AND NOT (topic = '' AND EXISTS (
 """
 
 
-class Moves:
+class ChatMigrationStore:
     """The moves that happened, and how one is carried out."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def all(self) -> list[Move]:
+    async def list_all(self) -> list[ChatMigration]:
         """Return every move."""
         return [
-            Move(
+            ChatMigration(
                 channel=row["channel"],
                 workspace=row["workspace"],
                 old_chat=row["chat"],
@@ -55,11 +55,11 @@ class Moves:
             for row in await self._database.read(_ALL, {})
         ]
 
-    async def carry_out(self, move: Move) -> bool:
+    async def migrate(self, move: ChatMigration) -> bool:
         """Re-key conversations, what is owed and waits in them, choices and known messages, in one transaction.
 
         Message ids begin anew in the new chat, so those of the old one, and the topics named after them, get
-        the old chat's id in front (`Move.present`).
+        the old chat's id in front (`ChatMigration.present`).
 
         Returns:
             Whether it was news.

@@ -2,7 +2,7 @@
 
 import anyio
 
-from bus.outbound.pacing import Pacer
+from bus.outbound.pacing import SendRateLimiter
 
 CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
 
@@ -17,16 +17,16 @@ class Clock:
         return self.now
 
 
-async def free(pacer: Pacer, chat: tuple[str, str], burst: int = 3) -> bool:
+async def free(pacer: SendRateLimiter, chat: tuple[str, str], burst: int = 3) -> bool:
     """Return whether the chat's turn comes at once."""
     with anyio.move_on_after(0.01) as scope:
-        await pacer.turn(chat, 1.0, burst=burst)
+        await pacer.acquire(chat, 1.0, burst=burst)
     return not scope.cancelled_caught
 
 
 async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
     clock = Clock()
-    pacer = Pacer(clock=clock)
+    pacer = SendRateLimiter(clock=clock)
     assert [await free(pacer, CHAT) for _ in range(4)] == [True, True, True, False]
     assert await free(pacer, OTHER)
     clock.now += 1.0
@@ -37,7 +37,7 @@ async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
 
 async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
     clock = Clock()
-    pacer = Pacer(clock=clock)
+    pacer = SendRateLimiter(clock=clock)
     pacer.pause(CHAT, 5.0)
     pacer.pause(CHAT, 1.0)
     assert not await free(pacer, CHAT)
@@ -50,7 +50,7 @@ async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
 
 async def test_idle_chats_are_forgotten() -> None:
     clock = Clock()
-    pacer = Pacer(clock=clock, keep=2)
+    pacer = SendRateLimiter(clock=clock, keep=2)
     for number in range(10):
         assert await free(pacer, ("slack", str(number)))
         clock.now += 2.0

@@ -11,8 +11,8 @@ from typing_extensions import override
 from bus.buttons import stop_button
 from bus.errors import DeliveryError
 from bus.messages import MessageId, OutboundText, encode_outbound
-from bus.outbound.answers import card_key
-from bus.outbound.display import Display
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.rows import streaming_key
 from bus.platform import Adapter, SupportsStreaming
 from store.outbox import NewOutboxRow
 
@@ -28,29 +28,29 @@ SPLIT_IN_THREAD_CHARS = 4000
 """Texts longer than this are cut in a worker thread, so that the loop stays free."""
 
 
-class Cards(Display):
+class StreamingMessage(LiveReply):
     """A turn whose answer grows in messages that become the answer. The last of them has the stop button."""
 
-    _shown: dict[int, tuple[str, bool]]
+    _frames: dict[int, tuple[str, bool]]
     _ids: dict[int, MessageId]
 
     @override
     async def open(self) -> None:
         """Owe the first card; after a restart the cards that exist already are taken over."""
-        self._shown, self._ids = {}, {}
-        while not self._is_first and await self._is_there(self.seen.cards):
+        self._frames, self._ids = {}, {}
+        while not self._is_first and await self._is_there(self.shown.streaming_count):
             self._count()
-        if self.seen.cards == 0:
+        if self.shown.streaming_count == 0:
             await self._open_card()
 
     @override
-    async def keep_up(self) -> None:
+    async def run(self) -> None:
         adapter = self._adapter
         if not isinstance(adapter, SupportsStreaming):
             return
         while True:
             await self._changed.wait()
-            growing = self.seen.cards - 1
+            growing = self.shown.streaming_count - 1
             if not await self._paced(growing) or not await self._renew(adapter, growing):
                 return
 
@@ -63,10 +63,10 @@ class Cards(Display):
         )
         # A card that says nothing looks broken: between two calls of tools there may be no word yet.
         for index, part in enumerate(said or WORKING_TEXT for said in parts):
-            if index >= self.seen.cards:
+            if index >= self.shown.streaming_count:
                 await self._open_card()
-            frame = (part, index == max(len(parts), self.seen.cards) - 1)
-            if self._shown.get(index) == frame:
+            frame = (part, index == max(len(parts), self.shown.streaming_count) - 1)
+            if self._frames.get(index) == frame:
                 continue
             if index != growing and not await self._paced(index):
                 return False
@@ -82,25 +82,25 @@ class Cards(Display):
             provisional=True,
             buttons=(stop_button(self._row.id, self._words.button_stop),),
         )
-        key = card_key(self._row, self.seen.cards)
+        key = streaming_key(self._row, self.shown.streaming_count)
         self._count()
         new = NewOutboxRow(key=key, conversation=self._row.key, body=encode_outbound(body))
-        await self._delivery.owe(self._row.key, [new])
+        await self._delivery.enqueue(self._row.key, [new])
 
     async def _is_there(self, index: int) -> bool:
-        return await self._delivery.outbox.find(card_key(self._row, index)) is not None
+        return await self._delivery.outbox.find(streaming_key(self._row, index)) is not None
 
     def _count(self) -> None:
-        self.seen = replace(self.seen, cards=self.seen.cards + 1)
+        self.shown = replace(self.shown, streaming_count=self.shown.streaming_count + 1)
 
     async def _paced(self, index: int) -> bool:
         """Wait until a card may be patched; return False when this turn's cards cannot be patched any more."""
-        card = await self._delivery.settled(card_key(self._row, index))
+        card = await self._delivery.wait_closed(streaming_key(self._row, index))
         if card is None or not card.platform_id:
             return False
         self._ids[index] = MessageId(card.platform_id)
         lane = (f"{self._row.key.channel}:card", card.platform_id)
-        await self._delivery.pacer.turn(lane, self._interval_s)
+        await self._delivery.pacer.acquire(lane, self._interval_s)
         return True
 
     async def _patch(self, adapter: SupportsStreaming, index: int, frame: tuple[str, bool]) -> bool:
@@ -114,9 +114,9 @@ class Cards(Display):
             # Shielded: a patch that is out must have arrived before the final one is sent after it.
             with anyio.move_on_after(PATCH_DEADLINE_S, shield=True):
                 await adapter.patch(place, self._ids[index], part, final=False, buttons=buttons)
-            self._shown[index] = frame
+            self._frames[index] = frame
         except DeliveryError as error:
-            key = card_key(self._row, index)
+            key = streaming_key(self._row, index)
             log.info("patch of %s skipped: %s", key, error.user_message)
             self._changed.set()
             spent = time.monotonic() - started

@@ -1,0 +1,86 @@
+"""Messages that change after they were accepted, and rows that are said to runs of others."""
+
+from dataclasses import replace
+
+from store.database import Database
+from store.inbox import DuplicateMessage, InboxStore
+from store.message_edits import MessageEditStore, ReceivedEvent
+from tests.store.test_inbox import KEY, accept, new
+
+
+def event(name: str) -> ReceivedEvent:
+    return ReceivedEvent(key=KEY, event_id=name, at=1.0)
+
+
+async def test_a_message_is_found_in_its_chat_whatever_the_topic(database: Database) -> None:
+    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    row = await accept(inbox, replace(new(1), message_id="m"))
+    for key in (KEY, replace(KEY, topic="another")):
+        found = await revisions.find_by_message(key, "m")
+        assert found is not None
+        assert (found.id, found.key) == (row.id, KEY)
+    for key in (replace(KEY, chat="other"), replace(KEY, workspace="other")):
+        assert await revisions.find_by_message(key, "m") is None
+    await accept(inbox, replace(new(2), message_id=""))
+    assert await revisions.find_by_message(KEY, "") is None
+    by_event = await revisions.find_by_event(row.conversation_id, row.event_id)
+    assert by_event is not None
+    assert by_event.id == row.id
+    assert await revisions.find_by_event(row.conversation_id, "unheard of") is None
+
+
+async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Database) -> None:
+    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    row = await accept(inbox, replace(new(1), message_id="m"))
+    await inbox.mark_running(row.id, thread_id="t")
+    assert await revisions.update_body(row.id, "first", event("deleted"))
+    [running] = await inbox.list_unfinished()
+    assert (running.body, running.attempts) == ("first", 1)
+    assert await revisions.update_body(row.id, "second", event("edit"), anew=True)
+    assert not await revisions.update_body(row.id, "third", event("edit"))
+    [running] = await inbox.list_unfinished()
+    assert (running.body, running.attempts, running.state) == ("second", 0, "running")
+    await inbox.finish(row.id, [])
+    assert await revisions.update_body(row.id, "fourth", event("another edit"))
+    found = await revisions.find_by_message(KEY, "m")
+    assert found is not None
+    assert (found.body, found.state) == ("fourth", "done")
+    assert await inbox.accept(replace(new(2), event_id="edit"), cap=9) == DuplicateMessage()
+
+
+async def test_what_came_after_a_row_has_commands_among_it(database: Database) -> None:
+    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    first, second, third = [
+        await accept(inbox, new(number, kind=kind))
+        for number, kind in ((1, "chat"), (2, "command"), (3, "chat"))
+    ]
+    assert [row.id for row in await revisions.list_after(first, limit=9)] == [second.id, third.id]
+    assert [row.id for row in await revisions.list_after(first, limit=1)] == [second.id]
+
+
+async def test_a_row_is_said_to_a_run_while_it_waits_and_begins_without_it(
+    database: Database,
+) -> None:
+    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    row = await accept(inbox, new(1))
+    assert await revisions.assign_run(row.id, thread_id="t", run_id="another's")
+    [waiting] = await inbox.list_unfinished()
+    assert (waiting.state, waiting.thread_id, waiting.run_id) == ("new", "t", "another's")
+    assert await inbox.mark_running(row.id, thread_id="t")
+    [begun] = await inbox.list_unfinished()
+    assert (begun.attempts, begun.run_id) == (1, None)
+    assert not await revisions.assign_run(row.id, thread_id="t", run_id="r")
+    await inbox.set_run(row.id, "own")
+    await inbox.mark_running(row.id, thread_id="t")
+    [again] = await inbox.list_unfinished()
+    assert (again.attempts, again.run_id) == (2, "own")
+
+
+async def test_rows_that_one_turn_answered_end_with_it(database: Database) -> None:
+    inbox = InboxStore(database)
+    first, second, third = [await accept(inbox, new(number)) for number in (1, 2, 3)]
+    await inbox.mark_running(first.id, thread_id="t")
+    assert await inbox.finish(first.id, [], answered_ids=[second.id])
+    assert [row.id for row in await inbox.list_unfinished()] == [third.id]
+    assert not await inbox.finish(first.id, [], answered_ids=[third.id])
+    assert [row.id for row in await inbox.list_unfinished()] == [third.id]
