@@ -1,110 +1,35 @@
-"""What a look at a platform brought, each finding with what to do about it; and how far the clocks are apart."""
+"""Looks at one platform, whichever it is. Its SDK is imported only then."""
 
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from enum import StrEnum
-from typing import Final
-from urllib.parse import urlsplit
+import importlib
+from collections.abc import Mapping, Sequence
 
-import httpx
+import anyio
 
-from bus.platform import Clock, CommandInfo
+from bots.common.diagnosis import CheckResult, Diagnose, DiagnosisOptions, problem
+from bots.registry import missing_keys
+from bus.config import ChannelPolicy
 
-CLOCK_S: Final = 5.0
-"""How long a platform may take to tell the time."""
-
-_NEAR_S: Final = 30.0
-_FAR_S: Final = 240.0
-"""Platforms and their SDKs refuse signatures that are 5 minutes away; beyond this it is a matter of luck."""
+PLATFORMS: Mapping[str, str] = {
+    "slack": "bots.slack.diagnosis",
+    "telegram": "bots.telegram.diagnosis",
+    "feishu": "bots.feishu.diagnosis",
+}
+"""Name of the section in `channels` -> module with `diagnose(section, look)`."""
 
 
-class Grade(StrEnum):
-    """How good or bad something is."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        subject: What, in one or two words.
-        text: What was found; no secrets.
-        grade: `problem` = something cannot work; `warning` = something will be missed; `note` = good to know.
-        fix: What to do; "" where nothing has to be done.
-    """
-
-    subject: str
-    text: str
-    grade: Grade = Grade.OK
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How to look.
-
-    Attributes:
-        alone: What would disturb another process with this bot may be tried.
-        served: A service of ours runs now.
-        early: The bot is being set up: what comes with the app's publication may be missing still.
-        commands: What the platform shall list.
-    """
-
-    alone: bool
-    served: bool = False
-    early: bool = False
-    commands: Sequence[CommandInfo] = ()
-
-
-Diagnose = Callable[..., Awaitable[Sequence[Finding]]]
-"""`bots/<platform>/diagnosis.py: diagnose(section, look)`. Never raises; every call has a deadline."""
-
-
-def problem(subject: str, text: str, fix: str = "") -> Finding:
-    """Return a finding that something cannot work."""
-    return Finding(subject=subject, text=text, grade=Grade.PROBLEM, fix=fix)
-
-
-async def clock(url: str, *, now: Clock = time.time) -> list[Finding]:
-    """Compare this machine's clock with a server's; nothing where that cannot be done.
-
-    Args:
-        url: Any address of the server; only its root is asked for.
-        now: The clock to judge.
-    """
+async def diagnose_channel(
+    name: str, section: ChannelPolicy, look: DiagnosisOptions
+) -> Sequence[CheckResult]:
+    """Return what a platform tells of the bot behind a section. Never raises."""
+    if fault := missing_keys(name, section):
+        return [
+            problem("settings", fault, f"set what is missing, or channels.{name}.enabled to false")
+        ]
     try:
-        parts = urlsplit(url)
-        local = (parts.hostname or "") in {"localhost", "127.0.0.1", "::1"}
-        async with httpx.AsyncClient(timeout=CLOCK_S, trust_env=not local) as client:
-            before = now()
-            answer = await client.get(f"{parts.scheme}://{parts.netloc}/")
-            middle = (before + now()) / 2
-        told = parsedate_to_datetime(answer.headers["date"]).timestamp()
-    except (httpx.HTTPError, httpx.InvalidURL, LookupError, ValueError, OSError):
-        return []
-    return [skew(middle - told, parts.hostname or "the platform")]
-
-
-def skew(ahead_s: float, whose: str) -> Finding:
-    """Judge how far our clock is ahead of another.
-
-    >>> skew(-3700.2, "slack.com").text
-    'this clock is 3700 s behind slack.com'
-    """
-    where = "ahead of" if ahead_s > 0 else "behind"
-    far = abs(ahead_s)
-    if far <= _NEAR_S:
-        return Finding(subject="clock", text=f"agrees with {whose}")
-    return Finding(
-        subject="clock",
-        text=f"this clock is {far:.0f} s {where} {whose}",
-        grade=Grade.PROBLEM if far > _FAR_S else Grade.WARNING,
-        fix="let the machine keep its time by NTP (`timedatectl set-ntp true`): signatures and tokens depend on it",
-    )
+        module = await anyio.to_thread.run_sync(importlib.import_module, PLATFORMS[name])
+    except ImportError as error:
+        return [
+            problem("settings", f"its SDK is not installed ({error.name})", "run `make install`")
+        ]
+    diagnose: Diagnose = module.diagnose
+    return await diagnose(section, look)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import BotsConfig
-from bots.loopback import Loopback
-from bots.webhooks import Webhook, Webhooks
+from bots.terminal.adapter import TerminalAdapter
 from bus.config import ChannelPolicy
 from bus.platform import Adapter, CommandInfo
 
@@ -33,7 +33,7 @@ REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltAdapters:
     """The adapters of the enabled platforms.
 
     Attributes:
@@ -43,12 +43,14 @@ class Built:
     """
 
     adapters: Mapping[str, Adapter]
-    terminal: Loopback | None
+    terminal: TerminalAdapter | None
     faults: Mapping[str, str]
-    webhooks: Mapping[str, Webhook]
+    webhooks: Mapping[str, WebhookEndpoint]
 
 
-def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -> Built:
+def build_adapters(
+    config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path
+) -> BuiltAdapters:
     """Make the adapters of the enabled platforms; one that cannot be made harms no other.
 
     Args:
@@ -62,7 +64,7 @@ def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -
         section: ChannelPolicy = getattr(config, name)
         if not section.enabled:
             continue
-        fault = missing(name, section)
+        fault = missing_keys(name, section)
         if fault:
             faults[name] = fault
             continue
@@ -70,18 +72,18 @@ def build(config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path) -
             adapters[name] = importlib.import_module(module).build(section, commands)
         except ImportError as error:
             faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
-    terminal = Loopback(files=files) if config.terminal.enabled else None
+    terminal = TerminalAdapter(files=files) if config.terminal.enabled else None
     if terminal is not None:
         adapters[terminal.name] = terminal
     webhooks = {
         name: adapter.webhook
         for name, adapter in adapters.items()
-        if isinstance(adapter, Webhooks) and adapter.webhook is not None
+        if isinstance(adapter, SupportsWebhook) and adapter.webhook is not None
     }
-    return Built(adapters=adapters, terminal=terminal, faults=faults, webhooks=webhooks)
+    return BuiltAdapters(adapters=adapters, terminal=terminal, faults=faults, webhooks=webhooks)
 
 
-def missing(name: str, section: ChannelPolicy) -> str | None:
+def missing_keys(name: str, section: ChannelPolicy) -> str | None:
     """Return which keys of an enabled platform are not set, as a line that says what to do, or None."""
     required = REQUIRED.get(name, {}).get(getattr(section, "mode", ""), ())
     keys = [key for key in required if not getattr(section, key)]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bots.webhooks import path_of
+from bots.common.webhooks import webhook_path
 from gateway import errors
 from gateway.auth import OPEN_PATHS, Guard
 from gateway.config import GatewayConfig
@@ -113,7 +113,7 @@ def _metrics(config: GatewayConfig) -> frozenset[str]:
 def served(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
     """Return the running application for the network: guarded, counted, and with its changes written down."""
     services: Services = app.state.services
-    network = guarded(app, config, token=token, doors=map(path_of, services.webhooks))
+    network = guarded(app, config, token=token, doors=map(webhook_path, services.webhooks))
     return Entrance(network, traffic=services.traffic, audit=services.audit)
 
 

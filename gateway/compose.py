@@ -53,7 +53,7 @@ async def running(config: Config) -> AsyncIterator[FastAPI]:
     async with AsyncExitStack() as stack:
         app = await _embedded(stack, config)
         services: Services = app.state.services
-        built = registry.build(config.bots, COMMANDS, files=config.home / "terminal")
+        built = registry.build_adapters(config.bots, COMMANDS, files=config.home / "terminal")
         services = replace(services, webhooks=built.webhooks)
         policies: dict[str, ChannelPolicy] = {
             name: getattr(config.bots, name) for name in built.adapters

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from bots.loopback import Loopback
+from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.errors import ServiceNotRunning
 from gateway.services import Services
@@ -21,7 +21,7 @@ def _bus(services: "Annotated[Services, Depends(_services)]") -> Bus:
     return services.bus
 
 
-def _terminal(services: "Annotated[Services, Depends(_services)]") -> Loopback:
+def _terminal(services: "Annotated[Services, Depends(_services)]") -> TerminalAdapter:
     if services.terminal is None or services.bus is None:
         raise ServiceNotRunning
     return services.terminal
@@ -33,5 +33,5 @@ Parts = Annotated[Services, Depends(_services)]
 RunningBus = Annotated[Bus, Depends(_bus)]
 """The bus; 503 while it does not run."""
 
-Terminal = Annotated[Loopback, Depends(_terminal)]
+Terminal = Annotated[TerminalAdapter, Depends(_terminal)]
 """The terminal adapter; 503 while it does not run."""

@@ -7,8 +7,8 @@ from agent.lead import LeadAgents
 from agent.runtime.runs import RunManager
 from agent.systems import Systems
 from agent.thread_storage import ThreadStorage
-from bots.loopback import Loopback
-from bots.webhooks import Webhook
+from bots.common.webhooks import WebhookEndpoint
+from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import Audit
 from gateway.config import Config
@@ -40,10 +40,10 @@ class Services:
     traffic: Traffic
     audit: Audit
     watchdog: Watchdog
-    terminal: Loopback | None = None
+    terminal: TerminalAdapter | None = None
     bus: Bus | None = None
     channel_faults: tuple[tuple[str, str], ...] = ()
-    webhooks: Mapping[str, Webhook] = field(default_factory=dict)
+    webhooks: Mapping[str, WebhookEndpoint] = field(default_factory=dict)
 
     @property
     def systems(self) -> Systems:

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskStatus
 from typing_extensions import override
 
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import FeishuConfig
 from bots.feishu.api import FeishuApi, FeishuBot
 from bots.feishu.capabilities import FEISHU, STREAMING
@@ -31,7 +32,6 @@ from bots.feishu.streaming_cards import StreamingCards
 from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
 from bots.text.split import split
-from bots.webhooks import Webhook, Webhooks
 from bus.config import AUTO
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
@@ -60,7 +60,7 @@ class FeishuAdapter(
     SupportsEditing,
     SupportsStreaming,
     SupportsIndicators,
-    Webhooks,
+    SupportsWebhook,
 ):
     """A Feishu or Lark app over the long connection, or with a webhook."""
 
@@ -116,7 +116,7 @@ class FeishuAdapter(
 
     @property
     @override
-    def webhook(self) -> Webhook | None:
+    def webhook(self) -> WebhookEndpoint | None:
         return self._webhook.webhook if self._webhook else None
 
     @override

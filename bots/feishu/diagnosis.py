@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
 from bots.config import FeishuConfig
-from bots.diagnosis import Finding, Grade, Look, clock, problem
 from bots.feishu.card_entities import SCOPE
 from bots.feishu.errors import FeishuError
 from bots.feishu.long_connection import LongConnectionError, fetch_endpoint
@@ -68,8 +68,8 @@ _ALL_GROUP_MESSAGES: Final = _RequiredScope(
 
 
 async def diagnose(
-    section: FeishuConfig, look: Look, *, timings: FeishuTimeouts = TIMEOUTS
-) -> Sequence[Finding]:
+    section: FeishuConfig, look: DiagnosisOptions, *, timings: FeishuTimeouts = TIMEOUTS
+) -> Sequence[CheckResult]:
     """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     app = FeishuApp(
@@ -80,7 +80,7 @@ async def diagnose(
         found = await _run_checks(rest, section, _Line(app=app, timings=timings))
     if look.early:
         found = [_as_warning(finding) for finding in found]
-    return [*found, *await clock(section.domain)]
+    return [*found, *await check_clock(section.domain)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +89,14 @@ class _Line:
     timings: FeishuTimeouts
 
 
-async def _run_checks(rest: FeishuRestClient, section: FeishuConfig, line: _Line) -> list[Finding]:
+async def _run_checks(
+    rest: FeishuRestClient, section: FeishuConfig, line: _Line
+) -> list[CheckResult]:
     first = await _credentials(rest)
-    if first.grade is Grade.PROBLEM:
+    if first.grade is Severity.PROBLEM:
         return [first]
     found = [first, await _bot(rest)]
-    if found[-1].grade is not Grade.PROBLEM:
+    if found[-1].grade is not Severity.PROBLEM:
         found += await _permissions(rest, section)
         if section.mode == "websocket":
             found.append(await _connection(line.app, rest, line.timings))
@@ -104,25 +106,25 @@ async def _run_checks(rest: FeishuRestClient, section: FeishuConfig, line: _Line
     return found
 
 
-def _as_warning(finding: Finding) -> Finding:
+def _as_warning(finding: CheckResult) -> CheckResult:
     """Return a warning in place of what an app that is not published yet cannot have."""
     is_later = finding.subject in {"app", "permissions", "connection"}
     return (
-        replace(finding, grade=Grade.WARNING)
-        if is_later and finding.grade is Grade.PROBLEM
+        replace(finding, grade=Severity.WARNING)
+        if is_later and finding.grade is Severity.PROBLEM
         else finding
     )
 
 
-async def _credentials(rest: FeishuRestClient) -> Finding:
+async def _credentials(rest: FeishuRestClient) -> CheckResult:
     try:
         await rest.authenticate()
     except FeishuError as error:
         return problem("app secret", error.user_message, _app_fix(error))
-    return Finding(subject="app secret", text="belongs to the app id")
+    return CheckResult(subject="app secret", text="belongs to the app id")
 
 
-async def _bot(rest: FeishuRestClient) -> Finding:
+async def _bot(rest: FeishuRestClient) -> CheckResult:
     try:
         data = await rest.call("GET", "/open-apis/bot/v3/info")
     except FeishuError as error:
@@ -136,7 +138,7 @@ async def _bot(rest: FeishuRestClient) -> Finding:
     if not bot.get("open_id"):
         fix = f"Add Features, Bot {_CONSOLE}, then {_PUBLISH}"
         return problem("app", "its bot ability is off", fix)
-    return Finding(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")
+    return CheckResult(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")
 
 
 def _app_fix(error: FeishuError) -> str:
@@ -148,39 +150,39 @@ def _app_fix(error: FeishuError) -> str:
     return "check the network, the proxy (HTTPS_PROXY) and channels.feishu.domain"
 
 
-async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Finding]:
+async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[CheckResult]:
     try:
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
         text = f"could not be asked for: {error.user_message}"
-        return [Finding(subject="permissions", text=text, grade=Grade.NOTE)]
+        return [CheckResult(subject="permissions", text=text, grade=Severity.NOTE)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
     return [_check_scopes(granted, section), *streaming]
 
 
-def _check_scopes(granted: set[str], section: FeishuConfig) -> Finding:
+def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
     needs = [*_REQUIRED_SCOPES, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
     lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
     if not lacking:
-        return Finding(subject="permissions", text="all that are needed")
-    return Finding(
+        return CheckResult(subject="permissions", text="all that are needed")
+    return CheckResult(
         subject="permissions",
         text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
-        grade=Grade.PROBLEM if any(need.essential for need in lacking) else Grade.WARNING,
+        grade=Severity.PROBLEM if any(need.essential for need in lacking) else Severity.WARNING,
         fix=f"add them under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
 
 
-def _streaming(granted: set[str], section: FeishuConfig) -> Finding:
+def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
     """Tell how answers grow: their cards stream, or are replaced twice a second."""
     if SCOPE in granted:
-        return Finding(subject="streaming", text="answers are typed out as they come (CardKit)")
-    return Finding(
+        return CheckResult(subject="streaming", text="answers are typed out as they come (CardKit)")
+    return CheckResult(
         subject="streaming",
         text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
         # `auto` means: as well as the app may.
-        grade=Grade.NOTE if section.streaming == "auto" else Grade.WARNING,
+        grade=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
         fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
 
@@ -191,7 +193,9 @@ def _granted(scopes: object) -> Iterable[str]:
             yield str(scope.get("scope_name"))
 
 
-async def _connection(app: FeishuApp, rest: FeishuRestClient, timings: FeishuTimeouts) -> Finding:
+async def _connection(
+    app: FeishuApp, rest: FeishuRestClient, timings: FeishuTimeouts
+) -> CheckResult:
     try:
         await fetch_endpoint(app, rest, timings)
     except LongConnectionError as error:
@@ -201,25 +205,25 @@ async def _connection(app: FeishuApp, rest: FeishuRestClient, timings: FeishuTim
             else "try again in a minute; check the network"
         )
         return problem("connection", error.detail, fix)
-    return Finding(subject="connection", text="Feishu gives long connections to the app")
+    return CheckResult(subject="connection", text="Feishu gives long connections to the app")
 
 
-def _webhook_secrets(section: FeishuConfig) -> Finding:
+def _webhook_secrets(section: FeishuConfig) -> CheckResult:
     names = ("encrypt_key", "verification_token")
     lacking = [f"channels.feishu.{name}" for name in names if not getattr(section, name)]
     if not lacking:
         text = "its secrets are set; Feishu does not tell whether they are right"
-        return Finding(subject="webhook", text=text)
+        return CheckResult(subject="webhook", text=text)
     fix = f"Events & Callbacks, Encryption Strategy {_CONSOLE} shows both; set {' and '.join(lacking)}"
     return problem("webhook", f"mode webhook needs {' and '.join(lacking)}", fix)
 
 
-def _events(section: FeishuConfig) -> Finding:
+def _events(section: FeishuConfig) -> CheckResult:
     how = "persistent connection" if section.mode == "websocket" else "the webhook's address"
-    return Finding(
+    return CheckResult(
         subject="events",
         text="Feishu does not tell a bot which events its app is subscribed to",
-        grade=Grade.NOTE,
+        grade=Severity.NOTE,
         fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
         " if buttons do nothing, card.action.trigger under Callback Configuration; and a version published since",
     )

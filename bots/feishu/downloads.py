@@ -12,7 +12,7 @@ from anyio import to_thread
 from bots.feishu.errors import TOKEN_CODES, FeishuError, FeishuResponse, error_from
 from bots.feishu.forwarded import REF, transcript
 from bots.feishu.rest import FeishuRestClient
-from bots.streams import too_large
+from bus.errors import FileTooLarge
 from bus.messages import Attachment
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -70,7 +70,7 @@ class FeishuDownloader:
             raise FeishuError("Feishu does not show the forwarded messages")
         whole = text.encode("utf-8", "replace")
         if len(whole) > max_bytes:
-            raise too_large(max_bytes)
+            raise FileTooLarge(max_bytes)
         return _once(whole)
 
 
@@ -104,7 +104,7 @@ async def _file(head: bytes, chunks: AsyncIterator[bytes], max_bytes: int) -> As
     while chunk:
         received += len(chunk)
         if received > max_bytes:
-            raise too_large(max_bytes)
+            raise FileTooLarge(max_bytes)
         yield chunk
         chunk = await _next(chunks)
 
@@ -120,7 +120,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
 def _require_size(response: httpx.Response, max_bytes: int) -> None:
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
-        raise too_large(max_bytes)
+        raise FileTooLarge(max_bytes)
 
 
 def _unambiguous(error: FeishuError) -> FeishuError:

@@ -3,11 +3,11 @@
 import json
 import re
 
-from bots.text.bisect import Load
-from bots.text.emit import emit, fence
-from bots.text.links import is_live, quoted
+from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import close_open, parse
-from bots.text.tree import Block, Image, Table, Text, walk
+from bots.text.measure import MeasuredSize
+from bots.text.renderer import fence, render_blocks
+from bots.text.tree import Block, ImageInline, Table, Text, walk
 
 __all__ = ["fits", "render"]
 
@@ -42,13 +42,13 @@ def render(markdown: str, *, partial: bool = False) -> str:
     return _emit(parse(close_open(markdown) if partial else markdown)).strip("\n")
 
 
-def fits(markdown: str) -> Load:
+def fits(markdown: str) -> MeasuredSize:
     """Tell whether a reply is one card: bytes as sent (JSON in JSON, UTF-8) and tables within the limits."""
     if len(markdown) > MAX_BYTES * 2:
-        return Load(share=len(markdown) / MAX_BYTES)
+        return MeasuredSize(share=len(markdown) / MAX_BYTES)
     blocks = parse(markdown)
     tables = sum(isinstance(block, Table) for block in walk(blocks))
-    return Load(share=max(tables / MAX_TABLES, _sent_bytes(_emit(blocks)) / MAX_BYTES))
+    return MeasuredSize(share=max(tables / MAX_TABLES, _sent_bytes(_emit(blocks)) / MAX_BYTES))
 
 
 def _sent_bytes(text: str) -> int:
@@ -57,7 +57,7 @@ def _sent_bytes(text: str) -> int:
 
 
 def _emit(blocks: tuple[Block, ...]) -> str:
-    return emit(blocks, _Feishu(), flat_code=True)
+    return render_blocks(blocks, _Feishu(), flat_code=True)
 
 
 class _Feishu:
@@ -76,11 +76,11 @@ class _Feishu:
         return _MENTION_ALL.sub(f"@{_JOINER}", _TAG.sub(f"<{_JOINER}", code))
 
     def link(self, url: str, label: str) -> str:
-        if is_live(url, also=()):
-            return f"[{label}]({self.code(quoted(url))})"
+        if is_clickable_url(url, also=()):
+            return f"[{label}]({self.code(escape_url(url))})"
         return f"{label} ({self.text(Text(text=url, source=url))})"
 
-    def image(self, image: Image) -> str:
+    def image(self, image: ImageInline) -> str:
         words = image.alt.translate({ord("["): "(", ord("]"): ")"}).replace("\n", " ")
         label = self.text(Text(text=words, source=words))
         if re.fullmatch(r"img_[\w-]{1,200}", image.url):

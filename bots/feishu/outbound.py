@@ -16,7 +16,7 @@ from bots.feishu.files import FeishuFileUploader
 from bots.feishu.format import MAX_BYTES, fits, render
 from bots.feishu.private_chats import PrivateChats
 from bots.feishu.streaming_cards import StreamingCards
-from bots.text.codefile import CodeFile, code_file
+from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile

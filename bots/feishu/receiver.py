@@ -7,6 +7,7 @@ from typing import Final, TypeVar, assert_never
 
 import anyio
 
+from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
 from bots.feishu.events import CHANNEL, ChatEntered, MenuClick
@@ -14,7 +15,6 @@ from bots.feishu.greeting import FeishuGreeting
 from bots.feishu.inbound import FeishuEvent, IgnoredFeishuEvent, parse_event
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
-from bots.lanes import Lanes
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import texts
 from bus.messages import (
@@ -76,7 +76,7 @@ class FeishuReceiver:
         self._intake = intake
         self._bot = bot
         self._context = around
-        self._lanes = Lanes()
+        self._lanes = KeyedLock()
         self._bundles = FeishuMediaGroups()
 
     async def handle(self, payload: bytes) -> EventAck:
@@ -117,7 +117,7 @@ class FeishuReceiver:
     async def _in_lane(
         self, chat: str, hand_over: Callable[[T], Awaitable[Reason]], event: T
     ) -> None:
-        async with self._lanes.lane(chat):
+        async with self._lanes.hold(chat):
             await hand_over(event)
 
     async def _handle_press(self, press: ButtonPress) -> PressResponse:

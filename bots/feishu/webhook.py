@@ -11,6 +11,19 @@ from typing import Final
 
 import anyio
 
+from bots.common.webhooks import (
+    ACKNOWLEDGED,
+    RETRY_LATER,
+    ReplayGuard,
+    WebhookEndpoint,
+    WebhookReceiver,
+    WebhookRejected,
+    WebhookRequest,
+    WebhookResponse,
+    is_recent,
+    parse_json_object,
+    webhook_path,
+)
 from bots.feishu.api import FeishuApi
 from bots.feishu.encryption import DecryptionError, decrypt, sign_request
 from bots.feishu.errors import FeishuError
@@ -18,19 +31,6 @@ from bots.feishu.events import CHANNEL
 from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
-from bots.webhooks import (
-    AGAIN,
-    DONE,
-    Answer,
-    Call,
-    Desk,
-    Refused,
-    Seen,
-    Webhook,
-    fresh,
-    json_object,
-    path_of,
-)
 from bus.platform import Clock, Intake, Reason
 
 _MAX_CHALLENGE_BYTES: Final = 4096
@@ -49,27 +49,29 @@ class FeishuWebhookSecrets:
         self._key = encrypt_key.strip()
         self._token = verification_token.strip()
 
-    def verify_signature(self, call: Call, now: float) -> str:
+    def verify_signature(self, call: WebhookRequest, now: float) -> str:
         """Return the signature of a signed call. Raises Refused."""
         timestamp = call.headers.get("x-lark-request-timestamp", "")
         nonce = call.headers.get("x-lark-request-nonce", "")
         given = call.headers.get("x-lark-signature", "")
         if not (timestamp and nonce and given):
-            raise Refused("it is not signed")
-        if not fresh(timestamp, now):
-            raise Refused("its time is more than 5 minutes off: check this machine's clock")
+            raise WebhookRejected("it is not signed")
+        if not is_recent(timestamp, now):
+            raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
         expected = sign_request(self._key, timestamp, nonce, call.body)
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
-            raise Refused(
+            raise WebhookRejected(
                 "its signature is wrong: set channels.feishu.encrypt_key to the app's Encrypt Key"
             )
         return given
 
     def decrypt_event(self, body: bytes) -> dict[str, object]:
         """Return the event in a signed body. Raises Refused."""
-        sealed = json_object(body).get("encrypt")
+        sealed = parse_json_object(body).get("encrypt")
         if not isinstance(sealed, str):
-            raise Refused("it is not encrypted: set the Encrypt Key in the developer console")
+            raise WebhookRejected(
+                "it is not encrypted: set the Encrypt Key in the developer console"
+            )
         return self._verify_token(self._decrypt(sealed))
 
     def decrypt_challenge(self, body: bytes) -> dict[str, object]:
@@ -80,35 +82,35 @@ class FeishuWebhookSecrets:
         """
         try:
             return self._decrypt_challenge(body)
-        except Refused as refusal:
-            raise Refused(str(refusal)) from None
+        except WebhookRejected as refusal:
+            raise WebhookRejected(str(refusal)) from None
 
     def _decrypt_challenge(self, body: bytes) -> dict[str, object]:
         if len(body) > _MAX_CHALLENGE_BYTES:
-            raise Refused("it is not signed")
-        asked = json_object(body)
+            raise WebhookRejected("it is not signed")
+        asked = parse_json_object(body)
         if isinstance(sealed := asked.get("encrypt"), str):
             asked = self._decrypt(sealed)
         if asked.get("type") != _URL_VERIFICATION:
-            raise Refused("it is not signed")
+            raise WebhookRejected("it is not signed")
         return self._verify_token(asked)
 
     def _decrypt(self, sealed: str) -> dict[str, object]:
         try:
             plain = decrypt(self._key, sealed)
         except DecryptionError:
-            raise Refused(
+            raise WebhookRejected(
                 "it cannot be decrypted: set channels.feishu.encrypt_key to the app's Encrypt Key"
             ) from None
-        return json_object(plain)
+        return parse_json_object(plain)
 
     def _verify_token(self, event: dict[str, object]) -> dict[str, object]:
         header = event.get("header")
         given = header.get("token") if isinstance(header, dict) else event.get("token")
         if not isinstance(given, str):
-            raise Refused(_WRONG_VERIFICATION)
+            raise WebhookRejected(_WRONG_VERIFICATION)
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
-            raise Refused(_WRONG_VERIFICATION)
+            raise WebhookRejected(_WRONG_VERIFICATION)
         return event
 
 
@@ -133,17 +135,17 @@ class FeishuWebhook:
         self._timings = timings
         self._secrets = secrets
         self._now = now
-        self._seen = Seen(now)
+        self._seen = ReplayGuard(now)
         self._has_verified_request = False
         self._reachable = False
-        self._desk = Desk(CHANNEL, within_s=timings.ack_s, refused=self._on_refused)
-        self.webhook: Final = Webhook(take=self._desk.take)
+        self._desk = WebhookReceiver(CHANNEL, timeout_s=timings.ack_s, on_rejected=self._on_refused)
+        self.webhook: Final = WebhookEndpoint(handle=self._desk.handle)
 
     async def run(self, receiver: FeishuReceiver, intake: Intake) -> None:
         """Take deliveries until cancelled; look now and then whether Feishu still knows the app."""
         backoff = Backoff(self._timings)
         self._reachable = True
-        with self._desk.staffed(partial(self._handle, receiver, intake)):
+        with self._desk.serving(partial(self._handle, receiver, intake)):
             while True:
                 self._report_state()
                 await anyio.sleep(self._timings.check_s)
@@ -175,14 +177,16 @@ class FeishuWebhook:
         why = f" The last one was refused: {refused}." if refused else ""
         self._vitals.waiting(
             "Waiting for Feishu's first request: set the app's Request URL to"
-            f" https://<this gateway>{path_of(CHANNEL)}.{why}"
+            f" https://<this gateway>{webhook_path(CHANNEL)}.{why}"
         )
 
     def _on_refused(self, reason: str) -> None:
         if not self._has_verified_request:
             self._report_state(reason)
 
-    async def _handle(self, receiver: FeishuReceiver, intake: Intake, call: Call) -> Answer:
+    async def _handle(
+        self, receiver: FeishuReceiver, intake: Intake, call: WebhookRequest
+    ) -> WebhookResponse:
         if "x-lark-signature" not in call.headers:
             return _challenge_response(self._secrets.decrypt_challenge(call.body))
         signed = self._secrets.verify_signature(call, self._now())
@@ -194,14 +198,18 @@ class FeishuWebhook:
             return _challenge_response(event)
         if signed in self._seen:
             intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
-            return DONE
+            return ACKNOWLEDGED
         verdict = await receiver.handle(json.dumps(event).encode())
         if not verdict.accepted:
-            return AGAIN
+            return RETRY_LATER
         self._seen.add(signed)
-        return Answer(body=json.dumps(verdict.response).encode()) if verdict.response else DONE
+        return (
+            WebhookResponse(body=json.dumps(verdict.response).encode())
+            if verdict.response
+            else ACKNOWLEDGED
+        )
 
 
-def _challenge_response(question: dict[str, object]) -> Answer:
+def _challenge_response(question: dict[str, object]) -> WebhookResponse:
     """Return the answer to the console's question."""
-    return Answer(body=json.dumps({"challenge": question.get("challenge")}).encode())
+    return WebhookResponse(body=json.dumps({"challenge": question.get("challenge")}).encode())

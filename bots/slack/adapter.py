@@ -8,6 +8,7 @@ from dataclasses import replace
 from anyio.abc import TaskStatus
 from typing_extensions import override
 
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi
 from bots.slack.capabilities import SLACK, STREAMING
@@ -26,7 +27,6 @@ from bots.slack.receiver import SlackReceiver
 from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
-from bots.webhooks import Webhook, Webhooks
 from bus.locales import texts
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
@@ -61,7 +61,7 @@ class SlackAdapter(
     SupportsStreaming,
     SupportsDeletion,
     SupportsIndicators,
-    Webhooks,
+    SupportsWebhook,
 ):
     """Slack over Socket Mode, or over HTTP.
 
@@ -121,7 +121,7 @@ class SlackAdapter(
 
     @property
     @override
-    def webhook(self) -> Webhook | None:
+    def webhook(self) -> WebhookEndpoint | None:
         return self._connection.webhook if isinstance(self._connection, SlackWebhook) else None
 
     @override

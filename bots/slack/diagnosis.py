@@ -7,8 +7,8 @@ from typing import Any, Final
 import aiohttp
 import anyio
 
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
 from bots.config import SlackConfig
-from bots.diagnosis import Finding, Grade, Look, clock, problem
 from bots.slack.api import SlackApi, parse_scopes
 from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, error_from_exception
@@ -46,7 +46,7 @@ _APP_FIX: Final = (
 )
 
 
-async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
+async def diagnose(section: SlackConfig, look: DiagnosisOptions) -> Sequence[CheckResult]:
     """Look at the app behind a section's tokens."""
     api = SlackApi(
         bot_token=section.bot_token,
@@ -65,10 +65,10 @@ async def diagnose(section: SlackConfig, look: Look) -> Sequence[Finding]:
             found += _signing_secret(section)
         else:
             found += await _app_token(api, look)
-    return [*found, _events(), *await clock(section.base_url)]
+    return [*found, _events(), *await check_clock(section.base_url)]
 
 
-async def _bot_token(api: SlackApi) -> list[Finding]:
+async def _bot_token(api: SlackApi) -> list[CheckResult]:
     try:
         answer = await api.call(lambda web: web.auth_test())
     except SlackError as error:
@@ -80,36 +80,36 @@ async def _bot_token(api: SlackApi) -> list[Finding]:
     granted = parse_scopes(answer.headers)
     if granted is None:
         told = "Slack did not tell which it gave"
-        unknown = Finding(subject="permissions", text=told, grade=Grade.NOTE)
-        return [Finding(subject="bot token", text=who), unknown]
-    return [Finding(subject="bot token", text=who), _permissions(granted), _agent(granted)]
+        unknown = CheckResult(subject="permissions", text=told, grade=Severity.NOTE)
+        return [CheckResult(subject="bot token", text=who), unknown]
+    return [CheckResult(subject="bot token", text=who), _permissions(granted), _agent(granted)]
 
 
-def _agent(granted: frozenset[str]) -> Finding:
+def _agent(granted: frozenset[str]) -> CheckResult:
     if set(AGENT_SCOPES) <= granted:
         text = "the app is one: Slack shows its status and a stop button"
     else:
         text = "the app is none: work shows by a reaction, and a message with a stop button"
-    return Finding(subject="agent", text=text)
+    return CheckResult(subject="agent", text=text)
 
 
-def _permissions(granted: frozenset[str]) -> Finding:
+def _permissions(granted: frozenset[str]) -> CheckResult:
     lacking = [scope for scope in BOT_SCOPES if scope not in granted]
     if not lacking:
-        return Finding(subject="permissions", text=f"all {len(BOT_SCOPES)} that are needed")
+        return CheckResult(subject="permissions", text=f"all {len(BOT_SCOPES)} that are needed")
     effects = [f"{scope} ({WITHOUT[scope]})" if scope in WITHOUT else scope for scope in lacking]
-    return Finding(
+    return CheckResult(
         subject="permissions",
         text=f"missing: {', '.join(effects)}",
-        grade=Grade.PROBLEM if _ESSENTIAL & set(lacking) else Grade.WARNING,
+        grade=Severity.PROBLEM if _ESSENTIAL & set(lacking) else Severity.WARNING,
         fix=_REINSTALL,
     )
 
 
-def _signing_secret(section: SlackConfig) -> list[Finding]:
+def _signing_secret(section: SlackConfig) -> list[CheckResult]:
     if (section.signing_secret or "").strip():
         return [
-            Finding(
+            CheckResult(
                 subject="signing secret", text="is set; Slack does not tell whether it is right"
             )
         ]
@@ -117,19 +117,19 @@ def _signing_secret(section: SlackConfig) -> list[Finding]:
     return [problem("signing secret", "is not set, and mode http needs it", fix)]
 
 
-async def _app_token(api: SlackApi, look: Look) -> list[Finding]:
+async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]:
     try:
         url = await api.open_connection_url()
     except SlackError as error:
         fix = _APP_FIX if error.code else _network()
         return [problem("app token", error.user_message, fix)]
-    found = [Finding(subject="app token", text="Slack gives connections for it")]
+    found = [CheckResult(subject="app token", text="Slack gives connections for it")]
     if look.alone:
         found.append(await _connection(api, url))
     return found
 
 
-async def _connection(api: SlackApi, url: str) -> Finding:
+async def _connection(api: SlackApi, url: str) -> CheckResult:
     """Connect, hear the greeting, hang up. An event that comes meanwhile is not acknowledged, and comes again."""
     try:
         hello = await _greeting(api, url)
@@ -144,13 +144,13 @@ async def _connection(api: SlackApi, url: str) -> Finding:
         return problem("connection", f"Slack ended it at once ({reason})", "try again in a minute")
     others = int(hello.get("num_connections") or 1) - 1
     if others > 0:
-        return Finding(
+        return CheckResult(
             subject="connection",
             text=f"{others} other connection(s) of this app: Slack hands each event to one of them only",
-            grade=Grade.WARNING,
+            grade=Severity.WARNING,
             fix="end the other process, or give it a Slack app of its own",
         )
-    return Finding(subject="connection", text="Slack says hello; nobody else is connected")
+    return CheckResult(subject="connection", text="Slack says hello; nobody else is connected")
 
 
 async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
@@ -164,11 +164,11 @@ async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
     return frame if isinstance(frame, dict) else {}
 
 
-def _events() -> Finding:
-    return Finding(
+def _events() -> CheckResult:
+    return CheckResult(
         subject="events",
         text="Slack does not tell a bot which events its app is subscribed to",
-        grade=Grade.NOTE,
+        grade=Severity.NOTE,
         fix="if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
     )
 

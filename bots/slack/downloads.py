@@ -8,11 +8,12 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 import anyio
 
+from bots.common.downloads import limit_size
 from bots.slack.api import SlackApi
 from bots.slack.attachments import split_ref, unavailable_reason
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bots.slack.proxy import proxy_url_for
-from bots.streams import bounded, too_large
+from bus.errors import FileTooLarge
 from bus.messages import Attachment
 
 MAX_REDIRECTS = 3
@@ -56,13 +57,13 @@ class SlackDownloader:
         file = await self._file_info(attachment.ref)
         size = file.get("size")
         if isinstance(size, int) and size > max_bytes:
-            raise too_large(max_bytes)
+            raise FileTooLarge(max_bytes)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._api.session())
             answer = await self._open_url(stack, session, _address(file))
             _check(answer, file, max_bytes)
             pieces = answer.content.iter_chunked(CHUNK_BYTES)
-            yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
+            yield limit_size(pieces, max_bytes, errors=_BREAKS, convert=_broken)
 
     async def _file_info(self, ref: str) -> Mapping[str, Any]:
         """Ask for a file's present address: those in events expire, and shared channels send none.
@@ -138,7 +139,7 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
         raise found
     length = answer.content_length
     if length is not None and length > max_bytes:
-        raise too_large(max_bytes)
+        raise FileTooLarge(max_bytes)
     # Without permission Slack answers 200 with a page. A page that somebody shared is as long as it was said to be.
     if answer.content_type == "text/html":
         is_page = str(file.get("mimetype")).startswith("text/html")

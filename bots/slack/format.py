@@ -8,17 +8,17 @@ from typing import Any
 from bots.slack.buttons import action_blocks
 from bots.slack.mrkdwn import escape, render_mrkdwn
 from bots.slack.tables import native_table, table_block, table_chars, table_load
-from bots.text.bisect import Load
-from bots.text.emit import emit
-from bots.text.grid import grid
-from bots.text.links import is_live, quoted
+from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
+from bots.text.measure import MeasuredSize
+from bots.text.renderer import render_blocks
+from bots.text.table_grid import table_grid
 from bots.text.tree import (
     Block,
     CodeBlock,
-    Heading,
-    Image,
-    Listing,
+    HeadingBlock,
+    ImageInline,
+    ListBlock,
     Quote,
     Rule,
     Table,
@@ -89,16 +89,18 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     return SlackText(text=text, blocks=(section, *action_blocks(buttons)))
 
 
-def fits(markdown: str) -> Load:
+def fits(markdown: str) -> MeasuredSize:
     """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
-        return Load(share=len(markdown) / ROOM)
+        return MeasuredSize(share=len(markdown) / ROOM)
     tree = parse(markdown)
     tables = [table for block in tree if (table := native_table(block))]
     words = _words([block for block in tree if native_table(block) is None])
     chars = len(words) + sum(map(table_chars, tables))
-    items = sum(isinstance(block, Heading | Rule) for block in walk(tree)) + 1 + 2 * len(tables)
-    return Load(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
+    items = (
+        sum(isinstance(block, HeadingBlock | Rule) for block in walk(tree)) + 1 + 2 * len(tables)
+    )
+    return MeasuredSize(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
 
 
 def _shown(tree: Sequence[Block]) -> tuple[dict[str, Any], ...]:
@@ -121,17 +123,17 @@ def _markdown(tree: Sequence[Block], room: int) -> tuple[dict[str, Any], ...]:
 
 
 def _words(tree: Sequence[Block]) -> str:
-    return emit(tuple(map(_drawn, tree)), _Slack()).strip("\n")
+    return render_blocks(tuple(map(_drawn, tree)), _Slack()).strip("\n")
 
 
 def _drawn(block: Block) -> Block:
     """Draw the tables inside a block as code: a `markdown` block does not know them."""
     match block:
         case Table():
-            return CodeBlock(text=grid(block), language="")
+            return CodeBlock(text=table_grid(block), language="")
         case Quote(children=children):
             return replace(block, children=tuple(map(_drawn, children)))
-        case Listing(items=items):
+        case ListBlock(items=items):
             return replace(block, items=tuple(tuple(map(_drawn, item)) for item in items))
         case _:
             return block
@@ -149,11 +151,11 @@ class _Slack:
         return _TOKEN.sub(f"<{_JOINER}", code)
 
     def link(self, url: str, label: str) -> str:
-        if is_live(url):
-            return f"[{label}]({quoted(url)})"
+        if is_clickable_url(url):
+            return f"[{label}]({escape_url(url)})"
         return f"{label} ({self.text(Text(text=url, source=url))})"
 
-    def image(self, image: Image) -> str:
+    def image(self, image: ImageInline) -> str:
         words = image.alt.translate({ord("["): "(", ord("]"): ")"}).replace("\n", " ")
         return self.link(image.url, self.text(Text(text=words, source=words)) or "image")
 

@@ -3,19 +3,19 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from bots.text.grid import grid
-from bots.text.links import is_live, quoted
+from bots.text.links import escape_url, is_clickable_url
+from bots.text.table_grid import table_grid
 from bots.text.tree import (
     Block,
     Break,
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -66,19 +66,19 @@ def _cut(text: str, limit: int) -> str:
 
 def _block(block: Block) -> str:  # noqa: PLR0911 - one return per kind
     match block:
-        case Heading(children=children):
+        case HeadingBlock(children=children):
             words = _text(plain(children).replace("\n", " "))
             return f"*{words}*" if words.strip() else ""
         case Paragraph(children=children):
             return _inlines(children)
-        case Listing():
+        case ListBlock():
             return _listing(block)
         case Quote(children=children):
             return "\n".join(f"> {line}" for line in _stack(children).split("\n"))
         case CodeBlock(text=text):
             return _pre(text)
         case Table():
-            return _pre(grid(block))
+            return _pre(table_grid(block))
         case Rule():
             return "———"
 
@@ -87,7 +87,7 @@ def _stack(blocks: Iterable[Block]) -> str:
     return "\n".join(map(_block, blocks))
 
 
-def _listing(listing: Listing) -> str:
+def _listing(listing: ListBlock) -> str:
     lines = []
     for index, item in enumerate(listing.items):
         marker = "• " if listing.start is None else f"{listing.start + index}. "
@@ -116,7 +116,7 @@ def _inline(inline: Inline) -> str:  # noqa: PLR0911 - one return per kind
             return "\n"
         case Link(url=url, children=children):
             return _link(url, plain(children))
-        case Image(url=url, alt=alt):
+        case ImageInline(url=url, alt=alt):
             return _link(url, alt or "image")
         case _:
             return _styled(inline)
@@ -130,9 +130,9 @@ def _styled(inline: Strong | Emphasis | Strike) -> str:
 
 def _link(url: str, label: str) -> str:
     words = _text(label.replace("\n", " "))
-    if not is_live(url):
+    if not is_clickable_url(url):
         return f"{words} ({_text(url)})"
-    return f"<{escape(quoted(url))}|{words}>" if words.strip() else escape(url)
+    return f"<{escape(escape_url(url))}|{words}>" if words.strip() else escape(url)
 
 
 def _text(text: str) -> str:

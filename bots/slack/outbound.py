@@ -10,7 +10,7 @@ from bots.slack.errors import BLOCK_CODES, SlackError, error_from_status
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
 from bots.slack.payload import parse_timestamp
-from bots.text.codefile import CodeFile, code_file
+from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
 from bus.messages import Button, MessageId, ReplyTarget
 

@@ -9,7 +9,7 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
-from bots.lanes import Lanes
+from bots.common.keyed_lock import KeyedLock
 from bots.slack.api import sdk_logger
 from bots.slack.buttons import parse_button_press
 from bots.slack.event_actions import SlackEventActions
@@ -81,7 +81,7 @@ class SlackReceiver:
         return app
 
     def _listen(self, app: AsyncApp) -> None:
-        lanes = Lanes()
+        lanes = KeyedLock()
 
         async def on_event(body: dict[str, Any]) -> None:
             await self._dispatch(parse_event(body, self.identity()), lanes)
@@ -106,16 +106,16 @@ class SlackReceiver:
         app.options(_ANY)(on_other)
         app.error(_log_not_accepted)
 
-    async def _dispatch(self, found: SlackEvent, lanes: Lanes) -> None:
+    async def _dispatch(self, found: SlackEvent, lanes: KeyedLock) -> None:
         match found:
             case IgnoredSlackEvent():
                 self.intake.ignored(CHANNEL, found.reason, found.detail)
             case InboundMessage():
-                async with lanes.lane(found.key.chat):  # Messages of one chat in their order.
+                async with lanes.hold(found.key.chat):  # Messages of one chat in their order.
                     if await self.intake.receive(found) is Reason.ACCEPTED:
                         self.actions.on_message_accepted(found)
             case Change():
-                async with lanes.lane(found.key.chat):  # Not before the message that it changes.
+                async with lanes.hold(found.key.chat):  # Not before the message that it changes.
                     await self.intake.change(found)
             case AgentChatOpened():
                 self.actions.on_chat_opened(found)
@@ -124,15 +124,15 @@ class SlackReceiver:
             case AuthorizationRevoked():
                 self.actions.on_authorization_revoked(found)
 
-    async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: Lanes) -> None:
+    async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: KeyedLock) -> None:
         if isinstance(found, IgnoredSlackEvent):
             self.intake.ignored(CHANNEL, found.reason, found.detail)
             return
-        async with lanes.lane(found.key.chat):
+        async with lanes.hold(found.key.chat):
             answer = await self.intake.press(found)
         self.actions.send_press_response(found, answer)
 
-    async def _handle_stop(self, found: AgentSessionStopped, lanes: Lanes) -> None:
+    async def _handle_stop(self, found: AgentSessionStopped, lanes: KeyedLock) -> None:
         """Stop what a person stopped by Slack's own button, in that person's name."""
         presses = self.actions.button_presses_for_stop(found)
         for stop in presses:

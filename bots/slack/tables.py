@@ -6,13 +6,13 @@ The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from bots.text.links import is_live, quoted
+from bots.text.links import escape_url, is_clickable_url
 from bots.text.tree import (
     Block,
     Break,
     Code,
     Emphasis,
-    Image,
+    ImageInline,
     Inline,
     Link,
     Strike,
@@ -83,7 +83,7 @@ def _parts(inline: Inline, style: Mapping[str, bool]) -> list[dict[str, Any]]:  
             return _text("\n", style)
         case Link(url=url, children=children):
             return _link(url, plain(children), style)
-        case Image(url=url, alt=alt):
+        case ImageInline(url=url, alt=alt):
             return _link(url, alt or "image", style)
         case _:
             inner = {**style, _STYLES[type(inline)]: True}
@@ -97,7 +97,7 @@ def _text(text: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
 
 
 def _link(url: str, label: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
-    if not is_live(url):
+    if not is_clickable_url(url):
         return _text(f"{label} ({url})", style)
     shown = {"style": dict(style)} if style else {}
-    return [{"type": "link", "url": quoted(url), "text": label or url, **shown}]
+    return [{"type": "link", "url": escape_url(url), "text": label or url, **shown}]

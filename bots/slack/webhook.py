@@ -16,13 +16,24 @@ from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 
+from bots.common.webhooks import (
+    ACKNOWLEDGED,
+    RETRY_LATER,
+    ReplayGuard,
+    WebhookEndpoint,
+    WebhookReceiver,
+    WebhookRejected,
+    WebhookRequest,
+    WebhookResponse,
+    is_recent,
+    webhook_path,
+)
 from bots.slack.api import SlackApi
 from bots.slack.connection import SlackTimeouts, explain_token_error, missing_scopes_warning
 from bots.slack.errors import SlackError
 from bots.slack.link import LinkState
 from bots.slack.payload import CHANNEL
 from bots.text.characters import clean
-from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Seen, Webhook, fresh, path_of
 from bus.platform import Clock, Intake, Reason
 
 _log: Final = logging.getLogger(__name__)
@@ -60,12 +71,12 @@ class SlackWebhook:
         self._timers = timers
         self._secret = secret.strip()
         self._now = now
-        self._seen = Seen(now)
-        self._desk = Desk(CHANNEL, within_s=timers.ack_s, refused=self._on_refused)
+        self._seen = ReplayGuard(now)
+        self._desk = WebhookReceiver(CHANNEL, timeout_s=timers.ack_s, on_rejected=self._on_refused)
         self._reauthenticate = anyio.Event()
         self._has_verified_request = False
         self._signed_in = False
-        self.webhook: Final = Webhook(take=self._desk.take)
+        self.webhook: Final = WebhookEndpoint(handle=self._desk.handle)
 
     def reauthenticate(self) -> None:
         """Sign in again now: a call was refused because of the token."""
@@ -74,7 +85,7 @@ class SlackWebhook:
     async def run(self, _session: aiohttp.ClientSession, app: AsyncApp, intake: Intake) -> None:
         """Take deliveries until cancelled."""
         self._link.connecting()
-        with self._desk.staffed(partial(self._handle, app, intake)):
+        with self._desk.serving(partial(self._handle, app, intake)):
             pause_s = 0.0
             while True:
                 self._reauthenticate = anyio.Event()
@@ -110,24 +121,24 @@ class SlackWebhook:
         why = f" The last one was refused: {refused}." if refused else ""
         self._link.waiting(
             f"Waiting for Slack's first request: set the app's Request URLs to https://<this gateway>"
-            f"{path_of(CHANNEL)}.{why}"
+            f"{webhook_path(CHANNEL)}.{why}"
         )
 
     def _on_refused(self, reason: str) -> None:
         if self._signed_in and not self._has_verified_request:
             self._report_state(reason)
 
-    async def _handle(self, app: AsyncApp, intake: Intake, call: Call) -> Answer:
+    async def _handle(self, app: AsyncApp, intake: Intake, call: WebhookRequest) -> WebhookResponse:
         signed = self._verify(call)
         self._has_verified_request = True
         self._link.heard()
         if not self._api.known_identity.user_id:
-            return AGAIN  # Without our own ids nobody's mention can be recognised.
+            return RETRY_LATER  # Without our own ids nobody's mention can be recognised.
         if self._signed_in:
             self._report_state()
         if signed in self._seen:
             intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
-            return DONE
+            return ACKNOWLEDGED
         if reason := call.headers.get("x-slack-retry-reason"):
             _log.info("slack sends a request again: %.40r", reason)
         request = _request(call)
@@ -136,38 +147,38 @@ class SlackWebhook:
             self._seen.add(signed)
         return answer
 
-    def _verify(self, call: Call) -> str:
+    def _verify(self, call: WebhookRequest) -> str:
         """Return the signature of a request that is Slack's and new. Raises Refused."""
         timestamp = call.headers.get("x-slack-request-timestamp", "")
         given = call.headers.get("x-slack-signature", "")
         if not (timestamp and given):
-            raise Refused("it is not signed")
-        if not fresh(timestamp, self._now()):
-            raise Refused("its time is more than 5 minutes off: check this machine's clock")
+            raise WebhookRejected("it is not signed")
+        if not is_recent(timestamp, self._now()):
+            raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
         expected = sign_request(self._secret, timestamp, call.body)
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
-            raise Refused(
+            raise WebhookRejected(
                 "its signature is wrong: set channels.slack.signing_secret to the Signing Secret of the Slack app"
             )
         return given
 
 
-def _answer(request: AsyncBoltRequest, given: BoltResponse, intake: Intake) -> Answer:
+def _answer(request: AsyncBoltRequest, given: BoltResponse, intake: Intake) -> WebhookResponse:
     """Return what Slack is answered. What has no listener is a press or the like: there is no use in repeating it."""
     if given.status == _UNKNOWN:
         kind = clean(str(request.body.get("type") or "request"))
         intake.ignored(CHANNEL, Reason.UNSUPPORTED, kind[:_KIND_CHARS])
-        return DONE
+        return ACKNOWLEDGED
     if given.status != _OK:
-        return AGAIN
+        return RETRY_LATER
     kind = next(iter(given.headers.get("content-type", [])), "text/plain")
-    return Answer(body=given.body.encode(), headers={"content-type": kind})
+    return WebhookResponse(body=given.body.encode(), headers={"content-type": kind})
 
 
-def _request(call: Call) -> AsyncBoltRequest:
+def _request(call: WebhookRequest) -> AsyncBoltRequest:
     """Return a request as Bolt reads it. Raises Refused (400)."""
     headers = {name: call.headers[name] for name in _FORWARDED_HEADERS if name in call.headers}
     try:
         return AsyncBoltRequest(body=call.body.decode(), headers=dict(headers))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise Refused("Slack signed it, and it cannot be read", status=400) from None
+        raise WebhookRejected("Slack signed it, and it cannot be read", status=400) from None

@@ -8,34 +8,34 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from typing_extensions import override
 
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import TelegramConfig
 from bots.telegram.api import (
     ALLOWED_UPDATES,
     DRAFT_UPDATES,
-    Line,
-    PollingBot,
-    Timing,
-    quiet_loggers,
+    TelegramBot,
+    TelegramConnections,
+    TelegramTimeouts,
+    redact_sdk_logs,
 )
+from bots.telegram.callbacks import Queries
 from bots.telegram.capabilities import CHANNEL, capabilities
-from bots.telegram.downloads import opened
-from bots.telegram.drafts import Drafts
-from bots.telegram.errors import ChatMoved
+from bots.telegram.downloads import open_download
+from bots.telegram.drafts import TelegramDrafts
+from bots.telegram.errors import ChatMigratedError
+from bots.telegram.failures import State
 from bots.telegram.files import send_file
 from bots.telegram.format import FormattedText, fits, render
 from bots.telegram.keyboard import is_silent
-from bots.telegram.letters import Letters
-from bots.telegram.outbound import Letter, remove, send_typing
-from bots.telegram.pace import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_group
-from bots.telegram.polling import Polling
-from bots.telegram.queries import Queries
-from bots.telegram.state import State
-from bots.telegram.updates import Around, Updates
-from bots.telegram.webhook import WebhookUpdates, fault
+from bots.telegram.limits import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_group
+from bots.telegram.outbound import OutgoingMessage, delete_message, send_typing
+from bots.telegram.polling import UpdatePoller
+from bots.telegram.sender import TelegramSender
+from bots.telegram.updates import Around, UpdateHandler
+from bots.telegram.webhook import TelegramWebhook, webhook_problem
 from bots.telegram.welcome import Welcome
 from bots.text.markdown import close_open
 from bots.text.split import split
-from bots.webhooks import Webhook, Webhooks
 from bus.errors import DeliveryError
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
@@ -76,7 +76,7 @@ class TelegramAdapter(
     SupportsDrafts,
     SupportsDeletion,
     SupportsIndicators,
-    Webhooks,
+    SupportsWebhook,
 ):
     """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
 
@@ -88,15 +88,15 @@ class TelegramAdapter(
         config: TelegramConfig,
         commands: Sequence[CommandInfo],
         *,
-        timing: Timing | None = None,
+        timing: TelegramTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
-        quiet_loggers()
+        redact_sdk_logs()
         self._config = config
         self._commands = tuple(commands)
-        self._timing = timing or Timing()
+        self._timing = timing or TelegramTimeouts()
         self._state = State(now)
-        self._line = Line(config, self._timing)
+        self._line = TelegramConnections(config, self._timing)
         self._capabilities = capabilities(
             streaming=config.streaming,
             notice_s=self._timing.notice_s,
@@ -104,11 +104,11 @@ class TelegramAdapter(
         )
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
-        self._drafts = Drafts()
-        self._letters = Letters(rich=config.rich_messages == "auto")
+        self._drafts = TelegramDrafts()
+        self._letters = TelegramSender(rich=config.rich_messages == "auto")
         self._pace = Pace()
         self._pushed = (
-            WebhookUpdates(
+            TelegramWebhook(
                 self._state,
                 config,
                 self._commands,
@@ -131,7 +131,7 @@ class TelegramAdapter(
 
     @property
     @override
-    def webhook(self) -> Webhook | None:
+    def webhook(self) -> WebhookEndpoint | None:
         return self._pushed.webhook if self._pushed else None
 
     @override
@@ -204,7 +204,7 @@ class TelegramAdapter(
         if final:
             letter = self._letters.write(markdown, buttons)
         else:
-            letter = Letter(text=render(close_open(markdown)), buttons=buttons)
+            letter = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
         async with self._calling(place, most=None if final else PATCHES) as bot:
             within_s = 2 * self._timing.total_s()
             await self._letters.edit(bot, place, message, letter, within_s=within_s)
@@ -212,9 +212,9 @@ class TelegramAdapter(
     @override
     async def remove(self, place: ReplyTarget, message: MessageId) -> None:
         # What a group said before it became a supergroup can no longer be taken away.
-        with suppress(ChatMoved):
+        with suppress(ChatMigratedError):
             async with self._calling(place) as bot:
-                await remove(bot, place, message, within_s=self._timing.total_s())
+                await delete_message(bot, place, message, within_s=self._timing.total_s())
 
     @override
     def previews(self, place: ReplyTarget) -> bool:
@@ -247,7 +247,7 @@ class TelegramAdapter(
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         async with (
             self._line.open() as bot,
-            opened(bot, attachment, max_bytes=max_bytes, timing=self._timing) as chunks,
+            open_download(bot, attachment, max_bytes=max_bytes, timing=self._timing) as chunks,
         ):
             yield chunks
 
@@ -281,7 +281,7 @@ class TelegramAdapter(
         """Send; if the group became a supergroup, tell so, and send there. Nothing is replied to there."""
         try:
             return await request(place)
-        except ChatMoved as moved:
+        except ChatMigratedError as moved:
             bot_id, _, _ = self._config.bot_token.partition(":")
             if self._intake is not None:
                 # Before the message is out: a reply to it finds its conversation under the new id.
@@ -291,7 +291,7 @@ class TelegramAdapter(
     @asynccontextmanager
     async def _calling(
         self, place: ReplyTarget, *, most: int | None = None
-    ) -> AsyncIterator[PollingBot]:
+    ) -> AsyncIterator[TelegramBot]:
         """Lend the bot for one call about a chat. Raises DeliveryError; `most` as in `Pace.turn`."""
         await self._pace.turn(place.chat, most=most)
         try:
@@ -302,9 +302,9 @@ class TelegramAdapter(
                 self._pace.flooded(place.chat, error.retry_after_s)
             raise
 
-    def _updates(self, bot: PollingBot, intake: Intake, tasks: TaskGroup) -> Updates:
+    def _updates(self, bot: TelegramBot, intake: Intake, tasks: TaskGroup) -> UpdateHandler:
         queries = Queries(bot, tasks, within_s=self._timing.total_s())
-        return Updates(
+        return UpdateHandler(
             intake,
             frozenset(command.name for command in self._commands),
             Around(
@@ -314,8 +314,8 @@ class TelegramAdapter(
             ),
         )
 
-    def _polling(self, bot: PollingBot) -> Polling:
-        return Polling(
+    def _polling(self, bot: TelegramBot) -> UpdatePoller:
+        return UpdatePoller(
             bot,
             self._state,
             commands=self._commands,
@@ -333,4 +333,4 @@ def _unusable(config: TelegramConfig) -> str:
         return (
             "channels.telegram.bot_token is not a bot token: @BotFather shows it as 123456:ABC..."
         )
-    return fault(config) if config.mode == "webhook" else ""
+    return webhook_problem(config) if config.mode == "webhook" else ""

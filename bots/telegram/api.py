@@ -17,7 +17,7 @@ from telegram.request import HTTPXRequest
 from typing_extensions import override
 
 from bots.config import TelegramConfig
-from bots.telegram.capabilities import NOTICE_S, PATCH_S
+from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
 """What Telegram shall deliver; a setting it remembers, so it is sent with every poll."""
@@ -33,7 +33,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class TelegramTimeouts:
     """Every wait of this adapter, in seconds.
 
     Attributes:
@@ -62,15 +62,15 @@ class Timing:
     take_s: float = 10.0
     check_s: float = 60.0
     sign_s: float = 3.0
-    notice_s: float = NOTICE_S
-    patch_s: float = PATCH_S
+    notice_s: float = NOTICE_AFTER_S
+    patch_s: float = PATCH_INTERVAL_S
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
         """Return the deadline of a whole call, whose parts have deadlines of their own."""
         return 2 * self.connect_s + 2 * self.answer_s + waiting_s
 
 
-class Flooded(TelegramError):
+class RetryAfterError(TelegramError):
     """Telegram asks for patience (HTTP 429)."""
 
     def __init__(self, retry_after_s: float) -> None:
@@ -78,7 +78,7 @@ class Flooded(TelegramError):
         self.retry_after_s = retry_after_s
 
 
-class BadAnswer(TelegramError):
+class UnexpectedStatus(TelegramError):
     """An HTTP answer that is not the Bot API's yes or no: a server error, or a proxy's page."""
 
     def __init__(self, status: int) -> None:
@@ -86,7 +86,7 @@ class BadAnswer(TelegramError):
         self.status = status
 
 
-class Transport(HTTPXRequest):
+class TelegramTransport(HTTPXRequest):
     """The library's HTTP transport, but failures keep their status and bodies are never quoted.
 
     The stock transport drops the status of what it does not know, warns about its own `RetryAfter`, and
@@ -98,7 +98,7 @@ class Transport(HTTPXRequest):
         """Send one request; the arguments are the library's.
 
         Raises:
-            Flooded, BadAnswer: as their docstrings say.
+            RetryAfterError, UnexpectedStatus: as their docstrings say.
             NetworkError, TimedOut: no answer; the cause is httpx's exception.
         """
         status, body = await super().do_request(*args, **kwargs)
@@ -127,13 +127,13 @@ class Transport(HTTPXRequest):
         return answer
 
 
-class PollingBot(Bot):
+class TelegramBot(Bot):
     """A bot whose updates arrive unparsed, so that one unreadable update does not hide the others."""
 
     @override
     def __repr__(self) -> str:
         """Return a name; the library's would hold the token."""
-        return "PollingBot()"
+        return "TelegramBot()"
 
     async def ask(self, method: str, arguments: Mapping[str, object]) -> object:
         """Call a method, or with arguments, that the library does not know. Raises TelegramError."""
@@ -168,20 +168,20 @@ class PollingBot(Bot):
         return list(updates)
 
 
-class Line:
+class TelegramConnections:
     """The HTTP connections of one bot, open while somebody uses them.
 
     Answers are still sent after the adapter's `run` was stopped (the bus drains), so neither side alone
     can own the connections: they open with the first user and close with the last.
     """
 
-    def __init__(self, config: TelegramConfig, timing: Timing) -> None:
+    def __init__(self, config: TelegramConfig, timing: TelegramTimeouts) -> None:
         self._timing = timing
         # Made once: reading the certificates takes some 20 ms, and the connections may open again.
         tls = httpx.create_ssl_context()
         self._polls = _transport(timing, tls, connections=2)
         self._calls = _transport(timing, tls, connections=64)
-        self._bot = PollingBot(
+        self._bot = TelegramBot(
             token=config.bot_token or "unset",
             base_url=config.base_url,
             base_file_url=config.base_file_url,
@@ -191,7 +191,7 @@ class Line:
         self._users = 0
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[PollingBot]:
+    async def open(self) -> AsyncIterator[TelegramBot]:
         """Lend the bot."""
         self._users += 1
         try:
@@ -209,7 +209,7 @@ class Line:
                         await transport.shutdown()
 
 
-def quiet_loggers() -> None:
+def redact_sdk_logs() -> None:
     """Keep tokens and message texts out of the libraries' logs, whatever the level in force.
 
     httpx logs every URL at INFO, and a URL of the Bot API holds the token; the library itself logs base
@@ -224,22 +224,24 @@ def quiet_loggers() -> None:
         telegram_log.setLevel(logging.INFO)
 
 
-def redacted(text: str) -> str:
+def redact_tokens(text: str) -> str:
     """Return the text without bot tokens.
 
-    >>> redacted("https://api.telegram.org/bot123456:AAE-x/getMe")
+    >>> redact_tokens("https://api.telegram.org/bot123456:AAE-x/getMe")
     'https://api.telegram.org/bot<token>/getMe'
     """
     return _TOKEN.sub("<token>", text)
 
 
 def _redact(record: logging.LogRecord) -> bool:
-    record.msg, record.args = redacted(record.getMessage()), ()
+    record.msg, record.args = redact_tokens(record.getMessage()), ()
     return True
 
 
-def _transport(timing: Timing, tls: ssl.SSLContext, *, connections: int) -> Transport:
-    return Transport(
+def _transport(
+    timing: TelegramTimeouts, tls: ssl.SSLContext, *, connections: int
+) -> TelegramTransport:
+    return TelegramTransport(
         connection_pool_size=connections,
         connect_timeout=timing.connect_s,
         pool_timeout=timing.connect_s,
@@ -256,10 +258,10 @@ def _raise_unusual(status: int, body: bytes) -> None:
     parameters = answer.get("parameters") if answer else None
     wait = parameters.get("retry_after") if isinstance(parameters, dict) else None
     if isinstance(wait, int | float) and wait > 0:
-        raise Flooded(float(wait))
+        raise RetryAfterError(float(wait))
     refused = status in {400, 401, 403, 404, 409}
     if not refused or answer is None or not isinstance(answer.get("description"), str):
-        raise BadAnswer(status)
+        raise UnexpectedStatus(status)
 
 
 def _json_object(body: bytes) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ _NAMELESS = {
 """Name and type of what Telegram carries without them."""
 
 
-def attachments_of(message: Message) -> tuple[Attachment, ...]:
+def parse_attachments(message: Message) -> tuple[Attachment, ...]:
     """Return the files of a message; `ref` is Telegram's `file_id`.
 
     A photo comes in several sizes, of which the largest counts. An animation is also a document, once.

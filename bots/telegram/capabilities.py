@@ -5,35 +5,35 @@ from bus.platform import Capabilities
 CHANNEL = "telegram"
 """The channel's name in configuration, store and logs."""
 
-FILE_BYTES = 50_000_000
+MAX_FILE_BYTES = 50_000_000
 """Largest file a bot can send ("up to 50 MB", Bot API: sendDocument)."""
 
-DOWNLOAD_BYTES = 20_000_000
+MAX_DOWNLOAD_BYTES = 20_000_000
 """Largest file that Telegram gives a bot ("up to 20MB in size", Bot API: getFile)."""
 
-PHOTO_BYTES = 10_000_000
+MAX_PHOTO_BYTES = 10_000_000
 """Largest picture that is sent as a photo ("at most 10 MB in size", Bot API: sendPhoto)."""
 
 PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
 """Pictures that survive as a photo; a GIF would lose its motion, an SVG is refused."""
 
 
-NOTICE_S = 8.0
+NOTICE_AFTER_S = 8.0
 """Longer than most answers take: "typing" tells enough until then."""
 
-PATCH_S = 3.0
+PATCH_INTERVAL_S = 3.0
 """A group takes 20 messages a minute, edits included: one each 3 s."""
 
 
 def capabilities(
-    *, streaming: bool, notice_s: float = NOTICE_S, patch_s: float = PATCH_S
+    *, streaming: bool, notice_s: float = NOTICE_AFTER_S, patch_s: float = PATCH_INTERVAL_S
 ) -> Capabilities:
     """Return the numbers.
 
     Args:
         streaming: Whether answers grow while they are written.
-        notice_s: See `NOTICE_S`.
-        patch_s: See `PATCH_S`.
+        notice_s: See `NOTICE_AFTER_S`.
+        patch_s: See `PATCH_INTERVAL_S`.
     """
     return Capabilities(
         patches=streaming,
@@ -45,6 +45,6 @@ def capabilities(
         idempotent_send_s=0.0,
         # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
         sign_refresh_s=4.0,
-        max_file_bytes=FILE_BYTES,
+        max_file_bytes=MAX_FILE_BYTES,
         notice_after_s=notice_s,
     )

@@ -9,21 +9,31 @@ import anyio
 from telegram import User, WebhookInfo
 from telegram.error import Conflict, TelegramError
 
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
 from bots.config import TelegramConfig
-from bots.diagnosis import Finding, Grade, Look, clock, problem
-from bots.telegram.api import MALFORMED, Line, PollingBot, Timing, quiet_loggers, redacted
-from bots.telegram.state import CONTESTED, trouble_of
+from bots.telegram.api import (
+    MALFORMED,
+    TelegramBot,
+    TelegramConnections,
+    TelegramTimeouts,
+    redact_sdk_logs,
+    redact_tokens,
+)
+from bots.telegram.failures import OTHER_POLLER, trouble_of
 
-TIMING: Final = Timing(connect_s=5.0, answer_s=10.0, poll_s=5)
+DIAGNOSIS_TIMEOUTS: Final = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
 """A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
 
 
 async def diagnose(
-    section: TelegramConfig, look: Look, *, timing: Timing = TIMING
-) -> Sequence[Finding]:
+    section: TelegramConfig,
+    look: DiagnosisOptions,
+    *,
+    timing: TelegramTimeouts = DIAGNOSIS_TIMEOUTS,
+) -> Sequence[CheckResult]:
     """Look at the bot behind a section's token."""
-    quiet_loggers()
-    line = Line(section, timing)
+    redact_sdk_logs()
+    line = TelegramConnections(section, timing)
     async with AsyncExitStack() as stack:
         try:
             bot = await stack.enter_async_context(line.open())
@@ -31,17 +41,17 @@ async def diagnose(
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             trouble = trouble_of(error, base_url=section.base_url, refused_s=0.0)
             found = [problem("bot", trouble.detail, _fix(trouble.detail))]
-    return [*found, *await clock(section.base_url)]
+    return [*found, *await check_clock(section.base_url)]
 
 
 async def _looked(
-    bot: PollingBot, section: TelegramConfig, look: Look, timing: Timing
-) -> list[Finding]:
+    bot: TelegramBot, section: TelegramConfig, look: DiagnosisOptions, timing: TelegramTimeouts
+) -> list[CheckResult]:
     with anyio.fail_after(4 * timing.total_s()):
         user = await bot.get_me()
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
-    found = [Finding(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
+    found = [CheckResult(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
     found += _webhook(webhook, section)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
@@ -51,43 +61,43 @@ async def _looked(
     return found
 
 
-def _groups(user: User, section: TelegramConfig) -> Finding:
+def _groups(user: User, section: TelegramConfig) -> CheckResult:
     if user.can_join_groups is False:
-        return Finding(
+        return CheckResult(
             subject="groups",
             text="the bot cannot be added to groups",
-            grade=Grade.NOTE,
+            grade=Severity.NOTE,
             fix="send /setjoingroups to @BotFather if it shall be",
         )
     if user.can_read_all_group_messages:
-        return Finding(subject="groups", text="privacy mode is off: it sees all group messages")
+        return CheckResult(subject="groups", text="privacy mode is off: it sees all group messages")
     text = "privacy mode is on: it sees commands, mentions and replies to it"
     if section.group_policy != "open":
-        return Finding(subject="groups", text=text)
-    return Finding(
+        return CheckResult(subject="groups", text=text)
+    return CheckResult(
         subject="groups",
         text=f"{text}; group_policy: open wants to see all",
-        grade=Grade.WARNING,
+        grade=Severity.WARNING,
         fix="send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups anew",
     )
 
 
-def _webhook(webhook: WebhookInfo, section: TelegramConfig) -> list[Finding]:
+def _webhook(webhook: WebhookInfo, section: TelegramConfig) -> list[CheckResult]:
     if section.mode == "webhook":
         return [_own_webhook(webhook, section)]
     if not webhook.url:
         return []
     return [
-        Finding(
+        CheckResult(
             subject="webhook",
             text=f"one is set, to {_host(webhook.url)}: while it is, nothing can be polled",
-            grade=Grade.WARNING,
+            grade=Severity.WARNING,
             fix="`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
         )
     ]
 
 
-def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> Finding:
+def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> CheckResult:
     lacking = [name for name in ("webhook_url", "webhook_secret") if not getattr(section, name)]
     if lacking:
         keys = " and ".join(f"channels.telegram.{name}" for name in lacking)
@@ -95,53 +105,55 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> Finding:
     if webhook.url != section.webhook_url:
         where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
         text = f"{where}, not to channels.telegram.webhook_url"
-        return Finding(
+        return CheckResult(
             subject="webhook",
             text=text,
-            grade=Grade.NOTE,
+            grade=Severity.NOTE,
             fix="`parley serve` sets it at its start",
         )
     if webhook.last_error_message:
-        said = redacted(webhook.last_error_message)[:200]
-        return Finding(
+        said = redact_tokens(webhook.last_error_message)[:200]
+        return CheckResult(
             subject="webhook",
             text=f"Telegram could not deliver to {_host(webhook.url)}: {said}",
-            grade=Grade.WARNING,
+            grade=Severity.WARNING,
             fix="the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
         )
-    return Finding(subject="webhook", text=f"Telegram delivers to {_host(webhook.url)}")
+    return CheckResult(subject="webhook", text=f"Telegram delivers to {_host(webhook.url)}")
 
 
-async def _poller(bot: PollingBot, waiting: int, look: Look, timing: Timing) -> Finding:
+async def _poller(
+    bot: TelegramBot, waiting: int, look: DiagnosisOptions, timing: TelegramTimeouts
+) -> CheckResult:
     """Say who fetches messages: a long poll of our own is ended by another process' poll."""
     if waiting and look.served:
-        return Finding(
+        return CheckResult(
             subject="polling",
             text=f"{waiting} message(s) wait at Telegram though the service runs",
-            grade=Grade.WARNING,
+            grade=Severity.WARNING,
             fix="see `detail` of telegram in GET /api/channels, and the log",
         )
     if waiting:
         text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
-        return Finding(subject="polling", text=text)
+        return CheckResult(subject="polling", text=text)
     if not look.alone:
-        return Finding(subject="polling", text="no message waits")
+        return CheckResult(subject="polling", text="no message waits")
     try:
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
             await bot.poll(None, timing.poll_s, patience_s=timing.answer_s)
     except Conflict:
-        return problem("polling", CONTESTED.partition(":")[0], _CONTESTED_FIX)
-    return Finding(subject="polling", text="nobody else polls with this token")
+        return problem("polling", OTHER_POLLER.partition(":")[0], _CONTESTED_FIX)
+    return CheckResult(subject="polling", text="nobody else polls with this token")
 
 
-def _commands(listed: set[str], look: Look) -> Finding:
+def _commands(listed: set[str], look: DiagnosisOptions) -> CheckResult:
     lacking = [command.name for command in look.commands if command.name not in listed]
     if not lacking:
-        return Finding(subject="commands", text="Telegram lists them")
-    return Finding(
+        return CheckResult(subject="commands", text="Telegram lists them")
+    return CheckResult(
         subject="commands",
         text=f"not listed at Telegram yet: {', '.join(lacking)}",
-        grade=Grade.NOTE,
+        grade=Severity.NOTE,
         fix="`parley serve` registers them at its start",
     )
 

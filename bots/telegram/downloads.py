@@ -8,43 +8,43 @@ import httpx
 from telegram import Bot
 from telegram.error import BadRequest, TelegramError
 
-from bots.streams import bounded, too_large
-from bots.telegram.api import MALFORMED, Timing, Transport
-from bots.telegram.capabilities import DOWNLOAD_BYTES
+from bots.common.downloads import limit_size
+from bots.telegram.api import MALFORMED, TelegramTimeouts, TelegramTransport
+from bots.telegram.capabilities import MAX_DOWNLOAD_BYTES
 from bots.telegram.errors import delivery_error
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, FileTooLarge
 from bus.messages import Attachment
 
 CHUNK_BYTES = 64 * 1024
 
 _BREAKS = (httpx.HTTPError, OSError)
-_TOO_BIG = f"Telegram gives bots no files larger than {DOWNLOAD_BYTES // 1_000_000} MB"
+_TOO_BIG = f"Telegram gives bots no files larger than {MAX_DOWNLOAD_BYTES // 1_000_000} MB"
 _ELSEWHERE = "the Bot API server keeps files on its own disk: run it without --local"
 
 
 @asynccontextmanager
-async def opened(
-    bot: Bot, attachment: Attachment, *, max_bytes: int, timing: Timing
+async def open_download(
+    bot: Bot, attachment: Attachment, *, max_bytes: int, timing: TelegramTimeouts
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Stream a file's bytes, at most `max_bytes`.
 
     Raises:
         DeliveryError: it is not there, too large, or the connection broke.
     """
-    if (attachment.size_bytes or 0) > DOWNLOAD_BYTES:
+    if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
         raise DeliveryError(_TOO_BIG)
     url = await _address(bot, attachment.ref, timing)
     transport = bot.request
-    if not isinstance(transport, Transport):
+    if not isinstance(transport, TelegramTransport):
         raise TypeError("the bot does not speak through its own transport")
     async with AsyncExitStack() as stack:
         answer = await _requested(stack, transport, url, timing)
         _check(answer, max_bytes)
         pieces = answer.aiter_bytes(CHUNK_BYTES)
-        yield bounded(pieces, max_bytes, breaks=_BREAKS, broken=_broken)
+        yield limit_size(pieces, max_bytes, errors=_BREAKS, convert=_broken)
 
 
-async def _address(bot: Bot, ref: str, timing: Timing) -> str:
+async def _address(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
     try:
         with anyio.fail_after(timing.total_s()):
             file = await bot.get_file(ref)
@@ -61,7 +61,7 @@ async def _address(bot: Bot, ref: str, timing: Timing) -> str:
 
 
 async def _requested(
-    stack: AsyncExitStack, transport: Transport, url: str, timing: Timing
+    stack: AsyncExitStack, transport: TelegramTransport, url: str, timing: TelegramTimeouts
 ) -> httpx.Response:
     try:
         return await stack.enter_async_context(transport.streamed(url, silence_s=timing.upload_s))
@@ -80,7 +80,7 @@ def _check(answer: httpx.Response, max_bytes: int) -> None:
         raise DeliveryError(f"Telegram does not give the file (HTTP {answer.status_code})")
     length = answer.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) > max_bytes:
-        raise too_large(max_bytes)
+        raise FileTooLarge(max_bytes)
 
 
 def _broken(error: Exception) -> DeliveryError:

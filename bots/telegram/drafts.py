@@ -6,9 +6,9 @@ from hashlib import blake2b
 from telegram import Bot
 from telegram.error import InvalidToken
 
-from bots.telegram.errors import is_unknown
+from bots.telegram.errors import is_unknown_method
 from bots.telegram.format import FormattedText
-from bots.telegram.outbound import Target, call, entities_of, target_of
+from bots.telegram.outbound import TelegramTarget, call_api, sdk_entities, target_of
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 
@@ -16,7 +16,7 @@ _KEPT = 1_000
 """Drafts whose stop button is remembered. One lasts 30 s after its last change."""
 
 
-class Drafts:
+class TelegramDrafts:
     """Writes drafts, and knows which stop button each stands for.
 
     Attributes:
@@ -29,7 +29,7 @@ class Drafts:
 
     def begin(self, place: ReplyTarget, key: str, stop: Button) -> int:
         """Return the number of a draft, and remember its stop button."""
-        number = number_of(key)
+        number = draft_id_of(key)
         self._tokens[place.chat, number] = stop.token
         self._tokens.move_to_end((place.chat, number))
         while len(self._tokens) > _KEPT:
@@ -51,7 +51,7 @@ class Drafts:
             DeliveryError: it was not shown; not retryable if this server or chat has no drafts.
         """
 
-        async def request(target: Target) -> bool:
+        async def request(target: TelegramTarget) -> bool:
             if not isinstance(target.chat_id, int):
                 raise DeliveryError("Drafts are for private chats")
             try:
@@ -60,15 +60,15 @@ class Drafts:
                     number,
                     formatted.text,
                     message_thread_id=target.thread_id,
-                    entities=entities_of(formatted),
+                    entities=sdk_entities(formatted),
                     api_kwargs={"can_stop": True},
                 )
             except InvalidToken as error:
-                self.available = not is_unknown(error)
+                self.available = not is_unknown_method(error)
                 raise
 
         try:
-            await call(request, target_of(place), within_s=within_s)
+            await call_api(request, target_of(place), within_s=within_s)
         except DeliveryError:
             if not self.available:
                 raise DeliveryError("This Bot API server has no drafts") from None
@@ -79,10 +79,10 @@ class Drafts:
         return self._tokens.get((chat, number), "")
 
 
-def number_of(key: str) -> int:
+def draft_id_of(key: str) -> int:
     """Return the number of the draft with a key: not 0 (Bot API: sendMessageDraft), the same after a restart.
 
-    >>> 0 < number_of("12:preview") < 2**31, number_of("12:preview") == number_of("12:preview")
+    >>> 0 < draft_id_of("12:preview") < 2**31, draft_id_of("12:preview") == draft_id_of("12:preview")
     (True, True)
     """
     digest = blake2b(key.encode(), digest_size=4).digest()

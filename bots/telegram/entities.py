@@ -13,7 +13,7 @@ _RANK = ("text_link", "pre", "code", "blockquote", "bold", "italic", "strikethro
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
+class TextEntity:
     """A formatted stretch: `offset` and `length` in UTF-16 code units.
 
     Attributes:
@@ -34,7 +34,7 @@ class FormattedText:
     """A message's text and its entities, outer before inner."""
 
     text: str
-    entities: tuple[Entity, ...]
+    entities: tuple[TextEntity, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class _Open:
     start: int
 
 
-class Writer:
+class EntityWriter:
     """Collects text and entities.
 
     Code is never inside bold and the like (Telegram forbids it): they end before it and go on after it.
@@ -60,13 +60,13 @@ class Writer:
         self._bare = bare
         self._parts: list[str] = []
         self._units = 0
-        self._entities: list[Entity] = []
+        self._entities: list[TextEntity] = []
         self._open: list[_Open] = []
         self._indent = ""
 
     def text(self, text: str) -> None:
         """Write words of the author: names in it do not become mentions."""
-        self.raw(unnamed(text))
+        self.raw(defuse_mentions(text))
 
     def raw(self, text: str) -> None:
         """Write text as it is, indented after line ends."""
@@ -81,9 +81,9 @@ class Writer:
             if style.type != "blockquote":
                 self._close(style)
         start = self._units
-        self._put(unnamed(code) if self._bare else code)
+        self._put(defuse_mentions(code) if self._bare else code)
         self._entities.append(
-            Entity(type=kind, offset=start, length=self._units - start, language=language)
+            TextEntity(type=kind, offset=start, length=self._units - start, language=language)
         )
         for style in self._open:
             if style.type != "blockquote":
@@ -127,7 +127,7 @@ class Writer:
     def _close(self, style: _Open) -> None:
         if self._units > style.start:
             self._entities.append(
-                Entity(
+                TextEntity(
                     type=style.type,
                     offset=style.start,
                     length=self._units - style.start,
@@ -136,19 +136,19 @@ class Writer:
             )
 
 
-def unnamed(text: str) -> str:
+def defuse_mentions(text: str) -> str:
     """Return a text in which no name is a mention: it looks the same."""
     return _NAME.sub("@\u2060", text)
 
 
-def limited(message: FormattedText, most: int) -> FormattedText:
+def limit_entities(message: FormattedText, most: int) -> FormattedText:
     """Drop formatting beyond `most` entities, links last."""
     ranked = sorted(message.entities, key=lambda entity: _RANK.index(entity.type))[:most]
     ordered = sorted(ranked, key=lambda entity: (entity.offset, -entity.length))
     return FormattedText(text=message.text, entities=tuple(ordered))
 
 
-def _trimmed(text: str, entities: list[Entity]) -> Iterator[Entity]:
+def _trimmed(text: str, entities: list[TextEntity]) -> Iterator[TextEntity]:
     """Take blanks off both ends of every entity; drop those that hold nothing else."""
     units = text.encode("utf-16-le")
     for entity in entities:

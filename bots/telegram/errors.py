@@ -16,7 +16,7 @@ from telegram.error import (
     TelegramError,
 )
 
-from bots.telegram.api import BadAnswer, Flooded, redacted
+from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_tokens
 from bus.errors import DeliveryError
 
 _NOT_SENT = (
@@ -43,7 +43,7 @@ _REFUSED_RETRY_S = 60.0
 """A refused token does not mend itself, but it may be mended; the answers wait for that."""
 
 
-class ChatMoved(DeliveryError):
+class ChatMigratedError(DeliveryError):
     """The group became a supergroup. Message ids begin anew there."""
 
     def __init__(self, new_chat: str) -> None:
@@ -58,7 +58,7 @@ def delivery_error(error: Exception) -> DeliveryError:
         error: What the SDK, httpx's transport, or a deadline around them raised.
     """
     match error:
-        case Flooded() | BadAnswer():
+        case RetryAfterError() | UnexpectedStatus():
             return _unusual(error)
         case BadRequest() | Forbidden() | ChatMigrated() | InvalidToken() | Conflict():
             return _refusal(error)
@@ -71,32 +71,32 @@ def delivery_error(error: Exception) -> DeliveryError:
     return DeliveryError(f"Telegram's answer could not be read ({name})", ambiguous=True)
 
 
-def refuses_entities(error: BadRequest) -> bool:
+def is_entity_error(error: BadRequest) -> bool:
     """Tell whether the formatting was refused, so that the bare text may pass."""
     return bool(_ENTITIES.search(error.message))
 
 
-def is_unmodified(error: BadRequest) -> bool:
+def is_not_modified(error: BadRequest) -> bool:
     """Tell whether an edit was refused because the message is that already."""
     return "message is not modified" in error.message.lower()
 
 
-def is_gone(error: BadRequest) -> bool:
+def is_deleted(error: BadRequest) -> bool:
     """Tell whether a message cannot be taken away because it is not there."""
     return bool(_GONE.search(error.message))
 
 
-def is_unknown(error: TelegramError) -> bool:
+def is_unknown_method(error: TelegramError) -> bool:
     """Tell whether a server does not know a method: to the library, that is a wrong token."""
     return isinstance(error, InvalidToken) and "not found" in error.message.lower()
 
 
-def is_too_old(error: BadRequest) -> bool:
+def is_query_too_old(error: BadRequest) -> bool:
     """Tell whether a pressed button waits for no answer any more."""
     return "query is too old" in error.message.lower()
 
 
-def refuses_picture(error: BadRequest) -> bool:
+def is_photo_error(error: BadRequest) -> bool:
     """Tell whether the file was refused as a photo (dimensions, format), so that it may pass as a document."""
     return bool(_PICTURE.search(error.message))
 
@@ -106,8 +106,8 @@ def cause_name(error: Exception) -> str:
     return type(error.__cause__ or error).__name__
 
 
-def _unusual(error: Flooded | BadAnswer) -> DeliveryError:
-    if isinstance(error, Flooded):
+def _unusual(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
+    if isinstance(error, RetryAfterError):
         return DeliveryError(
             "Telegram asks to wait (429)", retryable=True, retry_after_s=error.retry_after_s
         )
@@ -122,7 +122,7 @@ def _refusal(error: TelegramError) -> DeliveryError:
     """A clear no. Only what concerns the bot and not the message may mend itself."""
     match error:
         case ChatMigrated():
-            return ChatMoved(str(error.new_chat_id))
+            return ChatMigratedError(str(error.new_chat_id))
         case Conflict():
             return DeliveryError("Telegram answered HTTP 409", retryable=True)
         case InvalidToken():
@@ -131,7 +131,7 @@ def _refusal(error: TelegramError) -> DeliveryError:
                 retryable=True,
                 retry_after_s=_REFUSED_RETRY_S,
             )
-    said = redacted(error.message)[:300]
+    said = redact_tokens(error.message)[:300]
     return DeliveryError(f"Telegram refused: {said}", target_gone=bool(_TARGET_GONE.search(said)))
 
 

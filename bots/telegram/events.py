@@ -9,17 +9,17 @@ from telegram.constants import ChatType
 
 from bots.telegram.capabilities import CHANNEL
 from bots.telegram.inbound import (
-    Ignored,
-    convert_message,
+    IgnoredUpdate,
+    clean_name,
     in_topic,
     language_of,
-    name_of,
+    parse_message,
 )
-from bots.telegram.speech import Me
+from bots.telegram.mentions import TelegramIdentity
 from bus.messages import ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Reason
 
-STOPPED = "stopped_message_generation"
+DRAFT_STOPPED = "stopped_message_generation"
 """The update of a person who stopped a draft (Bot API 10.3); the SDK passes it on unread."""
 
 _CALLBACK_CHARACTERS = 128
@@ -31,7 +31,7 @@ _IN = frozenset({ChatMember.MEMBER, ChatMember.ADMINISTRATOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pressed:
+class CallbackQueryEvent:
     """A pressed button. Its query must be answered, whatever comes of it: the button spins until then.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pressed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halted:
+class DraftStoppedEvent:
     """Somebody stopped a draft.
 
     Attributes:
@@ -56,7 +56,7 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class ChatMigratedEvent:
     """A group became a supergroup: the same people, another chat id."""
 
     workspace: str
@@ -65,19 +65,27 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class BotAddedEvent:
     """The bot was added to a group, by somebody whose app speaks `language`."""
 
     chat: str
     language: str
 
 
-Meaning: TypeAlias = InboundMessage | Change | Pressed | Halted | Moved | Joined | Ignored
+TelegramEvent: TypeAlias = (
+    InboundMessage
+    | Change
+    | CallbackQueryEvent
+    | DraftStoppedEvent
+    | ChatMigratedEvent
+    | BotAddedEvent
+    | IgnoredUpdate
+)
 
 
-def meaning_of(  # noqa: PLR0911 - one return per kind
-    update: Update, me: Me, commands: Collection[str]
-) -> Meaning:
+def parse_update(  # noqa: PLR0911 - one return per kind
+    update: Update, me: TelegramIdentity, commands: Collection[str]
+) -> TelegramEvent:
     """Return what an update means.
 
     Args:
@@ -93,12 +101,12 @@ def meaning_of(  # noqa: PLR0911 - one return per kind
         case Update(my_chat_member=ChatMemberUpdated() as membership):
             return _membership(membership)
         case Update(message=Message() as message):
-            said = convert_message(message, update.update_id, me, commands)
+            said = parse_message(message, update.update_id, me, commands)
             return _moved(message, me) or said
-        case _ if STOPPED in update.api_kwargs:
-            return _halted(update.update_id, update.api_kwargs[STOPPED], me)
+        case _ if DRAFT_STOPPED in update.api_kwargs:
+            return _halted(update.update_id, update.api_kwargs[DRAFT_STOPPED], me)
         case _:
-            return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of(update))
+            return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail=_kind_of(update))
 
 
 def _kind_of(update: Update) -> str:
@@ -106,44 +114,46 @@ def _kind_of(update: Update) -> str:
     return next(known, None) or next(iter(update.api_kwargs), "unknown update")
 
 
-def _moved(message: Message, me: Me) -> Moved | None:
+def _moved(message: Message, me: TelegramIdentity) -> ChatMigratedEvent | None:
     """Return the move that a service message tells of; both chats tell, the old one first."""
     old, new = message.chat.id, message.migrate_to_chat_id
     if message.migrate_from_chat_id is not None:
         old, new = message.migrate_from_chat_id, message.chat.id
     if new is None:
         return None
-    return Moved(workspace=str(me.user_id), old_chat=str(old), new_chat=str(new))
+    return ChatMigratedEvent(workspace=str(me.user_id), old_chat=str(old), new_chat=str(new))
 
 
 def _changed(
-    update_id: int, message: Message, me: Me, commands: Collection[str]
-) -> Change | Ignored:
+    update_id: int, message: Message, me: TelegramIdentity, commands: Collection[str]
+) -> Change | IgnoredUpdate:
     """Return an edit. A command that was edited was carried out already, and is not again."""
-    edited = convert_message(message, update_id, me, commands)
-    if isinstance(edited, Ignored):
+    edited = parse_message(message, update_id, me, commands)
+    if isinstance(edited, IgnoredUpdate):
         return edited
     name, _, _ = edited.text.removeprefix("/").partition(" ")
     if edited.text.startswith("/") and name.lower() in commands:
-        return Ignored(reason=Reason.UNSUPPORTED, detail="edited command")
+        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="edited command")
     return Change(
         event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
     )
 
 
-def _membership(update: ChatMemberUpdated) -> Joined | Ignored:
+def _membership(update: ChatMemberUpdated) -> BotAddedEvent | IgnoredUpdate:
     """Say what became of the bot in a chat: added, made an admin, blocked, removed."""
     status, kind = update.new_chat_member.status, update.chat.type
     came = update.old_chat_member.status in _OUT and status in _IN
     if came and kind in {ChatType.GROUP, ChatType.SUPERGROUP}:
-        return Joined(chat=str(update.chat.id), language=language_of(update.from_user))
-    return Ignored(reason=Reason.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat")
+        return BotAddedEvent(chat=str(update.chat.id), language=language_of(update.from_user))
+    return IgnoredUpdate(
+        reason=Reason.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat"
+    )
 
 
-def _pressed(update_id: int, query: CallbackQuery, me: Me) -> Pressed:
+def _pressed(update_id: int, query: CallbackQuery, me: TelegramIdentity) -> CallbackQueryEvent:
     message, token = query.message, str(query.data or "")
     if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
-        return Pressed(query_id=query.id, press=None)
+        return CallbackQueryEvent(query_id=query.id, press=None)
     # Of an old message Telegram tells no more than where it stands.
     thread = ""
     if isinstance(message, Message) and in_topic(message):
@@ -157,16 +167,16 @@ def _pressed(update_id: int, query: CallbackQuery, me: Me) -> Pressed:
         token=token,
         sender=Sender(
             user_id=str(query.from_user.id),
-            name=name_of(query.from_user.full_name),
+            name=clean_name(query.from_user.full_name),
             is_bot=query.from_user.is_bot,
         ),
         private=message.chat.type == ChatType.PRIVATE,
         language=language_of(query.from_user),
     )
-    return Pressed(query_id=query.id, press=press)
+    return CallbackQueryEvent(query_id=query.id, press=press)
 
 
-def _halted(update_id: int, told: Mapping[str, Any], me: Me) -> Halted:
+def _halted(update_id: int, told: Mapping[str, Any], me: TelegramIdentity) -> DraftStoppedEvent:
     """Return the press that stopping a draft is. Drafts are private: the chat is the person.
 
     Raises:
@@ -180,7 +190,7 @@ def _halted(update_id: int, told: Mapping[str, Any], me: Me) -> Halted:
         place=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",
-        sender=Sender(user_id=chat, name=name_of(str(told["chat"].get("first_name") or ""))),
+        sender=Sender(user_id=chat, name=clean_name(str(told["chat"].get("first_name") or ""))),
         private=True,
     )
-    return Halted(draft_id=int(told["draft_id"]), press=press)
+    return DraftStoppedEvent(draft_id=int(told["draft_id"]), press=press)

@@ -4,10 +4,10 @@ import anyio
 from telegram import Bot, InputFile
 from telegram.error import BadRequest
 
-from bots.telegram.api import Timing
-from bots.telegram.capabilities import FILE_BYTES, PHOTO_BYTES, PHOTO_MIMES
-from bots.telegram.errors import refuses_picture
-from bots.telegram.outbound import Target, call, target_of
+from bots.telegram.api import TelegramTimeouts
+from bots.telegram.capabilities import MAX_FILE_BYTES, MAX_PHOTO_BYTES, PHOTO_MIMES
+from bots.telegram.errors import is_photo_error
+from bots.telegram.outbound import TelegramTarget, call_api, target_of
 from bots.text.characters import clean
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
@@ -15,27 +15,27 @@ from bus.platform import OutgoingFile
 
 
 async def send_file(
-    bot: Bot, place: ReplyTarget, file: OutgoingFile, *, timing: Timing
+    bot: Bot, place: ReplyTarget, file: OutgoingFile, *, timing: TelegramTimeouts
 ) -> MessageId:
-    """Send one file, up to `FILE_BYTES`; it is read into memory.
+    """Send one file, up to `MAX_FILE_BYTES`; it is read into memory.
 
     Raises:
         DeliveryError: it was not sent, or nobody knows.
     """
     content = await _read(file)
     upload = InputFile(content, filename=clean(file.name) or "file")
-    picture = file.mime in PHOTO_MIMES and len(content) <= PHOTO_BYTES
+    picture = file.mime in PHOTO_MIMES and len(content) <= MAX_PHOTO_BYTES
 
-    async def request(target: Target) -> MessageId:
+    async def request(target: TelegramTarget) -> MessageId:
         if picture:
             try:
                 return await _send_photo(bot, target, upload, timing.upload_s)
             except BadRequest as error:
-                if not refuses_picture(error):
+                if not is_photo_error(error):
                     raise
         return await _send_document(bot, target, upload, timing.upload_s)
 
-    return await call(request, target_of(place), within_s=timing.file_s)
+    return await call_api(request, target_of(place), within_s=timing.file_s)
 
 
 async def _read(file: OutgoingFile) -> bytes:
@@ -43,9 +43,9 @@ async def _read(file: OutgoingFile) -> bytes:
     path = anyio.Path(file.path)
     try:
         size = (await path.stat()).st_size
-        if size > FILE_BYTES:
+        if size > MAX_FILE_BYTES:
             raise DeliveryError(
-                f"{file.name} is larger than Telegram takes ({FILE_BYTES // 1_000_000} MB)"
+                f"{file.name} is larger than Telegram takes ({MAX_FILE_BYTES // 1_000_000} MB)"
             )
         if not size:
             raise DeliveryError(f"{file.name} is empty, and Telegram refuses empty files")
@@ -54,7 +54,9 @@ async def _read(file: OutgoingFile) -> bytes:
         raise DeliveryError(f"{file.name} cannot be read ({type(error).__name__})") from None
 
 
-async def _send_photo(bot: Bot, target: Target, upload: InputFile, answer_s: float) -> MessageId:
+async def _send_photo(
+    bot: Bot, target: TelegramTarget, upload: InputFile, answer_s: float
+) -> MessageId:
     message = await bot.send_photo(
         target.chat_id,
         upload,
@@ -65,7 +67,9 @@ async def _send_photo(bot: Bot, target: Target, upload: InputFile, answer_s: flo
     return MessageId(str(message.message_id))
 
 
-async def _send_document(bot: Bot, target: Target, upload: InputFile, answer_s: float) -> MessageId:
+async def _send_document(
+    bot: Bot, target: TelegramTarget, upload: InputFile, answer_s: float
+) -> MessageId:
     message = await bot.send_document(
         target.chat_id,
         upload,

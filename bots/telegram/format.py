@@ -3,23 +3,23 @@
 import re
 from collections.abc import Sequence
 
-from bots.telegram.entities import Entity, FormattedText, Writer, limited
-from bots.text.bisect import Load
+from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
 from bots.text.characters import is_visible, utf16_length
-from bots.text.grid import grid
-from bots.text.links import is_live
+from bots.text.links import is_clickable_url
 from bots.text.markdown import parse
+from bots.text.measure import MeasuredSize
+from bots.text.table_grid import table_grid
 from bots.text.tree import (
     Block,
     Break,
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -30,7 +30,7 @@ from bots.text.tree import (
     plain,
 )
 
-__all__ = ["Entity", "FormattedText", "fits", "is_clickable", "render"]
+__all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render"]
 
 MAX_TEXT = 4_096
 """UTF-16 code units of a message after parsing."""
@@ -50,39 +50,39 @@ def render(markdown: str) -> FormattedText:
     """Render one message. Nothing in it mentions anybody; formatting beyond 100 entities is dropped.
 
     >>> render("**a** `b`")
-    FormattedText(text='a b', entities=(Entity(type='bold', offset=0, length=1, url='', language=''),\
- Entity(type='code', offset=2, length=1, url='', language='')))
+    FormattedText(text='a b', entities=(TextEntity(type='bold', offset=0, length=1, url='', language=''),\
+ TextEntity(type='code', offset=2, length=1, url='', language='')))
     """
     blocks = parse(markdown)
     message = _write(blocks, bare=False)
     if len(message.entities) > MAX_ENTITIES:
         # Code whose entity is dropped would be live text, so everything is written as such.
-        message = limited(_write(blocks, bare=True), MAX_ENTITIES)
+        message = limit_entities(_write(blocks, bare=True), MAX_ENTITIES)
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
-def fits(markdown: str) -> Load:
+def fits(markdown: str) -> MeasuredSize:
     """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
     if len(markdown) > MAX_TEXT * 4:
-        return Load(share=len(markdown) / MAX_TEXT)
+        return MeasuredSize(share=len(markdown) / MAX_TEXT)
     message = _write(parse(markdown), bare=False)
     units, entities = utf16_length(message.text), len(message.entities)
-    return Load(share=max(units / MAX_TEXT, entities / MAX_ENTITIES))
+    return MeasuredSize(share=max(units / MAX_TEXT, entities / MAX_ENTITIES))
 
 
 def is_clickable(url: str) -> bool:
     """Tell whether a link may be live: the web, mail and Telegram's own, but for those that name a person."""
-    return is_live(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
+    return is_clickable_url(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
 
 
 def _write(blocks: Sequence[Block], *, bare: bool) -> FormattedText:
-    renderer = _Renderer(Writer(bare=bare))
+    renderer = _Renderer(EntityWriter(bare=bare))
     renderer.blocks(blocks, gap="\n\n")
     return renderer.writer.finish()
 
 
 class _Renderer:
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: EntityWriter) -> None:
         self.writer = writer
         self._quoted = False
 
@@ -94,19 +94,19 @@ class _Renderer:
 
     def _block(self, block: Block) -> None:
         match block:
-            case Heading(children=children):
+            case HeadingBlock(children=children):
                 with self.writer.style("bold"):
                     self._inlines(children)
             case Paragraph(children=children):
                 self._inlines(children)
-            case Listing():
+            case ListBlock():
                 self._listing(block)
             case Quote(children=children):
                 self._quote(children)
             case CodeBlock(text=text, language=language):
                 self.writer.code(text, kind="pre", language=language)
             case Table():
-                self.writer.code(grid(block), kind="pre")
+                self.writer.code(table_grid(block), kind="pre")
             case Rule():
                 self.writer.raw("———")
 
@@ -119,7 +119,7 @@ class _Renderer:
             self.blocks(children, gap="\n")
         self._quoted = False
 
-    def _listing(self, listing: Listing) -> None:
+    def _listing(self, listing: ListBlock) -> None:
         for index, item in enumerate(listing.items):
             if index:
                 self.writer.raw("\n" if listing.tight else "\n\n")
@@ -141,7 +141,7 @@ class _Renderer:
                 self.writer.raw("\n")
             case Link(url=url, children=children):
                 self._link(url, children)
-            case Image(url=url, alt=alt):
+            case ImageInline(url=url, alt=alt):
                 self._link(url, (Text(text=alt or "image", source=alt),))
             case _:
                 with self.writer.style(_STYLES[type(inline)]):

@@ -7,9 +7,9 @@ from telegram import Message, User
 from telegram.constants import ChatType
 from telegram.helpers import effective_message_type
 
-from bots.telegram.attachments import attachments_of
+from bots.telegram.attachments import parse_attachments
 from bots.telegram.capabilities import CHANNEL
-from bots.telegram.speech import Me, Speech, understand
+from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
 from bots.text.characters import clean
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Reason
@@ -20,16 +20,16 @@ _LANGUAGE_CHARACTERS = 35
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredUpdate:
     """An update that is no message for us."""
 
     reason: Reason
     detail: str
 
 
-def convert_message(
-    message: Message, update_id: int, me: Me, commands: Collection[str]
-) -> InboundMessage | Ignored:
+def parse_message(
+    message: Message, update_id: int, me: TelegramIdentity, commands: Collection[str]
+) -> InboundMessage | IgnoredUpdate:
     """Return what a message means to the bus.
 
     Args:
@@ -40,14 +40,14 @@ def convert_message(
             so only ours address us.
     """
     author = _author(message)
-    if isinstance(author, Ignored):
+    if isinstance(author, IgnoredUpdate):
         return author
-    attachments = attachments_of(message)
+    attachments = parse_attachments(message)
     if message.text is None and message.caption is None and not attachments:
-        return Ignored(reason=Reason.UNSUPPORTED, detail=_kind_of_message(message))
+        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail=_kind_of_message(message))
     speech = _speech(message, me)
     if speech.for_other:
-        return Ignored(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
+        return IgnoredUpdate(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -76,22 +76,22 @@ def _kind_of_message(message: Message) -> str:
     return str(kind) if kind else next(iter(message.api_kwargs), "service message")
 
 
-def _author(message: Message) -> Sender | Ignored:
+def _author(message: Message) -> Sender | IgnoredUpdate:
     """Return who speaks. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
 
     An anonymous admin speaks as the group, a channel as itself.
     """
     chat, user = message.sender_chat, message.from_user
     if message.chat.type == ChatType.CHANNEL or (chat is None and user is None):
-        return Ignored(reason=Reason.UNSUPPORTED, detail="channel post")
+        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="channel post")
     if chat is not None:
-        return Sender(user_id=str(chat.id), name=name_of(chat.title or chat.username or ""))
+        return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.is_bot:
-        return Ignored(reason=Reason.FROM_BOT, detail=_kind_of_message(message))
-    return Sender(user_id=str(user.id), name=name_of(user.full_name))
+        return IgnoredUpdate(reason=Reason.FROM_BOT, detail=_kind_of_message(message))
+    return Sender(user_id=str(user.id), name=clean_name(user.full_name))
 
 
-def name_of(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return a person's name, harmless and on one line."""
     return " ".join(clean(name).split())[:_NAME_CHARACTERS]
 
@@ -156,7 +156,9 @@ def _replies_to(message: Message) -> tuple[str, ...]:
     return (f"{chat.id}:{elsewhere.message_id}",)
 
 
-def _addressed(message: Message, speech: Speech, me: Me, commands: Collection[str]) -> bool:
+def _addressed(
+    message: Message, speech: ParsedText, me: TelegramIdentity, commands: Collection[str]
+) -> bool:
     if _private(message) or speech.mentioned or speech.command in commands:
         return True
     answered = _answered(message)
@@ -164,13 +166,13 @@ def _addressed(message: Message, speech: Speech, me: Me, commands: Collection[st
     return writer is not None and writer.id == me.user_id
 
 
-def _speech(message: Message, me: Me) -> Speech:
+def _speech(message: Message, me: TelegramIdentity) -> ParsedText:
     if message.text is not None:
-        return understand(message.text, message.entities, me)
-    return understand(message.caption or "", message.caption_entities, me)
+        return parse_text(message.text, message.entities, me)
+    return parse_text(message.caption or "", message.caption_entities, me)
 
 
-def _welcome(speech: Speech, commands: Collection[str]) -> str:
+def _welcome(speech: ParsedText, commands: Collection[str]) -> str:
     """Return the text. Telegram's own first word to any bot, `/start`, asks for help."""
     if speech.command == "start" and "start" not in commands and "help" in commands:
         return "/help"

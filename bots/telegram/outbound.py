@@ -13,12 +13,12 @@ from telegram.error import BadRequest, InvalidToken, TelegramError
 from bots.telegram.api import MALFORMED
 from bots.telegram.errors import (
     delivery_error,
-    is_gone,
-    is_unknown,
-    is_unmodified,
-    refuses_entities,
+    is_deleted,
+    is_entity_error,
+    is_not_modified,
+    is_unknown_method,
 )
-from bots.telegram.format import Entity, FormattedText
+from bots.telegram.format import FormattedText, TextEntity
 from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
 from bus.messages import Button, MessageId, ReplyTarget
@@ -29,7 +29,7 @@ _NAME = re.compile(r"@(?=\w)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TelegramTarget:
     """A `ReplyTarget` in the Bot API's terms.
 
     Attributes:
@@ -51,7 +51,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class OutgoingMessage:
     """A message to send, or to put in place of one.
 
     Attributes:
@@ -67,13 +67,13 @@ class Letter:
     silent: bool = False
 
 
-def target_of(place: ReplyTarget) -> Target:
+def target_of(place: ReplyTarget) -> TelegramTarget:
     """Return the Bot API's terms of a place.
 
     >>> target_of(ReplyTarget(chat="-100200", thread="7", reply_to="12"))
-    Target(chat_id=-100200, thread_id=7, reply_to=12)
+    TelegramTarget(chat_id=-100200, thread_id=7, reply_to=12)
     >>> target_of(ReplyTarget(chat="42", reply_to="12"))
-    Target(chat_id=42, thread_id=None, reply_to=None)
+    TelegramTarget(chat_id=42, thread_id=None, reply_to=None)
 
     Raises:
         DeliveryError: the place is not one of Telegram's.
@@ -81,7 +81,7 @@ def target_of(place: ReplyTarget) -> Target:
     try:
         chat_id = place.chat if place.chat.startswith("@") else int(place.chat)
         private = isinstance(chat_id, int) and chat_id > 0
-        return Target(
+        return TelegramTarget(
             chat_id=chat_id,
             thread_id=int(place.thread) if place.thread else None,
             reply_to=int(place.reply_to) if place.reply_to and not private else None,
@@ -90,11 +90,13 @@ def target_of(place: ReplyTarget) -> Target:
         raise DeliveryError("The place of this answer is not a Telegram chat") from None
 
 
-async def call(request: Callable[[Target], Awaitable[T]], target: Target, *, within_s: float) -> T:
+async def call_api(
+    request: Callable[[TelegramTarget], Awaitable[T]], target: TelegramTarget, *, within_s: float
+) -> T:
     """Make one call about a chat.
 
     Raises:
-        ChatMoved: the group became a supergroup; nothing happened.
+        ChatMigratedError: the group became a supergroup; nothing happened.
         DeliveryError: it failed, or nobody knows.
     """
     try:
@@ -105,61 +107,65 @@ async def call(request: Callable[[Target], Awaitable[T]], target: Target, *, wit
         raise delivery_error(error) from None
 
 
-async def send_classic(bot: Bot, target: Target, letter: Letter) -> MessageId:
+async def send_classic(bot: Bot, target: TelegramTarget, letter: OutgoingMessage) -> MessageId:
     """Send text with entities, or bare text if they are refused. Raises TelegramError."""
     try:
         return await _send(bot, target, letter)
     except BadRequest as error:
-        if not letter.text.entities or not refuses_entities(error):
+        if not letter.text.entities or not is_entity_error(error):
             raise
         return await _send(bot, target, _bare(letter))
 
 
-async def edit_classic(bot: Bot, target: Target, message_id: int, letter: Letter) -> None:
+async def edit_classic(
+    bot: Bot, target: TelegramTarget, message_id: int, letter: OutgoingMessage
+) -> None:
     """Change a message likewise; one that says so already is fine. Raises TelegramError."""
     try:
         await _edit(bot, target, message_id, letter)
     except BadRequest as error:
-        if is_unmodified(error):
+        if is_not_modified(error):
             return
-        if not letter.text.entities or not refuses_entities(error):
+        if not letter.text.entities or not is_entity_error(error):
             raise
         await _edit(bot, target, message_id, _bare(letter))
     except InvalidToken as error:
         raise _unable(error) from None
 
 
-async def remove(bot: Bot, place: ReplyTarget, message: MessageId, *, within_s: float) -> None:
+async def delete_message(
+    bot: Bot, place: ReplyTarget, message: MessageId, *, within_s: float
+) -> None:
     """Take a message of ours away; one that is gone is fine. Raises DeliveryError."""
 
-    async def request(target: Target) -> None:
+    async def request(target: TelegramTarget) -> None:
         try:
-            await bot.delete_message(target.chat_id, number_of(message))
+            await bot.delete_message(target.chat_id, message_id_of(message))
         except BadRequest as error:
-            if not is_gone(error):
+            if not is_deleted(error):
                 raise
         except InvalidToken as error:
             raise _unable(error) from None
 
-    await call(request, target_of(place), within_s=within_s)
+    await call_api(request, target_of(place), within_s=within_s)
 
 
 async def send_typing(bot: Bot, place: ReplyTarget, *, within_s: float) -> None:
     """Show "typing" for 5 seconds, or until a message arrives. Raises DeliveryError."""
 
-    async def request(target: Target) -> bool:
+    async def request(target: TelegramTarget) -> bool:
         return await bot.send_chat_action(
             target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
         )
 
-    await call(request, target_of(place), within_s=within_s)
+    await call_api(request, target_of(place), within_s=within_s)
 
 
-async def _send(bot: Bot, target: Target, letter: Letter) -> MessageId:
+async def _send(bot: Bot, target: TelegramTarget, letter: OutgoingMessage) -> MessageId:
     message = await bot.send_message(
         target.chat_id,
         letter.text.text,
-        entities=entities_of(letter.text),
+        entities=sdk_entities(letter.text),
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
         link_preview_options=LinkPreviewOptions(is_disabled=True),
@@ -169,23 +175,25 @@ async def _send(bot: Bot, target: Target, letter: Letter) -> MessageId:
     return MessageId(str(message.message_id))
 
 
-async def _edit(bot: Bot, target: Target, message_id: int, letter: Letter) -> Message | bool:
+async def _edit(
+    bot: Bot, target: TelegramTarget, message_id: int, letter: OutgoingMessage
+) -> Message | bool:
     return await bot.edit_message_text(
         letter.text.text,
         target.chat_id,
         message_id,
-        entities=entities_of(letter.text),
+        entities=sdk_entities(letter.text),
         link_preview_options=LinkPreviewOptions(is_disabled=True),
         reply_markup=keyboard(letter.buttons),
     )
 
 
-def entities_of(formatted: FormattedText) -> list[MessageEntity] | None:
+def sdk_entities(formatted: FormattedText) -> list[MessageEntity] | None:
     """Return the SDK's entities of a text, None for none."""
     return [_entity(entity) for entity in formatted.entities] or None
 
 
-def number_of(message: MessageId) -> int:
+def message_id_of(message: MessageId) -> int:
     """Return the Bot API's number of a message. Raises DeliveryError."""
     try:
         return int(message)
@@ -195,18 +203,18 @@ def number_of(message: MessageId) -> int:
 
 def _unable(error: InvalidToken) -> Exception:
     """Return what it means that a message cannot be changed: a server without the method never will change it."""
-    if not is_unknown(error):
+    if not is_unknown_method(error):
         return error
     return DeliveryError("This Bot API server cannot change what was sent", target_gone=True)
 
 
-def _bare(letter: Letter) -> Letter:
+def _bare(letter: OutgoingMessage) -> OutgoingMessage:
     """Return the text alone. Without their entities, names in code would become mentions."""
     text = FormattedText(text=_NAME.sub("@\u2060", letter.text.text), entities=())
     return replace(letter, text=text)
 
 
-def _entity(entity: Entity) -> MessageEntity:
+def _entity(entity: TextEntity) -> MessageEntity:
     return MessageEntity(
         entity.type,
         entity.offset,

@@ -11,28 +11,28 @@ from typing import Any
 import anyio
 from telegram.error import BadRequest, TelegramError
 
-from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, PollingBot, Timing
+from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, TelegramBot, TelegramTimeouts
 from bots.telegram.errors import cause_name
-from bots.telegram.greeting import Backoff, identity, register
-from bots.telegram.speech import Me
-from bots.telegram.state import CONTESTED, State, trouble_of
-from bots.telegram.updates import Updates, id_of
-from bots.telegram.watch import Watch
+from bots.telegram.failures import OTHER_POLLER, State, trouble_of
+from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.setup import Backoff, get_identity, register_commands
+from bots.telegram.stall_check import StallCheck
+from bots.telegram.updates import UpdateHandler, update_id_of
 from bus.platform import CommandInfo, ConnectionState
 
 _LOG = logging.getLogger(__name__)
 
 
-class Polling:
+class UpdatePoller:
     """Greets Telegram, polls, and starts over after every failure."""
 
     def __init__(
         self,
-        bot: PollingBot,
+        bot: TelegramBot,
         state: State,
         *,
         commands: Sequence[CommandInfo],
-        timing: Timing,
+        timing: TelegramTimeouts,
         allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> None:
         self._bot = bot
@@ -46,7 +46,7 @@ class Polling:
         self._trouble = Backoff(timing)
         self._refusals = Backoff(timing)
 
-    async def run(self, updates: Updates) -> None:
+    async def run(self, updates: UpdateHandler) -> None:
         """Receive until cancelled."""
         while True:
             try:
@@ -63,18 +63,18 @@ class Polling:
             base_url=self._bot.base_url.removesuffix(self._bot.token),
             refused_s=self._timing.refused_s,
         )
-        self._contested = trouble.detail == CONTESTED
+        self._contested = trouble.detail == OTHER_POLLER
         if self._state.set(trouble.link, trouble.detail):
             _LOG.warning("telegram: %s", trouble.detail)
         return self._trouble.next_s() if trouble.retry_after_s is None else trouble.retry_after_s
 
-    async def _greet(self) -> Me:
+    async def _greet(self) -> TelegramIdentity:
         """Learn who we are, make polling possible and list the commands."""
         with anyio.fail_after(3 * self._timing.total_s()):
-            me = await identity(self._bot)
+            me = await get_identity(self._bot)
             await self._forget_webhook()
             if not self._registered:
-                self._registered = await register(self._bot, self._commands)
+                self._registered = await register_commands(self._bot, self._commands)
         return me
 
     async def _forget_webhook(self) -> None:
@@ -84,13 +84,13 @@ class Polling:
         except BadRequest as error:
             _LOG.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
 
-    async def _receive(self, taker: Updates, me: Me) -> None:
+    async def _receive(self, taker: UpdateHandler, me: TelegramIdentity) -> None:
         """Poll until something fails. The first poll asks for an answer at once, to be sure.
 
         While another process competes for the token, only a long poll that lasts proves the connection.
         """
         hold_s = self._timing.poll_s if self._contested else 0
-        watch = Watch(self._bot, self._timing)
+        watch = StallCheck(self._bot, self._timing)
         while True:
             with anyio.fail_after(self._timing.total_s(waiting_s=hold_s)):
                 updates = await self._bot.poll(
@@ -104,7 +104,9 @@ class Polling:
             await self._handle(updates, taker, me)
             hold_s = await watch.next_hold_s(came=bool(updates))
 
-    async def _handle(self, updates: Sequence[Any], taker: Updates, me: Me) -> None:
+    async def _handle(
+        self, updates: Sequence[Any], taker: UpdateHandler, me: TelegramIdentity
+    ) -> None:
         if updates:
             self._state.heard()
         refused = await self._take_all(updates, taker, me)
@@ -120,13 +122,17 @@ class Polling:
         else:
             self._refusals.clear()
 
-    async def _take_all(self, updates: Sequence[Any], taker: Updates, me: Me) -> str:
+    async def _take_all(
+        self, updates: Sequence[Any], taker: UpdateHandler, me: TelegramIdentity
+    ) -> str:
         """Hand updates over, in order; stop at the first that is not kept and return why."""
-        numbered = [(raw, update_id) for raw in updates if (update_id := id_of(raw)) is not None]
+        numbered = [
+            (raw, update_id) for raw in updates if (update_id := update_id_of(raw)) is not None
+        ]
         if updates and not numbered:
             raise TelegramError("The updates have no ids")
         for raw, update_id in numbered:
-            refused = await taker.take(raw, update_id, me)
+            refused = await taker.handle(raw, update_id, me)
             if refused:
                 return refused
             self._offset = update_id + 1

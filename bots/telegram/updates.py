@@ -10,9 +10,16 @@ from telegram import Update
 
 from bots.telegram.api import MALFORMED
 from bots.telegram.capabilities import CHANNEL
-from bots.telegram.events import Halted, Joined, Meaning, Moved, Pressed, meaning_of
-from bots.telegram.inbound import Ignored
-from bots.telegram.speech import Me
+from bots.telegram.events import (
+    BotAddedEvent,
+    CallbackQueryEvent,
+    ChatMigratedEvent,
+    DraftStoppedEvent,
+    TelegramEvent,
+    parse_update,
+)
+from bots.telegram.inbound import IgnoredUpdate
+from bots.telegram.mentions import TelegramIdentity
 from bus.errors import BusError
 from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
 from bus.platform import Intake, Reason
@@ -44,7 +51,7 @@ class Around:
     greet: Callable[[str, str], None]
 
 
-class Updates:
+class UpdateHandler:
     """Hands updates over, and says whether Telegram may forget them.
 
     Args:
@@ -60,7 +67,7 @@ class Updates:
         self._moved_to: deque[str] = deque(maxlen=_MOVES)
         self._refusals: Counter[int] = Counter()
 
-    async def take(self, raw: dict[str, Any], update_id: int, me: Me) -> str:
+    async def handle(self, raw: dict[str, Any], update_id: int, me: TelegramIdentity) -> str:
         """Hand one update over; return why it was not kept, or ""."""
         meaning = self._read(raw, update_id, me)
         try:
@@ -70,41 +77,41 @@ class Updates:
         self._refusals.pop(update_id, None)
         return ""
 
-    async def _hand_over(self, meaning: Meaning) -> None:
+    async def _hand_over(self, meaning: TelegramEvent) -> None:
         match meaning:
             case InboundMessage():
                 await self._intake.receive(meaning)
             case Change():
                 await self._intake.change(meaning)
-            case Pressed():
+            case CallbackQueryEvent():
                 await self._press(meaning)
-            case Halted():
+            case DraftStoppedEvent():
                 await self._halt(meaning)
-            case Moved():
+            case ChatMigratedEvent():
                 self._moved_to.append(meaning.new_chat)
                 await self._intake.moved(
                     CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
                 )
-            case Joined():
+            case BotAddedEvent():
                 self._greet(meaning)
-            case Ignored():
+            case IgnoredUpdate():
                 self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
             case _:
                 assert_never(meaning)
 
-    def _greet(self, joined: Joined) -> None:
+    def _greet(self, joined: BotAddedEvent) -> None:
         self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "the bot was added to a group")
         if joined.chat not in self._moved_to:  # There it is known, under another id.
             self._around.greet(joined.chat, joined.language)
 
-    async def _press(self, pressed: Pressed) -> None:
+    async def _press(self, pressed: CallbackQueryEvent) -> None:
         if pressed.press is None:
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a button of somebody else's")
             self._around.reply(pressed.query_id, PressResponse())
             return
         self._around.reply(pressed.query_id, await self._intake.press(pressed.press))
 
-    async def _halt(self, halted: Halted) -> None:
+    async def _halt(self, halted: DraftStoppedEvent) -> None:
         """Act on a stopped draft as on its stop button; there is no query to answer."""
         press: ButtonPress = halted.press
         token = self._around.stop_token(press.key.chat, halted.draft_id)
@@ -113,12 +120,12 @@ class Updates:
         else:
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a draft that nobody writes any more")
 
-    def _read(self, raw: dict[str, Any], update_id: int, me: Me) -> Meaning:
+    def _read(self, raw: dict[str, Any], update_id: int, me: TelegramIdentity) -> TelegramEvent:
         try:
-            return meaning_of(Update.de_json(raw, None), me, self._commands)
+            return parse_update(Update.de_json(raw, None), me, self._commands)
         except MALFORMED as error:
             _LOG.warning("telegram: update %d cannot be read (%s)", update_id, type(error).__name__)
-            return Ignored(reason=Reason.UNSUPPORTED, detail="unreadable update")
+            return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="unreadable update")
 
     def _refused(self, update_id: int, error: Exception) -> str:
         """Log, once an update, that it was not kept; return why, or "" if it is given up."""
@@ -140,7 +147,7 @@ class Updates:
         return name
 
 
-def id_of(raw: object) -> int | None:
+def update_id_of(raw: object) -> int | None:
     """Return an update's number."""
     update_id = raw.get("update_id") if isinstance(raw, dict) else None
     return update_id if isinstance(update_id, int) else None

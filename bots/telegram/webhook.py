@@ -16,16 +16,32 @@ import anyio
 from telegram import Bot, WebhookInfo
 from telegram.error import BadRequest, TelegramError
 
+from bots.common.keyed_lock import KeyedLock
+from bots.common.webhooks import (
+    ACKNOWLEDGED,
+    RETRY_LATER,
+    WebhookEndpoint,
+    WebhookReceiver,
+    WebhookRejected,
+    WebhookRequest,
+    WebhookResponse,
+    parse_json_object,
+    webhook_path,
+)
 from bots.config import TelegramConfig
-from bots.lanes import Lanes
-from bots.telegram.api import ALLOWED_UPDATES, MALFORMED, PollingBot, Timing, redacted
+from bots.telegram.api import (
+    ALLOWED_UPDATES,
+    MALFORMED,
+    TelegramBot,
+    TelegramTimeouts,
+    redact_tokens,
+)
 from bots.telegram.capabilities import CHANNEL
-from bots.telegram.greeting import Backoff, identity, register
-from bots.telegram.speech import Me
-from bots.telegram.state import State, trouble_of
-from bots.telegram.updates import Updates, id_of
+from bots.telegram.failures import State, trouble_of
+from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.setup import Backoff, get_identity, register_commands
+from bots.telegram.updates import UpdateHandler, update_id_of
 from bots.text.characters import clean
-from bots.webhooks import AGAIN, DONE, Answer, Call, Desk, Refused, Webhook, json_object, path_of
 from bus.platform import CommandInfo, ConnectionState, Intake, Reason
 
 _LOG = logging.getLogger(__name__)
@@ -40,7 +56,7 @@ _OFFICIAL: Final = "https://api.telegram.org/"
 
 _HINTS: Final = {
     "401": " Another program set the webhook with a secret of its own: give it a bot of its own.",
-    "404": f" channels.telegram.webhook_url has to lead to {path_of(CHANNEL)} of this gateway.",
+    "404": f" channels.telegram.webhook_url has to lead to {webhook_path(CHANNEL)} of this gateway.",
     "421": " Add the host of channels.telegram.webhook_url to gateway.allowed_hosts.",
 }
 
@@ -54,7 +70,7 @@ class _NotSet(Exception):
         self.link = link
 
 
-class WebhookUpdates:
+class TelegramWebhook:
     """Registers the webhook, keeps it, and takes what comes."""
 
     def __init__(
@@ -63,7 +79,7 @@ class WebhookUpdates:
         config: TelegramConfig,
         commands: Sequence[CommandInfo],
         *,
-        timing: Timing,
+        timing: TelegramTimeouts,
         allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> None:
         self._state = state
@@ -71,22 +87,24 @@ class WebhookUpdates:
         self._commands = commands
         self._timing = timing
         self._allowed = allowed
-        self._lanes = Lanes()
-        self._me: Me | None = None
+        self._lanes = KeyedLock()
+        self._me: TelegramIdentity | None = None
         self._registered = False
         self._unkept = ""
         self._trouble = Backoff(timing)
-        self._desk = Desk(CHANNEL, within_s=timing.take_s, refused=lambda _reason: None)
-        self.webhook: Final = Webhook(take=self._desk.take)
+        self._desk = WebhookReceiver(
+            CHANNEL, timeout_s=timing.take_s, on_rejected=lambda _reason: None
+        )
+        self.webhook: Final = WebhookEndpoint(handle=self._desk.handle)
 
-    async def run(self, bot: PollingBot, intake: Intake, updates: Updates) -> None:
+    async def run(self, bot: TelegramBot, intake: Intake, updates: UpdateHandler) -> None:
         """Receive until cancelled."""
-        with self._desk.staffed(partial(self._deliver, updates, intake)):
+        with self._desk.serving(partial(self._deliver, updates, intake)):
             while True:
                 wait_s = await self._once(bot)
                 await anyio.sleep(wait_s)
 
-    async def _once(self, bot: PollingBot) -> float:
+    async def _once(self, bot: TelegramBot) -> float:
         """Set the webhook and keep it while all is well; return how long to wait then, seconds."""
         try:
             await self._greet(bot)
@@ -102,7 +120,7 @@ class WebhookUpdates:
         if self._state.set(link, detail) and detail:
             _LOG.warning("telegram: %s", detail)
 
-    def _note(self, error: Exception, bot: PollingBot) -> float:
+    def _note(self, error: Exception, bot: TelegramBot) -> float:
         """Note a failure; return how long to wait, seconds."""
         where = bot.base_url.removesuffix(bot.token)
         trouble = trouble_of(error, base_url=where, refused_s=self._timing.refused_s)
@@ -112,7 +130,7 @@ class WebhookUpdates:
     async def _greet(self, bot: Bot) -> None:
         """Learn who we are, set the webhook and list the commands."""
         with anyio.fail_after(3 * self._timing.total_s()):
-            self._me = await identity(bot)
+            self._me = await get_identity(bot)
             try:
                 await bot.set_webhook(
                     self._config.webhook_url,
@@ -122,11 +140,11 @@ class WebhookUpdates:
                     drop_pending_updates=False,
                 )
             except BadRequest as error:
-                said = redacted(clean(error.message))[:200]
+                said = redact_tokens(clean(error.message))[:200]
                 detail = f"Telegram refuses channels.telegram.webhook_url: {said}."
                 raise _NotSet(detail, ConnectionState.FAILED) from error
             if not self._registered:
-                self._registered = await register(bot, self._commands)
+                self._registered = await register_commands(bot, self._commands)
 
     async def _watch(self, bot: Bot) -> NoReturn:
         """Look at the webhook every now and then. Raises _NotSet when it is not ours any more."""
@@ -153,39 +171,41 @@ class WebhookUpdates:
             return ""
         if (self._state.health.last_event_at or 0.0) > failed_at.timestamp():
             return ""
-        said = redacted(clean(info.last_error_message or "no reason told"))[:200]
+        said = redact_tokens(clean(info.last_error_message or "no reason told"))[:200]
         hint = next((hint for status, hint in _HINTS.items() if f" {status}" in said), "")
         return f"Telegram cannot deliver, {waiting} updates wait there: {said}.{hint}"
 
-    async def _deliver(self, updates: Updates, intake: Intake, call: Call) -> Answer:
+    async def _deliver(
+        self, updates: UpdateHandler, intake: Intake, call: WebhookRequest
+    ) -> WebhookResponse:
         given = call.headers.get("x-telegram-bot-api-secret-token", "")
         secret = self._config.webhook_secret
         if not hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode()):
-            raise Refused("its secret token is missing or wrong")
+            raise WebhookRejected("its secret token is missing or wrong")
         self._state.heard()
-        raw = json_object(call.body)
-        update_id = id_of(raw)
+        raw = parse_json_object(call.body)
+        update_id = update_id_of(raw)
         if update_id is None:
             intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an update without an id")
-            return DONE
+            return ACKNOWLEDGED
         if self._me is None:
-            return AGAIN  # Without our own name nobody's mention can be recognised.
-        async with self._lanes.lane(_chat_of(raw)):
-            self._unkept = await updates.take(raw, update_id, self._me)
+            return RETRY_LATER  # Without our own name nobody's mention can be recognised.
+        async with self._lanes.hold(_chat_of(raw)):
+            self._unkept = await updates.handle(raw, update_id, self._me)
         if self._unkept:
             detail = f"Messages wait at Telegram: they are not accepted now ({self._unkept})."
             self._state.set(ConnectionState.CONNECTED, detail)
-            return AGAIN
+            return RETRY_LATER
         self._state.set(ConnectionState.CONNECTED)
-        return DONE
+        return ACKNOWLEDGED
 
 
-def fault(config: TelegramConfig) -> str:
+def webhook_problem(config: TelegramConfig) -> str:
     """Return what is wrong with the webhook's settings; "" if nothing is."""
     if not config.webhook_url:
         return (
             "channels.telegram.webhook_url is not set: mode webhook takes the public address"
-            f" that leads to {path_of(CHANNEL)} of this gateway."
+            f" that leads to {webhook_path(CHANNEL)} of this gateway."
         )
     wanted = ("https",) if config.base_url.startswith(_OFFICIAL) else ("https", "http")
     if urlsplit(config.webhook_url).scheme not in wanted:

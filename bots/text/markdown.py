@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from markdown_it.token import Token
 
 from bots.text.characters import clean
-from bots.text.draft import Draft, Memo
-from bots.text.engine import Parser, block_tokens
-from bots.text.links import quoted
-from bots.text.marks import finish_inline
+from bots.text.delimiters import finish_inline
+from bots.text.links import escape_url
+from bots.text.parser import MarkdownParser, block_tokens
+from bots.text.streamed import Memo, StreamedMarkdown
 from bots.text.tree import (
     Align,
     Block,
@@ -17,11 +17,11 @@ from bots.text.tree import (
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -47,7 +47,7 @@ def parse(markdown: str) -> tuple[Block, ...]:
     """Parse Markdown (CommonMark without HTML and references, with tables and strikethrough).
 
     >>> parse("# Hi")
-    (Heading(level=1, children=(Text(text='Hi', source='Hi'),)),)
+    (HeadingBlock(level=1, children=(Text(text='Hi', source='Hi'),)),)
     """
     return _Reader(markdown).read()
 
@@ -56,8 +56,8 @@ class _Reader:
     """Reads one text into blocks; the same words are parsed once."""
 
     def __init__(self, markdown: str) -> None:
-        self._memo: Memo = markdown.memo if isinstance(markdown, Draft) else {}
-        self._parser = Parser()
+        self._memo: Memo = markdown.memo if isinstance(markdown, StreamedMarkdown) else {}
+        self._parser = MarkdownParser()
         self._markdown = markdown
 
     def read(self) -> tuple[Block, ...]:
@@ -74,7 +74,7 @@ class _Reader:
     def _block(self, token: Token, stream: Iterator[Token]) -> Block:  # noqa: PLR0911 - one return per kind
         match token.type:
             case "heading_open":
-                return Heading(level=int(token.tag[1:]), children=self._leaf(stream))
+                return HeadingBlock(level=int(token.tag[1:]), children=self._leaf(stream))
             case "bullet_list_open" | "ordered_list_open":
                 return self._listing(token, stream)
             case "blockquote_open":
@@ -97,7 +97,7 @@ class _Reader:
             self._memo[content] = _inlines(self._parser.inlines(content))
         return self._memo[content]
 
-    def _listing(self, opening: Token, stream: Iterator[Token]) -> Listing:
+    def _listing(self, opening: Token, stream: Iterator[Token]) -> ListBlock:
         items, tight = [], True
         for token in stream:
             if token.type != "list_item_open":
@@ -106,7 +106,7 @@ class _Reader:
             items.append(inner)
             tight = tight and item_tight
         start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
-        return Listing(start=start, tight=tight, items=tuple(items))
+        return ListBlock(start=start, tight=tight, items=tuple(items))
 
     def _item(self, stream: Iterator[Token]) -> tuple[tuple[Block, ...], bool]:
         """Read one item; tight when markdown-it hides its paragraphs."""
@@ -172,7 +172,7 @@ def _wrap(opening: Token | None, content: list[Inline], *, deep: bool) -> Sequen
     if (
         opening.markup == "autolink"
     ):  # its label is an address too: nothing in it may read as a mark
-        label = quoted("".join(part.text for part in content if isinstance(part, Text)))
+        label = escape_url("".join(part.text for part in content if isinstance(part, Text)))
         content = [Text(text=label, source=label)]
     if opening.type == "link_open":
         return [Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
@@ -185,7 +185,7 @@ def _inline(token: Token) -> Inline:
         case "code_inline":
             return Code(text=token.content)
         case "image":
-            return Image(url=str(token.attrGet("src") or ""), alt=_alt(token))
+            return ImageInline(url=str(token.attrGet("src") or ""), alt=_alt(token))
         case "softbreak" | "hardbreak":
             return Break(hard=token.type == "hardbreak")
         case _:

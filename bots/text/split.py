@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bots.text.bisect import Answer, Fits, Gauge, Wrap, chop, longest
 from bots.text.characters import clean
-from bots.text.engine import outline
-from bots.text.prose import cut_prose
+from bots.text.measure import FitResult, Fits, SizeEstimator, Wrap, chop_text, longest_fitting
+from bots.text.paragraphs import cut_prose
+from bots.text.parser import outline
 
 _DEPTH = 6
 """Lists and quotes are cut by their structure to this depth; what lies deeper is cut as prose."""
@@ -46,7 +46,7 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
         fits: Tells whether a piece is one message. `fits("x")` must hold. Fast if it answers with
             a `Load`: about 1.3 questions a piece, otherwise about ten.
         as_file: Tells of a fenced block that does not fit by itself, and stands in no list or quote,
-            whether it is one piece all the same, because it is sent as a file (bots/text/codefile.py).
+            whether it is one piece all the same, because it is sent as a file (bots/text/code_file.py).
 
     Returns:
         At least one piece. A single character that does not fit is returned all the same, and so is what
@@ -56,7 +56,7 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
     """
     text = clean(markdown)
-    gauge = Gauge(fits)
+    gauge = SizeEstimator(fits)
     if gauge(text):
         return [text]
     pieces: list[str] = []
@@ -65,13 +65,15 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
     return pieces or [""]
 
 
-def _fitting(text: str, gauge: Gauge) -> list[str]:
+def _fitting(text: str, gauge: SizeEstimator) -> list[str]:
     if gauge(text):
         return [text] if text.strip() else []
     return [part for piece in _cut(text, gauge, depth=0) for part in _sure(piece, gauge)]
 
 
-def _apart(text: str, gauge: Gauge, as_file: Callable[[str], bool]) -> list[tuple[str, bool]]:
+def _apart(
+    text: str, gauge: SizeEstimator, as_file: Callable[[str], bool]
+) -> list[tuple[str, bool]]:
     """Take out the fenced blocks that go as files: parts in their order, and whether each is such a block."""
     parts: list[tuple[str, bool]] = []
     before: list[str] = []
@@ -100,7 +102,7 @@ def _chunks(text: str) -> list[_Chunk]:
     ]
 
 
-def _cut(text: str, gauge: Gauge, *, depth: int) -> list[str]:
+def _cut(text: str, gauge: SizeEstimator, *, depth: int) -> list[str]:
     chunks = _chunks(text)
     ends = _ends(chunk.text for chunk in chunks)
     pieces: list[str] = []
@@ -128,10 +130,12 @@ def _ends(texts: Iterable[str]) -> list[int]:
     return list(accumulate(len(text) + 1 for text in texts))
 
 
-def _packed(chunks: Sequence[_Chunk], ends: Sequence[int], at: int, base: int, gauge: Gauge) -> int:
+def _packed(
+    chunks: Sequence[_Chunk], ends: Sequence[int], at: int, base: int, gauge: SizeEstimator
+) -> int:
     """Return how many chunks fit together; a heading is not left behind without its text."""
 
-    def ask(count: int) -> Answer:
+    def ask(count: int) -> FitResult:
         return gauge(_joined(chunks, at, _led(chunks, at, count)))
 
     return _led(chunks, at, gauge.most(ends, ask, at=at, base=base))
@@ -151,7 +155,7 @@ def _joined(chunks: Sequence[_Chunk], at: int, count: int) -> str:
     return "\n".join(chunk.text for chunk in chunks[at : at + count]).strip("\n")
 
 
-def _broken(chunk: _Chunk, gauge: Gauge, depth: int) -> list[str]:  # noqa: PLR0911 - one return per kind
+def _broken(chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:  # noqa: PLR0911 - one return per kind
     """Cut one block that does not fit."""
     text = chunk.text.strip("\n")
     match chunk.kind:
@@ -177,7 +181,7 @@ def _quoted(text: str) -> str:
 
 
 def _grouped(
-    rows: list[str], wrap: Wrap, gauge: Gauge, alone: Callable[[str], list[str]]
+    rows: list[str], wrap: Wrap, gauge: SizeEstimator, alone: Callable[[str], list[str]]
 ) -> list[str]:
     """Cut between rows; `alone` cuts a row that does not fit by itself."""
     pieces: list[str] = []
@@ -186,7 +190,7 @@ def _grouped(
     while at < len(rows):
         start = at
 
-        def ask(count: int, start: int = start) -> Answer:
+        def ask(count: int, start: int = start) -> FitResult:
             return gauge(wrap(rows[start : start + count]))
 
         count = gauge.most(ends, ask, at=at, base=ends[at - 1] if at else 0)
@@ -195,15 +199,15 @@ def _grouped(
     return pieces
 
 
-def _rows(rows: list[str], wrap: Wrap, gauge: Gauge) -> list[str]:
+def _rows(rows: list[str], wrap: Wrap, gauge: SizeEstimator) -> list[str]:
     """Cut code between lines, and inside a line that is too long by itself."""
 
     def alone(line: str) -> list[str]:
         pieces: list[str] = []
         while line:
-            size = longest(line, gauge, lambda head: gauge(wrap([head])))
+            size = longest_fitting(line, gauge, lambda head: gauge(wrap([head])))
             if not size:
-                return pieces + chop(line, gauge)
+                return pieces + chop_text(line, gauge)
             pieces.append(wrap([line[:size]]))
             line = line[size:]
         return pieces
@@ -211,7 +215,7 @@ def _rows(rows: list[str], wrap: Wrap, gauge: Gauge) -> list[str]:
     return _grouped(rows, wrap, gauge, alone)
 
 
-def _fenced(text: str, gauge: Gauge) -> list[str]:
+def _fenced(text: str, gauge: SizeEstimator) -> list[str]:
     opening, *body = text.split("\n")
     found = _FENCE.match(opening)
     mark = found[1] if found else "```"
@@ -221,7 +225,7 @@ def _fenced(text: str, gauge: Gauge) -> list[str]:
     return _rows(body, lambda rows: "\n".join([opening, *rows, mark]), gauge)
 
 
-def _tabled(text: str, gauge: Gauge) -> list[str]:
+def _tabled(text: str, gauge: SizeEstimator) -> list[str]:
     """Cut a table between rows, under its header again; a row too long for a message becomes prose."""
     header, rule, *rows = text.split("\n")
     if not rows or not gauge(f"{header}\n{rule}"):
@@ -234,7 +238,7 @@ def _tabled(text: str, gauge: Gauge) -> list[str]:
     )
 
 
-def _listed(items: list[str], gauge: Gauge, depth: int) -> list[str]:
+def _listed(items: list[str], gauge: SizeEstimator, depth: int) -> list[str]:
     """Cut a list between items, and an item that is too long by itself between its blocks."""
     return _grouped(
         items,
@@ -271,7 +275,7 @@ def _numbered(item: list[str], number: int) -> list[str]:
     return [f"{item[0][:begin]}{number}{item[0][end:]}", *rest]
 
 
-def _item(item: str, gauge: Gauge, depth: int) -> list[str]:
+def _item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
     """Cut one item: its first piece keeps the marker, the others stand at the margin."""
     found = _MARKER.match(item)
     if found is None:
@@ -285,12 +289,12 @@ def _item(item: str, gauge: Gauge, depth: int) -> list[str]:
 
     head, *tails = _cut(inner, gauge.inside(marked), depth=depth + 1) or [""]
     if not gauge(marked(head)):
-        return chop(item, gauge)
+        return chop_text(item, gauge)
     return [marked(head), *(piece for tail in tails for piece in _sure(tail, gauge))]
 
 
-def _sure(text: str, gauge: Gauge) -> list[str]:
-    return [text] if gauge(text) else chop(text, gauge)
+def _sure(text: str, gauge: SizeEstimator) -> list[str]:
+    return [text] if gauge(text) else chop_text(text, gauge)
 
 
 def _dedented(line: str, by: int) -> str:

@@ -52,7 +52,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class ImageInline:
     """An image; `alt` is plain text."""
 
     url: str
@@ -66,11 +66,11 @@ class Break:
     hard: bool
 
 
-Inline: TypeAlias = Text | Strong | Emphasis | Strike | Code | Link | Image | Break
+Inline: TypeAlias = Text | Strong | Emphasis | Strike | Code | Link | ImageInline | Break
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
+class HeadingBlock:
     """A heading; `level` 1-6."""
 
     level: int
@@ -85,7 +85,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListBlock:
     """A list. `start` is the first number, None for bullets; `tight` = no blank lines between items."""
 
     start: int | None
@@ -122,7 +122,7 @@ class Rule:
     """A thematic break."""
 
 
-Block: TypeAlias = Heading | Paragraph | Listing | Quote | CodeBlock | Table | Rule
+Block: TypeAlias = HeadingBlock | Paragraph | ListBlock | Quote | CodeBlock | Table | Rule
 
 
 def plain(inlines: Iterable[Inline]) -> str:
@@ -132,7 +132,7 @@ def plain(inlines: Iterable[Inline]) -> str:
 
 def _words(inline: Inline) -> str:
     match inline:
-        case Text(text=text) | Code(text=text) | Image(alt=text):
+        case Text(text=text) | Code(text=text) | ImageInline(alt=text):
             return text
         case Break():
             return "\n"
@@ -145,7 +145,7 @@ def inner_blocks(block: Block) -> tuple[Block, ...]:
     match block:
         case Quote(children=children):
             return children
-        case Listing(items=items):
+        case ListBlock(items=items):
             return tuple(child for item in items for child in item)
         case _:
             return ()

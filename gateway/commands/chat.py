@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 import httpx
 
-from bots.terminal import check_session
+from bots.terminal.session import check_session
 from gateway.config import Config, load
 from gateway.failures import CommandFailed
 from gateway.reach import service

@@ -22,7 +22,7 @@ from agent.sandbox.factory import (
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
 from bots.config import BotsConfig
-from bots.registry import missing
+from bots.registry import missing_keys
 from gateway.config import EXTENSIONS_FILE, Config, load
 from gateway.serving import banner
 
@@ -58,7 +58,7 @@ def find_problems(config: Config) -> Iterator[str]:
     yield from _server_faults(config)
     for name in BotsConfig.model_fields:
         section = getattr(config.bots, name)
-        if section.enabled and (fault := missing(name, section)):
+        if section.enabled and (fault := missing_keys(name, section)):
             yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
 
 
@@ -140,5 +140,5 @@ def _acp_faults(config: AgentConfig) -> Iterator[str]:
 def _channels(config: Config) -> Iterator[tuple[str, str]]:
     for name in BotsConfig.model_fields:
         section = getattr(config.bots, name)
-        fault = missing(name, section) if section.enabled else None
+        fault = missing_keys(name, section) if section.enabled else None
         yield name, (fault or "on") if section.enabled else "off"

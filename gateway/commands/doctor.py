@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 
-from bots.checkup import PLATFORMS, look_at
-from bots.diagnosis import Finding, Grade, Look, problem
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
+from bots.diagnosis import PLATFORMS, diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
 from gateway.commands.check import find_problems
@@ -58,13 +58,13 @@ async def examine(config: Config, wishes: Wishes) -> Report:
     report.add(MACHINE, *await anyio.to_thread.run_sync(_settings, config))
     states, told = await _service(config)
     report.add(MACHINE, told)
-    found: dict[str, Sequence[Finding]] = {}
+    found: dict[str, Sequence[CheckResult]] = {}
 
     async def look(name: str) -> None:
         section = getattr(config.bots, name)
         runs = states is not None
-        how = Look(alone=not runs, served=runs, commands=COMMANDS)
-        found[name] = await look_at(name, section, how)
+        how = DiagnosisOptions(alone=not runs, served=runs, commands=COMMANDS)
+        found[name] = await diagnose_channel(name, section, how)
 
     async def try_all() -> None:
         if config.bus.langgraph_url:  # its server has models of its own
@@ -82,10 +82,10 @@ async def examine(config: Config, wishes: Wishes) -> Report:
     return cleaned(report, logs.Redaction(config.secrets))
 
 
-def _settings(config: Config) -> list[Finding]:
+def _settings(config: Config) -> list[CheckResult]:
     """Look at what needs no network. Blocking."""
     source = str(config.source) if config.source else "no file; built-in defaults"
-    found = [Finding(subject="configuration", text=source)]
+    found = [CheckResult(subject="configuration", text=source)]
     channels = tuple(f"channels.{name}." for name in PLATFORMS)
     # A platform's own settings are told with the platform.
     found += [
@@ -94,38 +94,39 @@ def _settings(config: Config) -> list[Finding]:
         if not any(mark in line for mark in channels)
     ]
     found += [
-        Finding(subject="configuration", text=line, grade=Grade.WARNING) for line in config.warnings
+        CheckResult(subject="configuration", text=line, grade=Severity.WARNING)
+        for line in config.warnings
     ]
     if not any(getattr(config.bots, name).enabled for name in PLATFORMS):
         text = "no chat platform is on"
         fix = "`parley init` sets one up"
-        found.append(Finding(subject="channels", text=text, grade=Grade.NOTE, fix=fix))
+        found.append(CheckResult(subject="channels", text=text, grade=Severity.NOTE, fix=fix))
     found.append(machine.data_folder(config.home, config.agent.sandbox))
     found.append(machine.sandbox(config.agent.sandbox, config.home))
     return found
 
 
-async def _service(config: Config) -> tuple[States | None, Finding]:
+async def _service(config: Config) -> tuple[States | None, CheckResult]:
     """Return what a running service says of its channels (None: nothing runs), and that it runs."""
     try:
         async with service(config) as client:
             if client is None:
-                return None, Finding(subject="service", text="does not run now")
+                return None, CheckResult(subject="service", text="does not run now")
             states: States = (await ask(client, "GET", "channels"))["channels"]
-            return states, Finding(subject="service", text=f"runs at {config.base_url}")
+            return states, CheckResult(subject="service", text=f"runs at {config.base_url}")
     except CommandFailed as error:
         return None, problem("service", str(error))
 
 
-def _told_by_service(states: States | None, name: str) -> list[Finding]:
+def _told_by_service(states: States | None, name: str) -> list[CheckResult]:
     state = (states or {}).get(name)
     if state is None:
         return []
     if state["running"]:
-        return [Finding(subject="service", text=str(state["state"]))]
+        return [CheckResult(subject="service", text=str(state["state"]))]
     if not state["enabled"]:
         text = "the running service does not have it on"
         fix = "it takes changes of `channels` at its next start"
-        return [Finding(subject="service", text=text, grade=Grade.WARNING, fix=fix)]
+        return [CheckResult(subject="service", text=text, grade=Severity.WARNING, fix=fix)]
     text = f"{state['state']}: {state['detail']}" if state["detail"] else str(state["state"])
-    return [Finding(subject="service", text=text, grade=Grade.WARNING)]
+    return [CheckResult(subject="service", text=text, grade=Severity.WARNING)]

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from agent.config import AgentConfig
 from agent.config.models import ModelConfig
-from bots.checkup import look_at
+from bots.common.diagnosis import CheckResult, DiagnosisOptions
 from bots.config import BotsConfig
-from bots.diagnosis import Finding, Look
+from bots.diagnosis import diagnose_channel
 from gateway import logs
 from gateway.config import ConfigError, find, load, variables
 from gateway.failures import CommandFailed
@@ -166,7 +166,7 @@ class Place:
             return str(written) if written else self._known.get(ask.variable) or None
         return self._known.get(variable_of(written, ask.variable)) or None
 
-    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Try a platform: without disturbing another process that may use the bot."""
         tree = {"channels": {name: {**self._section(name), **values, "enabled": True}}}
         resolved = resolve(tree, self._known).tree["channels"]
@@ -174,9 +174,9 @@ class Place:
             section = getattr(BotsConfig.model_validate(normal(BotsConfig, resolved)), name)
         except ValidationError as error:
             raise CommandFailed(f"{self.config}: {describe(error, 'channels')[0]}") from None
-        return anyio.run(look_at, name, section, Look(alone=False, early=True))
+        return anyio.run(diagnose_channel, name, section, DiagnosisOptions(alone=False, early=True))
 
-    def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Ask a provider's model something."""
         entry = ModelConfig.model_validate({**(MODELS[name].entry or {}), **values})
         return [anyio.run(try_model, AgentConfig(models=[entry]), entry)]

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from bots.common.webhooks import webhook_path
 from bots.slack.manifest import NAME_CHARS, app_manifest, creation_link
-from bots.webhooks import path_of
 from gateway.failures import CommandFailed
 
 
@@ -40,4 +40,4 @@ def _request_url(base: str | None) -> str | None:
         raise CommandFailed(
             f"--http {base}: name the gateway's public address, like https://bot.example.org"
         )
-    return f"{base.rstrip('/')}{path_of('slack')}"
+    return f"{base.rstrip('/')}{webhook_path('slack')}"

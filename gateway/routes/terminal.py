@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from bots.loopback import Loopback
+from bots.terminal.adapter import TerminalAdapter
 from bus.platform import Reason
 from bus.service import Bus
 from gateway.deps import RunningBus, Terminal
@@ -53,7 +53,7 @@ async def events(session: SessionName, terminal: Terminal, bus: RunningBus) -> S
     )
 
 
-async def _stream(terminal: Loopback, bus: Bus, session: str) -> AsyncIterator[bytes]:
+async def _stream(terminal: TerminalAdapter, bus: Bus, session: str) -> AsyncIterator[bytes]:
     with terminal.attach(session) as attached:
         yield b": attached\n\n"
         async for item in told(attached.events(), partial(is_settled, bus, session)):

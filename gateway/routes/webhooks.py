@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
-from bots.webhooks import Call, Webhook
+from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from gateway.deps import Parts
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
@@ -39,14 +39,14 @@ async def deliver(channel: Annotated[str, Path()], request: Request, parts: Part
     if webhook is None:
         raise HTTPException(404, "This channel does not deliver by HTTP.")
     body = await _body(request, webhook)
-    answer = await webhook.take(Call(headers=dict(request.headers), body=body))
+    answer = await webhook.handle(WebhookRequest(headers=dict(request.headers), body=body))
     return Response(answer.body, answer.status, headers=dict(answer.headers))
 
 
-async def _body(request: Request, webhook: Webhook) -> bytes:
+async def _body(request: Request, webhook: WebhookEndpoint) -> bytes:
     """Return the body, read within its bounds."""
     body = bytearray()
-    with anyio.move_on_after(webhook.read_s):
+    with anyio.move_on_after(webhook.read_timeout_s):
         try:
             async for piece in request.stream():
                 body += piece

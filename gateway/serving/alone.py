@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bots.loopback import NAME
 from bots.registry import PLATFORMS
+from bots.terminal.adapter import TERMINAL
 from gateway import logs
 from gateway.compose import running
 from gateway.config import Config
@@ -50,7 +50,7 @@ async def _refuse_to_steal(config: Config) -> None:
     async with Database.open(config.database, config.home) as database:
         waiting = {row.key.channel for row in await InboxStore(database).list_unfinished()}
         owed = {row.conversation.channel for row in await OutboxStore(database).list_open()}
-    if others := sorted((waiting | owed) - {NAME}):
+    if others := sorted((waiting | owed) - {TERMINAL}):
         raise CommandFailed(
             f"messages of {', '.join(others)} wait to be answered: start `parley serve`, then `parley chat`"
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bots.diagnosis import Finding, Grade
+from bots.common.diagnosis import CheckResult, Severity
 from gateway.failures import CommandFailed
 from gateway.findings import nearest
 from gateway.setup.offers import MODELS, PLATFORMS, Ask, Offer
@@ -19,11 +19,11 @@ _MODEL_NUMBERS = {str(number): name for number, name in enumerate(MODELS, 1)}
 class Trials(Protocol):
     """Finds out whether answers are good."""
 
-    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Try a platform with the values of its section."""
         ...
 
-    def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Try a provider's model with the values of its entry."""
         ...
 
@@ -121,7 +121,7 @@ def _until_good(
     name: str,
     offer: Offer,
     known: Known,
-    trial: Callable[[str, Mapping[str, str]], Sequence[Finding]],
+    trial: Callable[[str, Mapping[str, str]], Sequence[CheckResult]],
 ) -> dict[str, str] | None:
     """Ask and try; None when the person gives it up."""
     person.tell(f"\n{offer.title}")
@@ -132,7 +132,7 @@ def _until_good(
         person.tell("Trying ...")
         findings = [*missing_package(offer), *trial(name, values)]
         person.tell(listed(_worth_telling(findings)).rstrip("\n"))
-        if all(finding.grade is not Grade.PROBLEM for finding in findings):
+        if all(finding.grade is not Severity.PROBLEM for finding in findings):
             return values
         said = person.ask("[a]gain, [k]eep it nevertheless, or [l]eave it out", default="a").lower()
         if said.startswith("k"):
@@ -170,22 +170,22 @@ def _from_variables(name: str, offer: Offer, known: Known) -> dict[str, str]:
     return {key: words[key].get(value.lower(), value) for key, value in values.items()}
 
 
-def _must_be_good(offer: Offer, findings: Sequence[Finding]) -> None:
+def _must_be_good(offer: Offer, findings: Sequence[CheckResult]) -> None:
     for finding in (*missing_package(offer), *findings):
-        if finding.grade is Grade.PROBLEM:
+        if finding.grade is Severity.PROBLEM:
             told = f"{offer.title}: {finding.subject}: {finding.text}: {finding.fix}"
             raise CommandFailed(f"{told}; nothing was written")
 
 
-def missing_package(offer: Offer) -> list[Finding]:
+def missing_package(offer: Offer) -> list[CheckResult]:
     """Return that a package has to be installed first, or nothing."""
     if offer.package is None or importlib.util.find_spec(offer.package) is not None:
         return []
     name = offer.package.replace("_", "-")
     text = f"the package {name} is not installed"
     fix = f".venv/bin/python -m pip install {name}"
-    return [Finding(subject="package", text=text, grade=Grade.PROBLEM, fix=fix)]
+    return [CheckResult(subject="package", text=text, grade=Severity.PROBLEM, fix=fix)]
 
 
-def _worth_telling(findings: Sequence[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.grade is not Grade.NOTE]
+def _worth_telling(findings: Sequence[CheckResult]) -> list[CheckResult]:
+    return [finding for finding in findings if finding.grade is not Severity.NOTE]

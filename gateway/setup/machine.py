@@ -10,7 +10,7 @@ from agent.errors import AgentError
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.factory import build_sandbox_provider
 from agent.thread_storage import ThreadStorage
-from bots.diagnosis import Finding, Grade, problem
+from bots.common.diagnosis import CheckResult, Severity, problem
 
 LEAST_BYTES = 100_000_000
 """With less free disk the journal may not take the next message."""
@@ -20,7 +20,7 @@ _ANSWER_S = 10.0
 _GUIDE = "see docs/howto/let-the-agent-run-commands.md"
 
 
-def data_folder(home: Path, sandbox: SandboxConfig) -> Finding:
+def data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
     """Say how much room the data folder has; it need not exist yet."""
     existing = next(path for path in (home, *home.parents) if path.exists())
     try:
@@ -35,22 +35,22 @@ def data_folder(home: Path, sandbox: SandboxConfig) -> Finding:
         return problem("data folder", f"{told}: that is too little for the journal", fix)
     if free < sandbox.min_free_disk_mb * 1_000_000:
         text = f"{told}: below sandbox.min_free_disk_mb the agent writes no files"
-        return Finding(subject="data folder", text=text, grade=Grade.WARNING, fix=fix)
-    return Finding(subject="data folder", text=told)
+        return CheckResult(subject="data folder", text=text, grade=Severity.WARNING, fix=fix)
+    return CheckResult(subject="data folder", text=told)
 
 
-def sandbox(config: SandboxConfig, home: Path) -> Finding:
+def sandbox(config: SandboxConfig, home: Path) -> CheckResult:
     """Say what confines the agent's commands. Blocking: it may run a trial."""
     try:
         label = build_sandbox_provider(config, ThreadStorage(home)).description
     except AgentError as error:
         return problem("sandbox", error.user_message, _GUIDE)
     if config.use == "auto" and probe_bubblewrap(config.bubblewrap_path):
-        return Finding(subject="sandbox", text=label, grade=Grade.NOTE, fix=_GUIDE)
-    return Finding(subject="sandbox", text=label)
+        return CheckResult(subject="sandbox", text=label, grade=Severity.NOTE, fix=_GUIDE)
+    return CheckResult(subject="sandbox", text=label)
 
 
-async def runs_server(url: str) -> Finding:
+async def runs_server(url: str) -> CheckResult:
     """Say whether the LangGraph server that runs turns is there."""
     fix = "start that server, or correct channels.langgraph_url"
     try:
@@ -61,4 +61,4 @@ async def runs_server(url: str) -> Finding:
     if answer.is_server_error:  # servers of other makers need not know /ok
         text = f"channels.langgraph_url answers HTTP {answer.status_code}"
         return problem("runs", text, fix)
-    return Finding(subject="runs", text="the server of channels.langgraph_url answers")
+    return CheckResult(subject="runs", text="the server of channels.langgraph_url answers")

@@ -5,30 +5,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bots.diagnosis import Finding, Grade
+from bots.common.diagnosis import CheckResult, Severity
 
-_GRADE_CHARS = max(len(grade.value) for grade in Grade)
+_GRADE_CHARS = max(len(grade.value) for grade in Severity)
 
 
 @dataclass(slots=True)
 class Report:
     """Findings by area, in the order in which they are shown."""
 
-    areas: dict[str, list[Finding]] = field(default_factory=dict)
+    areas: dict[str, list[CheckResult]] = field(default_factory=dict)
 
-    def add(self, area: str, *findings: Finding) -> None:
+    def add(self, area: str, *findings: CheckResult) -> None:
         """Take findings in."""
         self.areas.setdefault(area, []).extend(findings)
 
     @property
-    def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[CheckResult]:
         """All of them."""
         return [finding for area in self.areas.values() for finding in area]
 
     @property
     def healthy(self) -> bool:
         """Whether everything can work."""
-        return all(finding.grade is not Grade.PROBLEM for finding in self.findings)
+        return all(finding.grade is not Severity.PROBLEM for finding in self.findings)
 
     def text(self) -> str:
         """Return the report for people."""
@@ -54,7 +54,7 @@ class Report:
         counted = Counter(finding.grade for finding in self.findings)
         told = [
             f"{count} {grade.value}{'s' if count > 1 else ''}"
-            for grade in (Grade.PROBLEM, Grade.WARNING)
+            for grade in (Severity.PROBLEM, Severity.WARNING)
             if (count := counted[grade])
         ]
         return f"{' and '.join(told)}.\n" if told else "Nothing is wrong.\n"
@@ -65,7 +65,7 @@ def cleaned(report: Report, clean: Callable[[str], str]) -> Report:
     return Report(
         {
             area: [
-                Finding(subject=f.subject, text=clean(f.text), grade=f.grade, fix=clean(f.fix))
+                CheckResult(subject=f.subject, text=clean(f.text), grade=f.grade, fix=clean(f.fix))
                 for f in found
             ]
             for area, found in report.areas.items()
@@ -73,10 +73,10 @@ def cleaned(report: Report, clean: Callable[[str], str]) -> Report:
     )
 
 
-def listed(findings: Sequence[Finding]) -> str:
+def listed(findings: Sequence[CheckResult]) -> str:
     """Return findings as lines, each fix below its own.
 
-    >>> print(listed([Finding(subject="clock", text="is slow", grade=Grade.WARNING, fix="set it")]), end="")
+    >>> print(listed([CheckResult(subject="clock", text="is slow", grade=Severity.WARNING, fix="set it")]), end="")
       warning  clock  is slow
                       -> set it
     """
@@ -91,5 +91,5 @@ def listed(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _area(name: str, findings: Sequence[Finding]) -> str:
+def _area(name: str, findings: Sequence[CheckResult]) -> str:
     return f"{name}\n{listed(findings)}"

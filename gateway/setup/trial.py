@@ -12,7 +12,7 @@ from agent.models.connections import Connections
 from agent.models.factory import create_chat_model
 from agent.models.failures import Reason, failure_of
 from agent.models.side import aside
-from bots.diagnosis import Finding, Grade, problem
+from bots.common.diagnosis import CheckResult, Severity, problem
 
 QUESTION = "Answer with the single word: ok"
 WITHIN_S = 45.0
@@ -31,9 +31,9 @@ _FIXES: Mapping[Reason, str] = {
 }
 
 
-async def try_models(config: AgentConfig) -> list[Finding]:
+async def try_models(config: AgentConfig) -> list[CheckResult]:
     """Ask every configured model, all at once."""
-    found: dict[str, Finding] = {}
+    found: dict[str, CheckResult] = {}
 
     async def ask(entry: ModelConfig) -> None:
         found[entry.name] = await try_model(config, entry)
@@ -44,13 +44,13 @@ async def try_models(config: AgentConfig) -> list[Finding]:
     return [found[entry.name] for entry in config.chat_models]
 
 
-async def try_model(config: AgentConfig, entry: ModelConfig) -> Finding:
+async def try_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
     """Ask one model. Never raises."""
     if entry.use == DEMO_MODEL_CLASS:
-        return Finding(
+        return CheckResult(
             subject=entry.name,
             text="the built-in demo answers, a script",
-            grade=Grade.NOTE,
+            grade=Severity.NOTE,
             fix="`parley init` sets up a real model",
         )
     connections = Connections()
@@ -64,7 +64,7 @@ async def try_model(config: AgentConfig, entry: ModelConfig) -> Finding:
         await connections.aclose()
 
 
-def _failed(entry: ModelConfig, error: Exception) -> Finding:
+def _failed(entry: ModelConfig, error: Exception) -> CheckResult:
     if isinstance(error, AgentError):
         return problem(entry.name, error.user_message, "correct this entry of `models`")
     failure = failure_of(error)
@@ -73,7 +73,7 @@ def _failed(entry: ModelConfig, error: Exception) -> Finding:
     return problem(entry.name, f"{failure.reason} ({failure.detail})", _FIXES[failure.reason])
 
 
-async def _asked(config: AgentConfig, entry: ModelConfig, connections: Connections) -> Finding:
+async def _asked(config: AgentConfig, entry: ModelConfig, connections: Connections) -> CheckResult:
     model = await anyio.to_thread.run_sync(
         lambda: create_chat_model(config, entry.name, connections=connections)
     )
@@ -81,4 +81,4 @@ async def _asked(config: AgentConfig, entry: ModelConfig, connections: Connectio
     with anyio.fail_after(WITHIN_S):
         await model.ainvoke([HumanMessage(QUESTION)], aside("doctor"))
     took = time.monotonic() - began
-    return Finding(subject=entry.name, text=f"{entry.model} answered in {took:.1f} s")
+    return CheckResult(subject=entry.name, text=f"{entry.model} answered in {took:.1f} s")

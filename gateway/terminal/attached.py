@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from bots.loopback import NAME, WORKSPACE, Loopback
-from bots.terminal import Session
+from bots.terminal.adapter import TERMINAL, WORKSPACE, TerminalAdapter
+from bots.terminal.session import TerminalSession
 from bus.errors import BusError
 from bus.service import Bus
 from gateway.failures import CommandFailed
@@ -17,7 +17,7 @@ from store.errors import StoreError
 
 async def is_settled(bus: Bus, session: str) -> bool:
     """Return whether a terminal session has nothing waiting, running or unsent."""
-    key = ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session)
+    key = ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session)
     conversation = await bus.conversations.find(key)
     if conversation is not None and conversation.pending:
         return False
@@ -27,7 +27,7 @@ async def is_settled(bus: Bus, session: str) -> bool:
 class LocalLink:
     """A session of this process's own terminal adapter."""
 
-    def __init__(self, session: Session, bus: Bus, name: str) -> None:
+    def __init__(self, session: TerminalSession, bus: Bus, name: str) -> None:
         self._session = session
         self._bus = bus
         self._name = name
@@ -45,7 +45,7 @@ class LocalLink:
 
 
 @asynccontextmanager
-async def local_link(terminal: Loopback, bus: Bus, name: str) -> AsyncIterator[ChatLink]:
+async def local_link(terminal: TerminalAdapter, bus: Bus, name: str) -> AsyncIterator[ChatLink]:
     """Attach to a session in this process."""
     with terminal.attach(name) as session:
         yield LocalLink(session, bus, name)

@@ -7,7 +7,7 @@ from typing import Literal
 import anyio
 from pydantic import TypeAdapter
 
-from bots.terminal import Event, FileShown, Shown
+from bots.terminal.session import TerminalEvent, TerminalFile, TerminalMessage
 
 CHECK_S = 0.03
 """How often it is asked whether all is said, after an answer was shown."""
@@ -32,13 +32,13 @@ class Heartbeat:
     kind: Literal["heartbeat"] = "heartbeat"
 
 
-Told = Event | Rest | Heartbeat
+Told = TerminalEvent | Rest | Heartbeat
 
 TOLD: TypeAdapter[Told] = TypeAdapter(Told)
 
 
 async def told(
-    events: AsyncIterator[Event],
+    events: AsyncIterator[TerminalEvent],
     is_settled: Callable[[], Awaitable[bool]],
     *,
     heartbeat_s: float = HEARTBEAT_S,
@@ -53,7 +53,7 @@ async def told(
     is_waiting = was_settled = False
     while True:
         patience_s = LINGER_S if was_settled else CHECK_S if is_waiting else heartbeat_s
-        event: Event | None = None
+        event: TerminalEvent | None = None
         with anyio.move_on_after(patience_s):
             event = await anext(events)
         if event is not None:
@@ -68,5 +68,5 @@ async def told(
             yield Heartbeat()
 
 
-def _is_answer(event: Event) -> bool:
-    return isinstance(event, FileShown) or (isinstance(event, Shown) and event.final)
+def _is_answer(event: TerminalEvent) -> bool:
+    return isinstance(event, TerminalFile) or (isinstance(event, TerminalMessage) and event.final)

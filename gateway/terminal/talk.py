@@ -10,7 +10,7 @@ from unicodedata import east_asian_width
 
 import anyio
 
-from bots.terminal import FileShown, Shown, Sign
+from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.platform import Reason
 from gateway.config import Config
 from gateway.terminal.keyboard import typed_lines
@@ -66,7 +66,7 @@ class Screen:
         self._out.write(text)
         self._out.flush()
 
-    def show(self, event: Shown) -> None:
+    def show(self, event: TerminalMessage) -> None:
         """Bring a message up to date; one that was finished stays as it is."""
         if event.id in self._done or not (self._live or event.final):
             return
@@ -154,15 +154,15 @@ class Chat:
 
     def _take(self, item: Told) -> None:
         match item:
-            case Shown():
+            case TerminalMessage():
                 self._screen.show(item)
                 self._answered = self._answered or item.final
-            case FileShown():
+            case TerminalFile():
                 self._screen.line(f"[file] {item.name} -> {self._files / item.path}")
                 self._answered = True
             case Rest():
                 self._take_rest()
-            case Sign() | Heartbeat():
+            case TerminalIndicator() | Heartbeat():
                 pass
             case _:
                 assert_never(item)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
-from bots.telegram.api import Timing
+from bots.telegram.api import TelegramTimeouts
 from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
 from bus.platform import CommandInfo, ConnectionState, Intake, Reason
 from tests.fakes.telegram import TelegramServer
@@ -19,7 +19,7 @@ COMMANDS = (
     CommandInfo(name="new", help="Start a new conversation"),
 )
 
-FAST = Timing(
+FAST = TelegramTimeouts(
     poll_s=2,
     connect_s=2.0,
     answer_s=1.0,
@@ -104,7 +104,7 @@ def config_for(
 
 
 def adapter_for(
-    telegram: TelegramServer, *, timing: Timing = FAST, streaming: bool = False
+    telegram: TelegramServer, *, timing: TelegramTimeouts = FAST, streaming: bool = False
 ) -> TelegramAdapter:
     """Return an adapter that does not run."""
     return TelegramAdapter(config_for(telegram, streaming=streaming), COMMANDS, timing=timing)
@@ -127,7 +127,7 @@ async def _run(
 
 @asynccontextmanager
 async def talking(
-    telegram: TelegramServer, *, timing: Timing = FAST, streaming: bool = False
+    telegram: TelegramServer, *, timing: TelegramTimeouts = FAST, streaming: bool = False
 ) -> AsyncIterator[tuple[TelegramAdapter, Recorder]]:
     """Run an adapter with a recording intake, connected."""
     adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), Recorder()

@@ -4,32 +4,32 @@ import time
 
 import pytest
 
-from bots.diagnosis import Grade, clock, skew
+from bots.common.diagnosis import Severity, check_clock, check_clock_skew
 from tests.fakes.telegram import TelegramServer
 
 
 @pytest.mark.parametrize(
     ("ahead_s", "grade"),
     [
-        (0.4, Grade.OK), (-29.0, Grade.OK), (45.0, Grade.WARNING), (-200.0, Grade.WARNING),
-        (301.0, Grade.PROBLEM), (-86400.0, Grade.PROBLEM),
+        (0.4, Severity.OK), (-29.0, Severity.OK), (45.0, Severity.WARNING), (-200.0, Severity.WARNING),
+        (301.0, Severity.PROBLEM), (-86400.0, Severity.PROBLEM),
     ],
 )  # fmt: skip
-def test_a_clock_is_judged_by_what_signatures_bear(ahead_s: float, grade: Grade) -> None:
-    finding = skew(ahead_s, "slack.com")
+def test_a_clock_is_judged_by_what_signatures_bear(ahead_s: float, grade: Severity) -> None:
+    finding = check_clock_skew(ahead_s, "slack.com")
     assert finding.grade is grade
-    assert bool(finding.fix) is (grade is not Grade.OK)
+    assert bool(finding.fix) is (grade is not Severity.OK)
 
 
 async def test_a_clock_that_is_wrong_is_seen() -> None:
     async with TelegramServer() as telegram:
-        (right,) = await clock(telegram.base_url)
-        assert right.grade is Grade.OK
-        (wrong,) = await clock(telegram.base_url, now=lambda: time.time() + 3600)
-        assert wrong.grade is Grade.PROBLEM
+        (right,) = await check_clock(telegram.base_url)
+        assert right.grade is Severity.OK
+        (wrong,) = await check_clock(telegram.base_url, now=lambda: time.time() + 3600)
+        assert wrong.grade is Severity.PROBLEM
         assert "ahead of 127.0.0.1" in wrong.text
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "nonsense", "http://[", ""])
 async def test_a_server_that_tells_no_time_is_no_finding(url: str) -> None:
-    assert await clock(url) == []
+    assert await check_clock(url) == []

@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
+from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.encryption import DecryptionError, decrypt
-from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Reason
@@ -38,10 +38,10 @@ def event(feishu: FakeFeishu, text: str = "hello", event_id: str = "ev_1") -> di
     return {"schema": "2.0", "header": header, "event": {"sender": sender, "message": message}}
 
 
-def call(feishu: FakeFeishu, told: object, *, ago_s: float = 0.0) -> Call:
+def call(feishu: FakeFeishu, told: object, *, ago_s: float = 0.0) -> WebhookRequest:
     """Return a call as the platform makes it."""
     body = feishu.poster.sealed(json.dumps(told).encode())
-    return Call(headers=signed(feishu, body, ago_s=ago_s), body=body)
+    return WebhookRequest(headers=signed(feishu, body, ago_s=ago_s), body=body)
 
 
 def signed(feishu: FakeFeishu, body: bytes, *, ago_s: float = 0.0) -> dict[str, str]:
@@ -52,7 +52,7 @@ def signed(feishu: FakeFeishu, body: bytes, *, ago_s: float = 0.0) -> dict[str, 
 @asynccontextmanager
 async def listening(
     feishu: FakeFeishu, intake: Intake, **settings: str
-) -> AsyncIterator[tuple[FeishuAdapter, Webhook]]:
+) -> AsyncIterator[tuple[FeishuAdapter, WebhookEndpoint]]:
     post = feishu.poster
     keys: dict[str, Any] = {
         "encrypt_key": post.encrypt_key,
@@ -82,7 +82,7 @@ async def test_it_is_connected_once_feishu_proved_itself() -> None:
         before = adapter.health()
         assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/feishu" in before.detail
-        assert (await door.take(call(feishu, event(feishu)))).status == 200
+        assert (await door.handle(call(feishu, event(feishu)))).status == 200
         after = adapter.health()
         assert (after.state, after.detail) == (ConnectionState.CONNECTED, "")
         assert after.last_event_at is not None
@@ -96,7 +96,7 @@ async def test_the_consoles_question_is_answered(is_sealed: bool, is_signed: boo
         plain = json.dumps(asked).encode()
         body = feishu.poster.sealed(plain) if is_sealed else plain
         headers = signed(feishu, body) if is_signed else {}
-        answer = await door.take(Call(headers=headers, body=body))
+        answer = await door.handle(WebhookRequest(headers=headers, body=body))
         if is_signed and not is_sealed:  # With a key set, Feishu encrypts what it signs.
             assert answer.status == 401
         else:
@@ -109,7 +109,7 @@ async def test_a_question_without_the_token_is_refused(token: object) -> None:
         asked = {"type": "url_verification", "token": token, "challenge": "c-1"}
         plain = json.dumps(asked).encode()
         for body in (plain, feishu.poster.sealed(plain)):
-            answer = await door.take(Call(headers={}, body=body))
+            answer = await door.handle(WebhookRequest(headers={}, body=body))
             assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}')
 
 
@@ -134,7 +134,7 @@ async def test_what_is_not_signed_is_refused_and_tells_nothing() -> None:
     intake = Intake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         for name, body in unsigned(feishu).items():
-            answer = await door.take(Call(headers={}, body=body))
+            answer = await door.handle(WebhookRequest(headers={}, body=body))
             assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
     assert (intake.received, intake.refused) == ([], [])
 
@@ -164,7 +164,7 @@ async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
     async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
         for body in (feishu.poster.sealed(json.dumps(event(feishu)).encode()), b"{not json", b""):
             for name, headers in wrong_headers(feishu, body).items():
-                answer = await door.take(Call(headers=headers, body=body))
+                answer = await door.handle(WebhookRequest(headers=headers, body=body))
                 assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
         assert adapter.health().state is ConnectionState.CONNECTING
         assert "The last one was refused" in adapter.health().detail
@@ -176,14 +176,14 @@ async def test_a_signed_event_must_be_encrypted_and_carry_the_token() -> None:
     intake = Intake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
         plain = json.dumps(event(feishu)).encode()
-        answer = await door.take(Call(headers=signed(feishu, plain), body=plain))
+        answer = await door.handle(WebhookRequest(headers=signed(feishu, plain), body=plain))
         assert answer.status == 401
         assert "not encrypted" in adapter.health().detail
         for token in ("", "wrong", None):
             told = event(feishu)
             told["header"] = {"event_type": "im.message.receive_v1", "token": token}
-            assert (await door.take(call(feishu, told))).status == 401
-            assert (await door.take(call(feishu, {"token": token}))).status == 401
+            assert (await door.handle(call(feishu, told))).status == 401
+            assert (await door.handle(call(feishu, {"token": token}))).status == 401
         assert "channels.feishu.verification_token" in adapter.health().detail
     assert (intake.received, intake.refused) == ([], [])
 
@@ -193,9 +193,9 @@ async def test_what_feishu_signed_and_nobody_can_read_harms_no_other(inside: byt
     intake = Intake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         body = feishu.poster.sealed(inside)
-        answer = await door.take(Call(headers=signed(feishu, body), body=body))
+        answer = await door.handle(WebhookRequest(headers=signed(feishu, body), body=body))
         assert answer.status == 400
-        assert (await door.take(call(feishu, event(feishu)))).status == 200
+        assert (await door.handle(call(feishu, event(feishu)))).status == 200
     assert intake.texts == ["hello"]
 
 
@@ -203,7 +203,7 @@ async def test_other_events_and_presses_are_acknowledged() -> None:
     intake = Intake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         header = {"event_type": "card.action.trigger", "token": feishu.poster.token}
-        assert (await door.take(call(feishu, {"header": header, "event": {}}))).status == 200
+        assert (await door.handle(call(feishu, {"header": header, "event": {}}))).status == 200
     assert intake.refused == [(Reason.UNSUPPORTED, "card.action.trigger")]
 
 
@@ -211,8 +211,8 @@ async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered
     intake = Intake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))
-        assert [(await door.take(once)).status for _ in range(3)] == [200, 200, 200]
-        assert (await door.take(call(feishu, event(feishu)))).status == 200
+        assert [(await door.handle(once)).status for _ in range(3)] == [200, 200, 200]
+        assert (await door.handle(call(feishu, event(feishu)))).status == 200
     assert [inbound.event_id for inbound in intake.received] == ["ev_1", "ev_1"]
     assert intake.refused == [(Reason.DUPLICATE, "a repeated request")] * 2
 
@@ -221,7 +221,7 @@ async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
     intake = Intake(raises=[IntakeFull(), RuntimeError("a defect")])
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))
-        assert [(await door.take(once)).status for _ in range(3)] == [503, 503, 200]
+        assert [(await door.handle(once)).status for _ in range(3)] == [503, 503, 200]
     hanging = Intake(gates={"hello": anyio.Event()})
     slow = replace(FAST, ack_s=0.05)
     async with FakeFeishu() as feishu:
@@ -236,8 +236,8 @@ async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
         async with running(adapter, hanging, link=ConnectionState.CONNECTING):
             await until(lambda: "Waiting" in adapter.health().detail)
             once = call(feishu, event(feishu))
-            assert (await adapter.webhook.take(once)).status == 503
-        assert (await adapter.webhook.take(once)).status == 503
+            assert (await adapter.webhook.handle(once)).status == 503
+        assert (await adapter.webhook.handle(once)).status == 503
     assert hanging.received == []
 
 
@@ -259,7 +259,7 @@ async def test_without_its_secrets_it_does_not_start(settings: dict[str, str], t
         async with running(adapter, Intake(), link=ConnectionState.FAILED):
             assert told in adapter.health().detail
         assert adapter.webhook is not None
-        assert (await adapter.webhook.take(call(feishu, event(feishu)))).status == 503
+        assert (await adapter.webhook.handle(call(feishu, event(feishu)))).status == 503
 
 
 def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
@@ -289,7 +289,7 @@ async def test_a_press_is_answered_with_its_toast() -> None:
             "header": header | {"token": feishu.poster.token},
             "event": pressed,
         }
-        answer = await door.take(call(feishu, told))
+        answer = await door.handle(call(feishu, told))
         assert answer.status == 200
         assert json.loads(answer.body)["toast"]["content"] == "Stopped."
     assert [press.token for press in intake.pressed] == ["stop:7:0"]

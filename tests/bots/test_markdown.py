@@ -10,11 +10,11 @@ from bots.text.tree import (
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -46,7 +46,7 @@ def inlines(markdown: str) -> tuple[Inline, ...]:
         ("~~a~~", (Strike(children=(text("a"),)),)),
         ("`a *b*`", (Code(text="a *b*"),)),
         ("[a](http://x)", (Link(url="http://x", children=(text("a"),)),)),
-        ("![a *b*](u)", (Image(url="u", alt="a b"),)),
+        ("![a *b*](u)", (ImageInline(url="u", alt="a b"),)),
         ("a\nb  \nc", (text("a"), Break(hard=False), text("b"), Break(hard=True), text("c"))),
         ("\\*a &amp;", (Text(text="*", source="\\*"), text("a "), Text(text="&", source="&amp;"))),
         ("2 * 3 * 4", (text("2 * 3 * 4"),)),
@@ -79,8 +79,8 @@ def test_emphasis_needs_no_spaces_in_cjk_text(markdown: str) -> None:
 def test_blocks() -> None:
     blocks = parse(SAMPLE)
     kinds = [type(block) for block in walk(blocks)]
-    assert kinds.count(Listing) == 3
-    assert {Heading, Paragraph, Quote, CodeBlock, Table, Rule} < set(kinds)
+    assert kinds.count(ListBlock) == 3
+    assert {HeadingBlock, Paragraph, Quote, CodeBlock, Table, Rule} < set(kinds)
     table = next(block for block in blocks if isinstance(block, Table))
     assert table.alignments == ("left", "right")
     assert plain(table.rows[0][0]) == "a | b"
@@ -90,11 +90,11 @@ def test_blocks() -> None:
 
 def test_lists_know_their_start_and_tightness() -> None:
     first, second, third = parse("3. a\n4. b\n\n- x\n\n- y\n\n0) z")
-    assert isinstance(first, Listing)
+    assert isinstance(first, ListBlock)
     assert (first.start, first.tight, len(first.items)) == (3, True, 2)
-    assert isinstance(second, Listing)
+    assert isinstance(second, ListBlock)
     assert (second.start, second.tight) == (None, False)
-    assert isinstance(third, Listing)
+    assert isinstance(third, ListBlock)
     assert third.start == 0
 
 

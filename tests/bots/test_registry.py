@@ -8,15 +8,15 @@ from typing import get_args
 from pydantic import BaseModel
 
 from bots.config import BotsConfig, FeishuConfig, SlackConfig, TelegramConfig, TerminalConfig
-from bots.registry import PLATFORMS, REQUIRED, build
+from bots.registry import PLATFORMS, REQUIRED, build_adapters
 
 
 def test_nothing_enabled_is_the_terminal_alone(tmp_path: Path) -> None:
-    built = build(BotsConfig(), (), files=tmp_path)
+    built = build_adapters(BotsConfig(), (), files=tmp_path)
     assert list(built.adapters) == ["terminal"]
     assert built.terminal is built.adapters["terminal"]
     assert built.faults == {}
-    off = build(BotsConfig(terminal=TerminalConfig(enabled=False)), (), files=tmp_path)
+    off = build_adapters(BotsConfig(terminal=TerminalConfig(enabled=False)), (), files=tmp_path)
     assert (off.adapters, off.terminal) == ({}, None)
 
 
@@ -26,7 +26,7 @@ def test_missing_tokens_name_their_keys_and_harm_no_other(tmp_path: Path) -> Non
         telegram=TelegramConfig(enabled=True),
         feishu=FeishuConfig(enabled=True),
     )
-    built = build(config, (), files=tmp_path)
+    built = build_adapters(config, (), files=tmp_path)
     assert list(built.adapters) == ["terminal"]
     assert built.faults == {
         "slack": "channels.slack.app_token is not set",
@@ -49,14 +49,14 @@ def test_the_tables_know_every_platform() -> None:
 def test_a_mode_that_delivers_by_http_has_keys_of_its_own_and_a_door(tmp_path: Path) -> None:
     slack = SlackConfig(enabled=True, bot_token="xoxb-1", mode="http")
     telegram = TelegramConfig(enabled=True, bot_token="1:a", mode="webhook")
-    built = build(BotsConfig(slack=slack, telegram=telegram), (), files=tmp_path)
+    built = build_adapters(BotsConfig(slack=slack, telegram=telegram), (), files=tmp_path)
     assert built.faults == {
         "slack": "channels.slack.signing_secret is not set",
         "telegram": "channels.telegram.webhook_url and channels.telegram.webhook_secret are not set",
     }
     signed = slack.model_copy(update={"signing_secret": "s"})
     polls = TelegramConfig(enabled=True, bot_token="1:a")
-    built = build(BotsConfig(slack=signed, telegram=polls), (), files=tmp_path)
+    built = build_adapters(BotsConfig(slack=signed, telegram=polls), (), files=tmp_path)
     assert set(built.adapters) == {"slack", "telegram", "terminal"}
     assert set(built.webhooks) == {"slack"}
 

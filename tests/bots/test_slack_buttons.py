@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from bots.common.webhooks import WebhookRequest
 from bots.slack.buttons import action_blocks, parse_button_press
 from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
-from bots.webhooks import Call
 from bus.errors import DeliveryError
 from bus.messages import Button, ButtonPress, ReplyTarget
 from bus.platform import Reason
@@ -186,9 +186,13 @@ async def test_presses_arrive_over_http_too() -> None:
     intake = Recorder()
     async with FakeSlack() as slack, http.running(slack, intake) as (_, door):
         body = urlencode({"payload": json.dumps(payload())}).encode()
-        answer = await door.take(Call(headers=http.FORM | http.signed(slack, body), body=body))
+        answer = await door.handle(
+            WebhookRequest(headers=http.FORM | http.signed(slack, body), body=body)
+        )
         assert answer.status == 200
-        again = await door.take(Call(headers=http.FORM | http.signed(slack, body), body=body))
+        again = await door.handle(
+            WebhookRequest(headers=http.FORM | http.signed(slack, body), body=body)
+        )
         assert again.status == 200
     assert len(intake.pressed) == 1
 

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 import anyio
 import pytest
 
+from bots.common.webhooks import WebhookEndpoint, WebhookRequest, WebhookResponse
 from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
 from bots.slack.webhook import sign_request
-from bots.webhooks import Answer, Call, Webhook
 from bus.platform import ConnectionState, Reason
 from tests.bots.slack_rig import FAST, Recorder, config
 from tests.fakes.slack import FakeSlack
@@ -47,7 +47,7 @@ async def running(
     *,
     timers: SlackTimeouts = HTTP,
     given: Mapping[str, object] = {},
-) -> AsyncIterator[tuple[SlackAdapter, Webhook]]:
+) -> AsyncIterator[tuple[SlackAdapter, WebhookEndpoint]]:
     """Run an adapter until the block ends; enter it when the adapter is signed in."""
     settings = {"mode": "http", "signing_secret": slack.events.secret, "app_token": "", **given}
     adapter = SlackAdapter(config(slack, settings), timers=timers)
@@ -59,8 +59,10 @@ async def running(
         tasks.cancel_scope.cancel()
 
 
-async def post(door: Webhook, call: Call, answers: list[Answer] | None = None) -> None:
-    answer = await door.take(call)
+async def post(
+    door: WebhookEndpoint, call: WebhookRequest, answers: list[WebhookResponse] | None = None
+) -> None:
+    answer = await door.handle(call)
     if answers is not None:
         answers.append(answer)
 
@@ -81,7 +83,9 @@ async def test_it_is_connected_once_slack_proved_itself() -> None:
         before = adapter.health()
         assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/slack" in before.detail
-        answer = await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        answer = await door.handle(
+            WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE)
+        )
         assert answer.status == 200
         assert json.loads(answer.body) == {"challenge": "c-1"}
         after = adapter.health()
@@ -115,12 +119,12 @@ async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
         for body in (message(), b"{not json", b""):
             for name, headers in wrong_headers(slack, body).items():
-                answer = await door.take(Call(headers=JSON | headers, body=body))
+                answer = await door.handle(WebhookRequest(headers=JSON | headers, body=body))
                 assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
         assert "channels.slack.signing_secret" in adapter.health().detail
         assert adapter.health().state is ConnectionState.CONNECTING
-        await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
-        await door.take(Call(headers=JSON, body=message()))
+        await door.handle(WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        await door.handle(WebhookRequest(headers=JSON, body=message()))
         assert (adapter.health().state, adapter.health().detail) == (ConnectionState.CONNECTED, "")
     assert (intake.taken, intake.skipped) == ([], [])
 
@@ -134,10 +138,12 @@ async def test_what_slack_signed_and_nobody_can_read_harms_nothing(
 ) -> None:
     intake = Recorder()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
-        answer = await door.take(Call(headers=kind | signed(slack, body), body=body))
+        answer = await door.handle(WebhookRequest(headers=kind | signed(slack, body), body=body))
         assert answer.status in {200, 400}
         good = message()
-        assert (await door.take(Call(headers=JSON | signed(slack, good), body=good))).status == 200
+        assert (
+            await door.handle(WebhookRequest(headers=JSON | signed(slack, good), body=good))
+        ).status == 200
     assert intake.texts() == ["hello"]
 
 
@@ -151,7 +157,9 @@ async def test_commands_are_taken_and_presses_acknowledged() -> None:
     pressed = urlencode({"payload": json.dumps(press)}).encode()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         for body in (command, pressed):
-            answer = await door.take(Call(headers=FORM | signed(slack, body), body=body))
+            answer = await door.handle(
+                WebhookRequest(headers=FORM | signed(slack, body), body=body)
+            )
             assert answer.status == 200
     assert intake.texts() == ["/status"]
     assert intake.skipped == [(Reason.UNSUPPORTED, "a press of no button of ours")]
@@ -162,7 +170,9 @@ async def test_headers_that_are_not_signed_change_nothing() -> None:
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
         lazy = {"x-slack-bolt-lazy-only": "1", "x-slack-bolt-lazy-function-name": "on_event"}
-        answer = await door.take(Call(headers=JSON | lazy | signed(slack, body), body=body))
+        answer = await door.handle(
+            WebhookRequest(headers=JSON | lazy | signed(slack, body), body=body)
+        )
         assert answer.status == 200
     assert intake.texts() == ["hello"]
 
@@ -171,11 +181,11 @@ async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered
     intake = Recorder()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
-        call = Call(headers=JSON | signed(slack, body, ago_s=2), body=body)
-        assert [(await door.take(call)).status for _ in range(3)] == [200, 200, 200]
+        call = WebhookRequest(headers=JSON | signed(slack, body, ago_s=2), body=body)
+        assert [(await door.handle(call)).status for _ in range(3)] == [200, 200, 200]
         retry = {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_timeout"}
-        again = Call(headers=JSON | retry | signed(slack, body), body=body)
-        assert (await door.take(again)).status == 200
+        again = WebhookRequest(headers=JSON | retry | signed(slack, body), body=body)
+        assert (await door.handle(again)).status == 200
     assert [inbound.event_id for inbound in intake.taken] == ["Ev1", "Ev1"]
     assert intake.skipped == [(Reason.DUPLICATE, "a repeated request")] * 2
 
@@ -185,8 +195,8 @@ async def test_what_is_not_kept_is_asked_for_again() -> None:
     intake.crash = 1
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
-        call = Call(headers=JSON | signed(slack, body), body=body)
-        assert [(await door.take(call)).status for _ in range(3)] == [503, 503, 200]
+        call = WebhookRequest(headers=JSON | signed(slack, body), body=body)
+        assert [(await door.handle(call)).status for _ in range(3)] == [503, 503, 200]
     assert intake.texts() == ["hello"]
 
 
@@ -196,15 +206,15 @@ async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> Non
     async with FakeSlack() as slack:
         body = message()
         async with running(slack, intake, timers=replace(HTTP, ack_s=0.05)) as (adapter, door):
-            call = Call(headers=JSON | signed(slack, body), body=body)
-            assert (await door.take(call)).status == 503
-        assert (await door.take(call)).status == 503
+            call = WebhookRequest(headers=JSON | signed(slack, body), body=body)
+            assert (await door.handle(call)).status == 503
+        assert (await door.handle(call)).status == 503
         assert adapter.health().state is ConnectionState.STOPPED
     assert intake.taken == []
 
 
 async def test_a_stop_gives_back_what_is_in_work() -> None:
-    intake, answers = Recorder(), list[Answer]()
+    intake, answers = Recorder(), list[WebhookResponse]()
     intake.gate = anyio.Event()
 
     async with (
@@ -213,7 +223,9 @@ async def test_a_stop_gives_back_what_is_in_work() -> None:
         running(slack, intake, timers=replace(HTTP, ack_s=60.0)) as (_, door),
     ):
         body = message()
-        callers.start_soon(post, door, Call(headers=JSON | signed(slack, body), body=body), answers)
+        callers.start_soon(
+            post, door, WebhookRequest(headers=JSON | signed(slack, body), body=body), answers
+        )
         await slack.wait_for(lambda: intake.waiting)
     assert [answer.status for answer in answers] == [503]
 
@@ -224,10 +236,14 @@ async def test_no_message_overtakes_another_of_its_chat() -> None:
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         first, second = message("first", "Ev1"), message("second", "Ev2")
         async with anyio.create_task_group() as callers:
-            callers.start_soon(post, door, Call(headers=JSON | signed(slack, first), body=first))
+            callers.start_soon(
+                post, door, WebhookRequest(headers=JSON | signed(slack, first), body=first)
+            )
             await slack.wait_for(lambda: intake.waiting)
             intake.gate = None
-            callers.start_soon(post, door, Call(headers=JSON | signed(slack, second), body=second))
+            callers.start_soon(
+                post, door, WebhookRequest(headers=JSON | signed(slack, second), body=second)
+            )
             for _ in range(20):
                 await anyio.sleep(0.001)
             assert intake.taken == []
@@ -238,12 +254,14 @@ async def test_no_message_overtakes_another_of_its_chat() -> None:
 async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> None:
     intake = Recorder()
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
-        await door.take(Call(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
+        await door.handle(WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         slack.server.bot_token = "xoxb-another"
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "channels.slack.bot_token" in adapter.health().detail
         body = message()
-        assert (await door.take(Call(headers=JSON | signed(slack, body), body=body))).status == 200
+        assert (
+            await door.handle(WebhookRequest(headers=JSON | signed(slack, body), body=body))
+        ).status == 200
         assert adapter.health().state is ConnectionState.FAILED
     assert intake.texts() == ["hello"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.text.bisect import Fits, Load
-from bots.text.codefile import CodeFile, code_file
+from bots.text.code_file import CodeFile, code_file
 from bots.text.markdown import parse
+from bots.text.measure import Fits, MeasuredSize
 from bots.text.split import split
 from bots.text.tree import CodeBlock, Table, walk
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents, prose
@@ -112,9 +112,9 @@ def test_an_answer_that_says_how_full_a_message_is_saves_questions(block: str) -
     for size in (20_000, 80_000):
         asked: list[int] = []
 
-        def fits(piece: str, asked: list[int] = asked) -> Load:
+        def fits(piece: str, asked: list[int] = asked) -> MeasuredSize:
             asked.append(len(piece))
-            return Load(share=len(piece) / 2_000)
+            return MeasuredSize(share=len(piece) / 2_000)
 
         pieces = split(block * (size // len(block)), fits)
         assert all(len(piece) <= 2_000 for piece in pieces)

@@ -5,23 +5,25 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
 from bots.config import TelegramConfig
-from bots.diagnosis import Finding, Grade, Look
 from bots.telegram.diagnosis import diagnose
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, adapter_for, config_for, running
 from tests.fakes.telegram import TelegramServer
 
-ALONE = Look(alone=True, commands=COMMANDS)
-BESIDE = Look(alone=False, served=True, commands=COMMANDS)
+ALONE = DiagnosisOptions(alone=True, commands=COMMANDS)
+BESIDE = DiagnosisOptions(alone=False, served=True, commands=COMMANDS)
 BRIEF = replace(FAST, poll_s=1)
 
 
-async def look(telegram: TelegramServer, look: Look = ALONE, **given: object) -> dict[str, Finding]:
+async def look(
+    telegram: TelegramServer, look: DiagnosisOptions = ALONE, **given: object
+) -> dict[str, CheckResult]:
     section = config_for(telegram).model_copy(update=given)
     found = await diagnose(section, look, timing=BRIEF)
     for finding in found:
         assert section.bot_token not in finding.text + finding.fix
-        assert finding.fix or finding.grade is Grade.OK
+        assert finding.fix or finding.grade is Severity.OK
     return {finding.subject: finding for finding in found}
 
 
@@ -30,7 +32,7 @@ async def test_a_bot_that_is_well() -> None:
         telegram.commands = [{"command": c.name, "description": c.help} for c in COMMANDS]
         found = await look(telegram)
         assert list(found) == ["bot token", "groups", "polling", "commands", "clock"]
-        assert {f.grade for f in found.values()} == {Grade.OK}
+        assert {f.grade for f in found.values()} == {Severity.OK}
         assert found["bot token"].text == "@parley_bot"
         assert "privacy mode is on" in found["groups"].text
         assert telegram.violations == []
@@ -39,18 +41,18 @@ async def test_a_bot_that_is_well() -> None:
 async def test_privacy_mode_matters_only_where_all_messages_are_wanted() -> None:
     async with TelegramServer() as telegram:
         finding = (await look(telegram, BESIDE, group_policy="open"))["groups"]
-        assert finding.grade is Grade.WARNING
+        assert finding.grade is Severity.WARNING
         assert "/setprivacy" in finding.fix
     async with TelegramServer(privacy=False) as telegram:
         finding = (await look(telegram, BESIDE, group_policy="open"))["groups"]
-        assert (finding.grade, "off" in finding.text) == (Grade.OK, True)
+        assert (finding.grade, "off" in finding.text) == (Severity.OK, True)
 
 
 async def test_a_webhook_keeps_polls_out_and_is_told_by_its_host() -> None:
     async with TelegramServer() as telegram:
         telegram.webhook = "https://other.example.org/secret-path"
         found = await look(telegram)
-        assert found["webhook"].grade is Grade.WARNING
+        assert found["webhook"].grade is Severity.WARNING
         assert "other.example.org" in found["webhook"].text
         assert "secret-path" not in found["webhook"].text
         assert "polling" not in found
@@ -62,16 +64,16 @@ async def test_another_poller_is_found() -> None:
     async with TelegramServer() as telegram, running(adapter_for(telegram), Recorder()):
         await telegram.wait_for(lambda: telegram.calls("getUpdates"))
         finding = (await look(telegram))["polling"]
-        assert finding.grade is Grade.PROBLEM
+        assert finding.grade is Severity.PROBLEM
         assert "Another process polls" in finding.text
 
 
 async def test_beside_the_running_service_nothing_is_polled() -> None:
     async with TelegramServer() as telegram:
-        assert (await look(telegram, BESIDE))["polling"].grade is Grade.OK
+        assert (await look(telegram, BESIDE))["polling"].grade is Severity.OK
         telegram.dm("hello")
         finding = (await look(telegram, BESIDE))["polling"]
-        assert finding.grade is Grade.WARNING
+        assert finding.grade is Severity.WARNING
         assert "1 message(s) wait" in finding.text
         assert telegram.calls("getUpdates") == []
 
@@ -80,14 +82,14 @@ async def test_waiting_messages_are_told_and_kept() -> None:
     async with TelegramServer() as telegram:
         telegram.dm("hello")
         finding = (await look(telegram))["polling"]
-        assert (finding.grade, finding.text[:1]) == (Grade.OK, "1")
+        assert (finding.grade, finding.text[:1]) == (Severity.OK, "1")
         assert telegram.backlog == 1
 
 
 async def test_commands_that_are_not_listed_yet() -> None:
     async with TelegramServer() as telegram:
         finding = (await look(telegram, BESIDE))["commands"]
-        assert finding.grade is Grade.NOTE
+        assert finding.grade is Severity.NOTE
         assert "help, new" in finding.text
 
 
@@ -95,7 +97,7 @@ async def test_a_revoked_token() -> None:
     async with TelegramServer() as telegram:
         telegram.revoke()
         found = await look(telegram)
-        assert found["bot"].grade is Grade.PROBLEM
+        assert found["bot"].grade is Severity.PROBLEM
         assert "@BotFather" in found["bot"].fix
 
 
@@ -104,7 +106,7 @@ async def test_what_is_no_token(token: str) -> None:
     async with TelegramServer() as telegram:
         section = config_for(telegram).model_copy(update={"bot_token": token})
         found = {f.subject: f for f in await diagnose(section, ALONE, timing=BRIEF)}
-        assert found["bot"].grade is Grade.PROBLEM
+        assert found["bot"].grade is Severity.PROBLEM
 
 
 async def test_a_telegram_out_of_reach() -> None:
@@ -113,27 +115,27 @@ async def test_a_telegram_out_of_reach() -> None:
         with anyio.fail_after(20):
             found = await look(telegram)
         assert list(found) == ["bot"]
-        assert found["bot"].grade is Grade.PROBLEM
+        assert found["bot"].grade is Severity.PROBLEM
         assert "network" in found["bot"].fix
 
 
 @pytest.mark.parametrize(
     ("given", "url", "grade", "part"),
     [
-        ({}, "", Grade.PROBLEM, "webhook_url and channels.telegram.webhook_secret"),
-        ({"webhook_url": "https://a.example/x"}, "", Grade.PROBLEM, "webhook_secret"),
-        ({"webhook_url": "https://a.example/x", "webhook_secret": "s"}, "", Grade.NOTE, "none is set"),
+        ({}, "", Severity.PROBLEM, "webhook_url and channels.telegram.webhook_secret"),
+        ({"webhook_url": "https://a.example/x"}, "", Severity.PROBLEM, "webhook_secret"),
+        ({"webhook_url": "https://a.example/x", "webhook_secret": "s"}, "", Severity.NOTE, "none is set"),
         (
             {"webhook_url": "https://a.example/x", "webhook_secret": "s"},
-            "https://b.example/y", Grade.NOTE, "b.example",
+            "https://b.example/y", Severity.NOTE, "b.example",
         ),
         (
             {"webhook_url": "https://a.example/x", "webhook_secret": "s"},
-            "https://a.example/x", Grade.OK, "a.example",
+            "https://a.example/x", Severity.OK, "a.example",
         ),
     ],
 )  # fmt: skip
-async def test_webhook_mode(given: dict[str, str], url: str, grade: Grade, part: str) -> None:
+async def test_webhook_mode(given: dict[str, str], url: str, grade: Severity, part: str) -> None:
     async with TelegramServer() as telegram:
         telegram.webhook = url
         finding = (await look(telegram, ALONE, mode="webhook", **given))["webhook"]
@@ -143,4 +145,4 @@ async def test_webhook_mode(given: dict[str, str], url: str, grade: Grade, part:
 async def test_a_section_with_an_address_that_is_none() -> None:
     section = TelegramConfig(enabled=True, bot_token="1:a", base_url="nonsense")
     found = await diagnose(section, ALONE, timing=BRIEF)
-    assert found[0].grade is Grade.PROBLEM
+    assert found[0].grade is Severity.PROBLEM

@@ -16,9 +16,9 @@ from telegram.error import (
     TimedOut,
 )
 
-from bots.telegram.api import BadAnswer, Flooded, quiet_loggers
-from bots.telegram.errors import delivery_error, refuses_entities, refuses_picture
-from bots.telegram.state import CONTESTED, trouble_of
+from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_sdk_logs
+from bots.telegram.errors import delivery_error, is_entity_error, is_photo_error
+from bots.telegram.failures import OTHER_POLLER, trouble_of
 from bus.platform import ConnectionState
 
 SECRET = "123456:AAsecret"
@@ -44,13 +44,13 @@ UNCERTAIN = Meaning(retryable=True, ambiguous=True)
 GONE = Meaning(target_gone=True)
 
 CASES: list[tuple[Exception, Meaning]] = [
-    (Flooded(7), Meaning(retryable=True, retry_after_s=7.0)),
-    (BadAnswer(500), LATER),
-    (BadAnswer(502), LATER),
-    (BadAnswer(504), LATER),
-    (BadAnswer(302), LATER),
-    (BadAnswer(413), REFUSED),
-    (BadAnswer(200), UNCERTAIN),
+    (RetryAfterError(7), Meaning(retryable=True, retry_after_s=7.0)),
+    (UnexpectedStatus(500), LATER),
+    (UnexpectedStatus(502), LATER),
+    (UnexpectedStatus(504), LATER),
+    (UnexpectedStatus(302), LATER),
+    (UnexpectedStatus(413), REFUSED),
+    (UnexpectedStatus(200), UNCERTAIN),
     (TimeoutError(), UNCERTAIN),
     (TimedOut(), UNCERTAIN),
     (caused(TimedOut(), httpx.ReadTimeout("")), UNCERTAIN),
@@ -119,10 +119,10 @@ def test_no_text_tells_the_token(error: Exception) -> None:
     ("error", "link", "words", "wait"),
     [
         (InvalidToken(), ConnectionState.FAILED, "@BotFather", 60.0),
-        (Conflict("terminated"), ConnectionState.RECONNECTING, CONTESTED, None),
-        (Flooded(3), ConnectionState.RECONNECTING, "429", 3.0),
-        (BadAnswer(502), ConnectionState.RECONNECTING, "HTTP 502", None),
-        (BadAnswer(404), ConnectionState.RECONNECTING, "not the Bot API", None),
+        (Conflict("terminated"), ConnectionState.RECONNECTING, OTHER_POLLER, None),
+        (RetryAfterError(3), ConnectionState.RECONNECTING, "429", 3.0),
+        (UnexpectedStatus(502), ConnectionState.RECONNECTING, "HTTP 502", None),
+        (UnexpectedStatus(404), ConnectionState.RECONNECTING, "not the Bot API", None),
         (
             TimeoutError(),
             ConnectionState.RECONNECTING,
@@ -140,16 +140,16 @@ def test_trouble_is_told_with_what_to_do(
 
 
 def test_repairs_are_recognised() -> None:
-    assert refuses_entities(BadRequest("Bad Request: can't parse entities: x"))
-    assert refuses_entities(BadRequest("Bad Request: ENTITY_BOUNDS_INVALID"))
-    assert not refuses_entities(BadRequest("Bad Request: chat not found"))
-    assert refuses_picture(BadRequest("Bad Request: PHOTO_INVALID_DIMENSIONS"))
-    assert refuses_picture(BadRequest("Bad Request: IMAGE_PROCESS_FAILED"))
-    assert not refuses_picture(BadRequest("Bad Request: chat not found"))
+    assert is_entity_error(BadRequest("Bad Request: can't parse entities: x"))
+    assert is_entity_error(BadRequest("Bad Request: ENTITY_BOUNDS_INVALID"))
+    assert not is_entity_error(BadRequest("Bad Request: chat not found"))
+    assert is_photo_error(BadRequest("Bad Request: PHOTO_INVALID_DIMENSIONS"))
+    assert is_photo_error(BadRequest("Bad Request: IMAGE_PROCESS_FAILED"))
+    assert not is_photo_error(BadRequest("Bad Request: chat not found"))
 
 
 def test_logged_urls_lose_the_token(caplog: pytest.LogCaptureFixture) -> None:
-    quiet_loggers()
+    redact_sdk_logs()
     caplog.set_level(logging.DEBUG, logger="httpx")
     logging.getLogger("httpx").info('HTTP Request: %s %s "%d"', "POST", URL, 200)
     assert "POST https://api.telegram.org/bot<token>/sendMessage" in caplog.text

@@ -5,15 +5,21 @@ from typing import Any
 import pytest
 from telegram import Update
 
-from bots.telegram.events import Halted, Meaning, Moved, Pressed, meaning_of
-from bots.telegram.inbound import Ignored
+from bots.telegram.events import (
+    CallbackQueryEvent,
+    ChatMigratedEvent,
+    DraftStoppedEvent,
+    TelegramEvent,
+    parse_update,
+)
+from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.keyboard import is_silent, keyboard
-from bots.telegram.speech import Me
+from bots.telegram.mentions import TelegramIdentity
 from bus.messages import Button, ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget
 from bus.platform import Reason
 from tests.fakes.telegram_chats import Wire
 
-ME = Me(user_id=700700, username="Parley_Bot")
+ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
 COMMANDS = {"help", "new"}
 GROUP = -1001234567890
 ALICE = {"id": 1001, "is_bot": False, "first_name": "Alice", "language_code": "zh-hans"}
@@ -24,8 +30,8 @@ TOPIC = {"message_thread_id": 40, "is_topic_message": True}
 ASKED = {"message_id": 60, "date": 1_790_000_000, "chat": PRIVATE, "from": BOT, "text": "Which?"}
 
 
-def meaning(**update: Wire) -> Meaning:
-    return meaning_of(Update.de_json({"update_id": 9, **update}, None), ME, COMMANDS)
+def meaning(**update: Wire) -> TelegramEvent:
+    return parse_update(Update.de_json({"update_id": 9, **update}, None), ME, COMMANDS)
 
 
 def query(**fields: Wire) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def key(chat: int, topic: str = "") -> ConversationKey:
 
 def pressed(**fields: Wire) -> ButtonPress:
     result = meaning(callback_query=query(**fields))
-    assert isinstance(result, Pressed)
+    assert isinstance(result, CallbackQueryEvent)
     assert result.query_id == "q1"
     assert result.press is not None
     return result.press
@@ -81,7 +87,7 @@ def test_a_pressed_button_of_a_message_that_telegram_does_not_show_any_more() ->
     ids=["inline", "game", "too long", "no text"],
 )
 def test_buttons_of_others_are_answered_all_the_same(fields: dict[str, Any]) -> None:
-    assert meaning(callback_query=query(**fields)) == Pressed(query_id="q1", press=None)
+    assert meaning(callback_query=query(**fields)) == CallbackQueryEvent(query_id="q1", press=None)
 
 
 def test_an_edit_is_the_message_as_it_now_is() -> None:
@@ -102,7 +108,7 @@ def test_an_edit_is_the_message_as_it_now_is() -> None:
 def test_an_edited_command_is_not_carried_out_again(text: str) -> None:
     edited = {"message_id": 55, "date": 1, "chat": PRIVATE, "from": ALICE, "text": text}
     result = meaning(edited_message=edited)
-    assert result == Ignored(reason=Reason.UNSUPPORTED, detail="edited command")
+    assert result == IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="edited command")
     path = meaning(edited_message=edited | {"text": "/usr/bin"})
     assert isinstance(path, Change)
 
@@ -117,18 +123,18 @@ def test_an_edited_command_is_not_carried_out_again(text: str) -> None:
 def test_a_group_that_becomes_a_supergroup(chat: int, fields: dict[str, Any]) -> None:
     place = {"id": chat, "type": "group", "title": "Team"}
     result = meaning(message={"message_id": 1, "date": 1, "chat": place, "from": ALICE} | fields)
-    assert result == Moved(workspace="700700", old_chat="-4001", new_chat=str(GROUP))
+    assert result == ChatMigratedEvent(workspace="700700", old_chat="-4001", new_chat=str(GROUP))
 
 
 def test_a_stopped_draft_is_a_press_of_its_writer() -> None:
     result = meaning(stopped_message_generation={"chat": PRIVATE, "draft_id": 77})
-    assert isinstance(result, Halted)
+    assert isinstance(result, DraftStoppedEvent)
     assert (result.draft_id, result.press.sender.user_id) == (77, "1001")
     assert (result.press.key, result.press.private) == (key(1001), True)
     topical = meaning(
         stopped_message_generation={"chat": PRIVATE, "draft_id": 77, "message_thread_id": 4}
     )
-    assert isinstance(topical, Halted)
+    assert isinstance(topical, DraftStoppedEvent)
     assert topical.press.place == ReplyTarget(chat="1001", thread="4")
 
 
@@ -149,7 +155,7 @@ def test_what_becomes_of_the_bot_is_noted(status: str) -> None:
         "new_chat_member": member,
     }
     result = meaning(my_chat_member=update)
-    assert isinstance(result, Ignored)
+    assert isinstance(result, IgnoredUpdate)
     shown = {"kicked": "banned"}.get(status, status)
     assert result.detail in {
         f"the bot is now {status} in a private chat",

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telegram import Update
 
-from bots.telegram.events import Meaning, meaning_of
-from bots.telegram.inbound import Ignored
-from bots.telegram.speech import Me
+from bots.telegram.events import TelegramEvent, parse_update
+from bots.telegram.inbound import IgnoredUpdate
+from bots.telegram.mentions import TelegramIdentity
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget
 from bus.messages import decode_inbound as decode
 from bus.messages import encode_inbound as encode
 from bus.platform import Reason
 from tests.fakes.telegram_chats import Wire, detect
 
-ME = Me(user_id=700700, username="Parley_Bot")
+ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
 COMMANDS = {"help", "new"}
 GROUP = -1001234567890
 ALICE = {"id": 1001, "is_bot": False, "first_name": "Alice", "last_name": "Liddell"}
@@ -44,12 +44,12 @@ def message(**fields: Wire) -> dict[str, Any]:
     return {key: value for key, value in body.items() if value is not None}
 
 
-def read(**fields: Wire) -> Meaning:
+def read(**fields: Wire) -> TelegramEvent:
     return meaning({"update_id": 9, "message": message(**fields)})
 
 
-def meaning(update: dict[str, Any]) -> Meaning:
-    return meaning_of(Update.de_json(update, None), ME, COMMANDS)
+def meaning(update: dict[str, Any]) -> TelegramEvent:
+    return parse_update(Update.de_json(update, None), ME, COMMANDS)
 
 
 def accepted(**fields: Wire) -> InboundMessage:
@@ -209,7 +209,7 @@ def test_what_is_said_in_a_group(said: str, text: str, addressed: bool) -> None:
 @pytest.mark.parametrize("chat", [PRIVATE, PLAIN])
 def test_commands_of_other_bots_are_not_for_us(said: str, chat: dict[str, Any]) -> None:
     result = read(chat=chat, text=said)
-    assert result == Ignored(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
+    assert result == IgnoredUpdate(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
 
 
 @pytest.mark.parametrize("said", ["/start", "/start invite_42"])
@@ -219,7 +219,7 @@ def test_start_asks_for_help(said: str) -> None:
 
 def test_start_is_chat_where_help_is_no_command() -> None:
     update = Update.de_json({"update_id": 1, "message": message(text="/start")}, None)
-    assert getattr(meaning_of(update, ME, set()), "text", None) == "/start"
+    assert getattr(parse_update(update, ME, set()), "text", None) == "/start"
 
 
 def test_names_without_entity_are_words() -> None:
@@ -258,7 +258,7 @@ def test_what_is_no_message_for_us(
     fields: dict[str, Any], reason: Reason, detail: str | None
 ) -> None:
     result = read(**fields)
-    assert isinstance(result, Ignored)
+    assert isinstance(result, IgnoredUpdate)
     assert result.reason == reason
     assert detail is None or result.detail == detail
 
@@ -275,7 +275,9 @@ def test_what_is_no_message_for_us(
     ],
 )
 def test_updates_that_are_no_messages(update: dict[str, Any], detail: str) -> None:
-    assert meaning({"update_id": 9} | update) == Ignored(reason=Reason.UNSUPPORTED, detail=detail)
+    assert meaning({"update_id": 9} | update) == IgnoredUpdate(
+        reason=Reason.UNSUPPORTED, detail=detail
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
-from bots.telegram.state import CONTESTED, TAKEN
+from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import texts
 from bus.platform import (
@@ -288,8 +288,8 @@ async def test_a_second_poller_is_told_and_outlived(telegram: TelegramServer) ->
     async with running(adapter, recorder):
         await linked(adapter, ConnectionState.CONNECTED)
         async with running(rival, rival_recorder):
-            await until(lambda: adapter.health().detail == CONTESTED)
-            await until(lambda: rival.health().detail == CONTESTED)
+            await until(lambda: adapter.health().detail == OTHER_POLLER)
+            await until(lambda: rival.health().detail == OTHER_POLLER)
             assert adapter.health().state is ConnectionState.RECONNECTING
         telegram.dm("whoever hears")
         await telegram.wait_for(lambda: recorder.got)
@@ -361,7 +361,7 @@ async def test_a_webhook_found_while_polling_is_told(telegram: TelegramServer) -
     adapter = adapter_for(telegram)
     telegram.fail("deleteWebhook", times=3, status=400, description="Bad Request: not now")
     async with running(adapter, Recorder()):
-        await until(lambda: adapter.health().detail == TAKEN)
+        await until(lambda: adapter.health().detail == OTHER_WEBHOOK)
         await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.webhook == ""
 

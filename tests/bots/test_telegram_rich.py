@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.format import render
-from bots.telegram.rich import MAX_BLOCKS, rich
+from bots.telegram.rich_blocks import MAX_BLOCKS, rich_blocks
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
@@ -37,7 +37,7 @@ def adapter_for(telegram: TelegramServer) -> TelegramAdapter:
 
 
 def test_blocks_say_what_text_can_only_imitate() -> None:
-    assert rich(TABLE) == [
+    assert rich_blocks(TABLE) == [
         {"type": "heading", "text": "Plan", "size": 1},
         {
             "type": "table",
@@ -62,7 +62,7 @@ def test_blocks_say_what_text_can_only_imitate() -> None:
 
 
 def test_lists_nest_and_keep_their_numbers() -> None:
-    blocks = rich("3. three\n   - inner\n4. four")
+    blocks = rich_blocks("3. three\n   - inner\n4. four")
     assert blocks is not None
     (listing,) = blocks
     first, second = listing["items"]
@@ -75,16 +75,16 @@ def test_lists_nest_and_keep_their_numbers() -> None:
     "markdown", ["", "plain", "**bold** `code`", "```py\nx\n```", "> quoted", "a\n\nb"]
 )
 def test_what_classic_shows_as_well_stays_classic(markdown: str) -> None:
-    assert rich(markdown) is None
+    assert rich_blocks(markdown) is None
 
 
 def test_limits_lead_back_to_classic() -> None:
-    assert rich("- x\n" * (MAX_BLOCKS // 2)) is None
-    assert rich("- x\n" * (MAX_BLOCKS // 2 - 1)) is not None
+    assert rich_blocks("- x\n" * (MAX_BLOCKS // 2)) is None
+    assert rich_blocks("- x\n" * (MAX_BLOCKS // 2 - 1)) is not None
     wide = "|" + "a|" * 21 + "\n|" + "-|" * 21
-    assert rich(wide) is None
+    assert rich_blocks(wide) is None
     deep = "".join("  " * level + "- x\n" for level in range(20))
-    blocks = rich(deep)
+    blocks = rich_blocks(deep)
     assert blocks is None or checked_blocks({"blocks": blocks})
 
 
@@ -97,7 +97,7 @@ def test_limits_lead_back_to_classic() -> None:
     ],
 )
 def test_nothing_in_it_is_live_but_links(markdown: str) -> None:
-    blocks = rich(markdown)
+    blocks = rich_blocks(markdown)
     assert blocks is not None
     assert checked_blocks({"blocks": blocks})
     for url in _urls(blocks):
@@ -115,7 +115,7 @@ def _urls(value: object) -> list[str]:
 
 
 def taken(markdown: str) -> None:
-    blocks = rich(markdown)
+    blocks = rich_blocks(markdown)
     assert blocks is None or checked_blocks({"blocks": blocks})
 
 
@@ -133,7 +133,7 @@ def test_hostile_texts_are_taken(name: str) -> None:
 @given(documents)
 def test_any_document_is_taken_and_loses_no_word(markdown: str) -> None:
     taken(markdown)
-    blocks = rich(markdown)
+    blocks = rich_blocks(markdown)
     if blocks is not None:
         words = words_of(blocks)
         missing = [
@@ -149,11 +149,11 @@ async def test_a_table_goes_out_rich_and_words_do_not(telegram: TelegramServer) 
     message = await adapter.send_with_buttons(place, TABLE, [button], key="k")
     await adapter.send(place, "only *words*", key="k2")
     table, words = telegram.answers(GROUP)
-    assert (table.rich, table.reply_to, words.rich) == (rich(TABLE), 1, [])
+    assert (table.rich, table.reply_to, words.rich) == (rich_blocks(TABLE), 1, [])
     assert table.markup[0][0]["callback_data"] == "retry:1:0"
     assert words.text == "only words"
     await adapter.edit(place, message, "# Other")
-    assert (table.rich, table.markup) == (rich("# Other"), [])
+    assert (table.rich, table.markup) == (rich_blocks("# Other"), [])
     await adapter.edit(place, message, "# Other")
     await adapter.edit(place, message, "settled")
     assert (table.text, table.rich) == ("settled", [])

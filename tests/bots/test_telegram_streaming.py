@@ -6,8 +6,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from bots.telegram.drafts import number_of
-from bots.telegram.pace import PATCHES, Pace
+from bots.telegram.drafts import draft_id_of
+from bots.telegram.limits import PATCHES, Pace
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from bus.outbound.indicators import IndicatorUpdater
@@ -44,7 +44,7 @@ async def test_a_draft_grows_and_is_never_a_message(telegram: TelegramServer) ->
     for text in ("", "Half an **ans", "Half an **answer**"):
         await adapter.preview(ALICE, text, key="7:preview", stop=STOP)
     assert [draft.text for draft in telegram.drafts] == ["", "Half an ans", "Half an answer"]
-    assert {draft.number for draft in telegram.drafts} == {number_of("7:preview")}
+    assert {draft.number for draft in telegram.drafts} == {draft_id_of("7:preview")}
     assert all(draft.can_stop for draft in telegram.drafts)
     assert telegram.answers(1001) == []
     await adapter.preview(ALICE, "another turn", key="8:preview", stop=STOP)

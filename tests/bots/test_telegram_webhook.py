@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import ALLOWED_UPDATES
-from bots.webhooks import Call, Webhook
 from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Reason
@@ -45,7 +45,7 @@ def update(text: str = "hello", number: int = 1) -> bytes:
 @asynccontextmanager
 async def listening(
     telegram: TelegramServer, recorder: Recorder
-) -> AsyncIterator[tuple[TelegramAdapter, Webhook]]:
+) -> AsyncIterator[tuple[TelegramAdapter, WebhookEndpoint]]:
     """Run an adapter whose deliveries do not arrive by themselves."""
     telegram.pusher.caller.away = True
     adapter = adapter_for(telegram)
@@ -103,7 +103,7 @@ async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[
     recorder = Recorder()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         for body in (update(), b"{not json"):
-            answer = await door.take(Call(headers=headers, body=body))
+            answer = await door.handle(WebhookRequest(headers=headers, body=body))
             assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}')
         assert adapter.health().last_event_at is None
     assert (recorder.offered, recorder.dropped) == ([], [])
@@ -126,8 +126,8 @@ async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[
 async def test_what_nobody_can_read_harms_no_other(body: bytes, status: int) -> None:
     recorder = Recorder()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (_, door):
-        assert (await door.take(Call(headers=GOOD, body=body))).status == status
-        assert (await door.take(Call(headers=GOOD, body=update()))).status == 200
+        assert (await door.handle(WebhookRequest(headers=GOOD, body=body))).status == status
+        assert (await door.handle(WebhookRequest(headers=GOOD, body=update()))).status == 200
     assert recorder.texts == ["hello"]
     assert all(reason is Reason.UNSUPPORTED for _, reason, _ in recorder.dropped)
 
@@ -136,10 +136,10 @@ async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
     recorder = Recorder()
     recorder.refusals = [IntakeFull(), RuntimeError("a defect")]
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
-        call = Call(headers=GOOD, body=update())
-        assert (await door.take(call)).status == 503
+        call = WebhookRequest(headers=GOOD, body=update())
+        assert (await door.handle(call)).status == 503
         assert "not accepted now (IntakeFull)" in adapter.health().detail
-        assert [(await door.take(call)).status for _ in range(2)] == [503, 200]
+        assert [(await door.handle(call)).status for _ in range(2)] == [503, 200]
         assert (adapter.health().state, adapter.health().detail) == (ConnectionState.CONNECTED, "")
     assert recorder.texts == ["hello"]
 
@@ -200,7 +200,7 @@ async def test_settings_that_cannot_work_end_the_run(settings: dict[str, str], t
         async with running(adapter, Recorder()):
             assert told in await linked(adapter, ConnectionState.FAILED)
         assert adapter.webhook is not None
-        assert (await adapter.webhook.take(Call(headers={}, body=b"{}"))).status == 503
+        assert (await adapter.webhook.handle(WebhookRequest(headers={}, body=b"{}"))).status == 503
         assert telegram.requests == []
 
 
@@ -228,8 +228,8 @@ async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
             {"update_id": 3, "message": said | {"migrate_to_chat_id": -100}},
         ]
         for body in updates:
-            call = Call(headers=GOOD, body=json.dumps(body).encode())
-            assert (await door.take(call)).status == 200
+            call = WebhookRequest(headers=GOOD, body=json.dumps(body).encode())
+            assert (await door.handle(call)).status == 200
         await telegram.wait_for(lambda: telegram.calls("answerCallbackQuery"))
     assert [press.token for press in recorder.pressed] == ["option:1:0"]
     assert [change.message_id for change in recorder.changed] == ["1"]

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from bots.loopback import Loopback
-from bots.terminal import Session, Shown
+from bots.terminal.adapter import TerminalAdapter
+from bots.terminal.session import TerminalMessage, TerminalSession
 from bus.errors import BusError
 from bus.platform import Adapter
 from store.errors import StoreError
@@ -26,7 +26,7 @@ class TerminalRig(Rig):
     rooms = False
 
     def __init__(self, folder: Path) -> None:
-        self._adapter = Loopback(files=folder)
+        self._adapter = TerminalAdapter(files=folder)
         self._said = self._taken = 0
         self._seen: dict[str, str] = {}
 
@@ -68,9 +68,9 @@ class TerminalRig(Rig):
     def violations(self) -> list[str]:
         return []
 
-    async def _watch(self, session: Session) -> None:
+    async def _watch(self, session: TerminalSession) -> None:
         async for event in session.events():
-            if isinstance(event, Shown):
+            if isinstance(event, TerminalMessage):
                 self._seen[event.id] = event.text
 
 

@@ -8,9 +8,9 @@ import httpx
 from fastapi import FastAPI
 from typing_extensions import override
 
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint, webhook_path
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
-from bots.webhooks import Webhook, Webhooks, path_of
 from bus.platform import Adapter
 from gateway.routes import webhooks
 from tests.bots import feishu_rig, slack_rig, telegram_rig
@@ -31,7 +31,7 @@ class Doors:
     """An application with the gateway's route for deliveries, and nothing else."""
 
     def __init__(self) -> None:
-        self.webhooks: dict[str, Webhook] = {}
+        self.webhooks: dict[str, WebhookEndpoint] = {}
         app = FastAPI()
         app.state.services = self
         app.include_router(webhooks.router)
@@ -39,7 +39,7 @@ class Doors:
 
     def mount(self, adapter: Adapter) -> Adapter:
         """Let an adapter have its deliveries from now on."""
-        assert isinstance(adapter, Webhooks)
+        assert isinstance(adapter, SupportsWebhook)
         assert adapter.webhook is not None
         self.webhooks[adapter.name] = adapter.webhook
         return adapter
@@ -57,14 +57,14 @@ class SlackHttpRig(SlackRig):
     def serving(self) -> AbstractAsyncContextManager[object]:
         self._doors = Doors()
         self._slack = FakeSlack(ack_window_s=0.5, retries_s=(0.02,) * 200)
-        self._slack.events.caller.url = HOST + path_of("slack")
+        self._slack.events.caller.url = HOST + webhook_path("slack")
         self._slack.events.caller.transport = self._doors.transport
         return self._slack
 
     @override
     def adapter(self) -> Adapter:
         config = slack_rig.config(self._slack, slack_over_http(self._slack))
-        self._slack.call_at(HOST + path_of("slack"), self._doors.transport)
+        self._slack.call_at(HOST + webhook_path("slack"), self._doors.transport)
         return self._doors.mount(SlackAdapter(config, timers=SLACK))
 
     @override
@@ -98,7 +98,7 @@ class TelegramWebhookRig(TelegramRig):
     def _made(self, token: str | None = None) -> Adapter:
         settings = {
             "mode": "webhook",
-            "webhook_url": HOST + path_of("telegram"),
+            "webhook_url": HOST + webhook_path("telegram"),
             "webhook_secret": TELEGRAM_SECRET,
         }
         config = telegram_rig.config_for(self._telegram, token=token).model_copy(update=settings)
@@ -121,7 +121,7 @@ class FeishuWebhookRig(FeishuRig):
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[FakeFeishu]:
         self._doors = Doors()
-        self._feishu.poster.caller.url = HOST + path_of("feishu")
+        self._feishu.poster.caller.url = HOST + webhook_path("feishu")
         self._feishu.poster.caller.transport = self._doors.transport
         async with self._feishu:
             yield self._feishu
@@ -135,7 +135,7 @@ class FeishuWebhookRig(FeishuRig):
 
     @override
     def adapter(self) -> Adapter:
-        self._feishu.call_at(HOST + path_of("feishu"), self._doors.transport)
+        self._feishu.call_at(HOST + webhook_path("feishu"), self._doors.transport)
         return self._doors.mount(self._made())
 
     @override

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bots.diagnosis import Finding, Grade
+from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, Wishes, examine
 from gateway.config import load
@@ -36,7 +36,7 @@ async def examined(folder: Path, tree: Mapping[str, Any], wishes: Wishes = ALL) 
     return report
 
 
-def of(report: Report, area: str) -> dict[str, Finding]:
+def of(report: Report, area: str) -> dict[str, CheckResult]:
     return {finding.subject: finding for finding in report.areas.get(area, [])}
 
 
@@ -81,9 +81,9 @@ async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path)
         feishu.rest.scopes -= {"im:message:send_as_bot"}
         report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
         assert not report.healthy
-        assert of(report, "slack")["permissions"].grade is Grade.WARNING
-        assert of(report, "telegram")["bot"].grade is Grade.PROBLEM
-        assert of(report, "feishu")["permissions"].grade is Grade.PROBLEM
+        assert of(report, "slack")["permissions"].grade is Severity.WARNING
+        assert of(report, "telegram")["bot"].grade is Severity.PROBLEM
+        assert of(report, "feishu")["permissions"].grade is Severity.PROBLEM
         assert MODELS not in report.areas or not report.areas[MODELS]
         text = report.text()
         assert "-> send /token to @BotFather" in text
@@ -97,7 +97,7 @@ async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
 ) -> None:
     channels = {"telegram": {"enabled": True}}
     report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
-    assert [f.grade for f in report.findings].count(Grade.PROBLEM) == 1
+    assert [f.grade for f in report.findings].count(Severity.PROBLEM) == 1
     finding = of(report, "telegram")["settings"]
     assert "channels.telegram.bot_token" in finding.text
     assert "channels.telegram.enabled" in finding.fix
@@ -119,7 +119,7 @@ async def test_a_model_that_does_not_answer(
         tree["models"][0] |= {"api_key": KEY, "max_retries": 0}
         report = await examined(tmp_path, tree)
         (finding,) = report.areas[MODELS]
-        assert finding.grade is Grade.PROBLEM
+        assert finding.grade is Severity.PROBLEM
         assert part in finding.text
         assert fix in finding.fix
         assert KEY not in report.text()
@@ -127,10 +127,10 @@ async def test_a_model_that_does_not_answer(
 
 async def test_models_that_cannot_be_built_and_the_demo(tmp_path: Path) -> None:
     (finding,) = (await examined(tmp_path, {})).areas[MODELS]
-    assert (finding.grade, "demo" in finding.text) == (Grade.NOTE, True)
+    assert (finding.grade, "demo" in finding.text) == (Severity.NOTE, True)
     wrong = {"models": [{"name": "a", "use": "no_such_package:Chat", "model": "m"}]}
     (finding,) = (await examined(tmp_path, wrong)).areas[MODELS]
-    assert finding.grade is Grade.PROBLEM
+    assert finding.grade is Severity.PROBLEM
     assert "no_such_package" in finding.text
 
 
@@ -138,10 +138,10 @@ async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
         (finding,) = report.areas[MODELS]
-        assert (finding.subject, finding.grade) == ("runs", Grade.OK)
+        assert (finding.subject, finding.grade) == ("runs", Severity.OK)
     report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
     (finding,) = report.areas[MODELS]
-    assert finding.grade is Grade.PROBLEM
+    assert finding.grade is Severity.PROBLEM
     assert "langgraph_url" in finding.fix
 
 
@@ -150,27 +150,29 @@ async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
     sandbox = {"min_free_disk_mb": int(free_mb * 2)}
     report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
     finding = of(report, MACHINE)["data folder"]
-    assert finding.grade is Grade.WARNING
+    assert finding.grade is Severity.WARNING
     assert "min_free_disk_mb" in finding.text
 
 
 async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     sandbox = {"use": "bubblewrap", "bubblewrap_path": "/no/bwrap"}
     report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
-    assert of(report, MACHINE)["sandbox"].grade is Grade.PROBLEM
+    assert of(report, MACHINE)["sandbox"].grade is Severity.PROBLEM
     sandbox = {"use": "auto", "bubblewrap_path": "/no/bwrap"}
     report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
-    assert of(report, MACHINE)["sandbox"].grade is Grade.NOTE
+    assert of(report, MACHINE)["sandbox"].grade is Severity.NOTE
 
 
 def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     sandbox = load(None, {"PARLEY_CONFIG": ""}).agent.sandbox
-    assert machine.data_folder(tmp_path / "a" / "b", sandbox).grade is Grade.OK
+    assert machine.data_folder(tmp_path / "a" / "b", sandbox).grade is Severity.OK
 
 
 def test_a_report_for_programs() -> None:
     report = Report()
-    report.add("slack", Finding(subject="clock", text="slow", grade=Grade.WARNING, fix="set it"))
+    report.add(
+        "slack", CheckResult(subject="clock", text="slow", grade=Severity.WARNING, fix="set it")
+    )
     told = json.loads(report.json())
     assert told["healthy"] is True
     assert told["findings"] == [

@@ -11,7 +11,7 @@ import yaml
 from dotenv import dotenv_values
 from typing_extensions import override
 
-from bots.diagnosis import Finding
+from bots.common.diagnosis import CheckResult
 from gateway.cli import main, parser
 from gateway.commands.init import set_up
 from gateway.config import Config, load
@@ -159,12 +159,12 @@ class Noted(Trials):
         self.tried: list[tuple[str, Mapping[str, str]]] = []
 
     @override
-    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         self.tried.append((name, values))
         return []
 
     @override
-    def model(self, name: str, values: Mapping[str, str]) -> Sequence[Finding]:
+    def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         self.tried.append((name, values))
         return []
 

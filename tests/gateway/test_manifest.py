@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from bots.common.webhooks import webhook_path
 from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
 from bots.slack.manifest import DESCRIPTION_CHARS, app_manifest
-from bots.webhooks import path_of
 from gateway.cli import main
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_checks import load_methods
@@ -50,7 +50,7 @@ def test_the_manifest_is_for_socket_mode_unless_told(capsys: pytest.CaptureFixtu
 
 def test_over_http_everything_leads_to_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(printed(capsys, "--json", "--http", "https://bot.example.org/"))
-    address = f"https://bot.example.org{path_of('slack')}"
+    address = f"https://bot.example.org{webhook_path('slack')}"
     settings = found["settings"]
     assert settings["socket_mode_enabled"] is False
     assert settings["event_subscriptions"]["request_url"] == address

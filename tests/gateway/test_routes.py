@@ -11,8 +11,8 @@ import anyio
 import httpx
 import pytest
 
-from bots.loopback import Loopback
-from bots.terminal import Event, Shown
+from bots.terminal.adapter import TerminalAdapter
+from bots.terminal.session import TerminalEvent, TerminalMessage
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from gateway.artifacts import is_active
 from gateway.terminal.attached import is_settled
@@ -126,7 +126,7 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
             again = await service.client.post(f"/api/channels/outbox/{row.id}/resend")
             assert again.json()["success"] is True
             shown = await until_rest(service, "s1", session.events())
-            assert shown == [Shown(id="t:1", text="late", final=True)]
+            assert shown == [TerminalMessage(id="t:1", text="late", final=True)]
             assert (await outbox.get(row.id)).state == "delivered"
         conflict = await service.client.post(f"/api/channels/outbox/{row.id}/resend")
         assert conflict.status_code == 409
@@ -342,20 +342,22 @@ async def anext_data(lines: AsyncIterator[str]) -> str:
     raise AssertionError("the stream ended")
 
 
-def terminal(service: Composed) -> Loopback:
+def terminal(service: Composed) -> TerminalAdapter:
     assert service.services.terminal is not None
     return service.services.terminal
 
 
-async def until_rest(service: Composed, session: str, events: AsyncIterator[Event]) -> list[Shown]:
+async def until_rest(
+    service: Composed, session: str, events: AsyncIterator[TerminalEvent]
+) -> list[TerminalMessage]:
     """Return the finished messages up to the next rest."""
     bus = service.services.bus
     assert bus is not None
-    shown: list[Shown] = []
+    shown: list[TerminalMessage] = []
     with anyio.fail_after(20):
         async for item in told(events, lambda: is_settled(bus, session)):
             if isinstance(item, Rest):
                 return shown
-            if isinstance(item, Shown) and item.final:
+            if isinstance(item, TerminalMessage) and item.final:
                 shown.append(item)
     raise AssertionError("the stream ended")

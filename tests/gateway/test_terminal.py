@@ -8,17 +8,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bots.terminal import Event, FileShown, Shown, Sign
+from bots.terminal.session import TerminalEvent, TerminalFile, TerminalIndicator, TerminalMessage
 from gateway.terminal.keyboard import typed_lines
 from gateway.terminal.rests import Heartbeat, Rest, Told, told
 from gateway.terminal.talk import GREETING, PROMPT, Chat, Screen, printable
 
 
-def shown(text: str, *, final: bool = False, key: str = "k") -> Shown:
-    return Shown(id=key, text=text, final=final)
+def shown(text: str, *, final: bool = False, key: str = "k") -> TerminalMessage:
+    return TerminalMessage(id=key, text=text, final=final)
 
 
-def printed(*events: Shown, live: bool = True) -> str:
+def printed(*events: TerminalMessage, live: bool = True) -> str:
     out = io.StringIO()
     screen = Screen(out, live=live)
     for event in events:
@@ -100,10 +100,16 @@ async def chatted(link: ScriptedLink, *lines: str, live: bool = False) -> str:
 
 async def test_lines_are_answered_one_after_the_other() -> None:
     link = ScriptedLink(
-        [Sign(state="working"), shown("Hi"), shown("Hi!", final=True), Heartbeat(), Rest()],
+        [
+            TerminalIndicator(state="working"),
+            shown("Hi"),
+            shown("Hi!", final=True),
+            Heartbeat(),
+            Rest(),
+        ],
         [
             shown("Here.", key="b", final=True),
-            FileShown(id="f", name="a.txt", path="s/a.txt"),
+            TerminalFile(id="f", name="a.txt", path="s/a.txt"),
             Rest(),
         ],
     )
@@ -130,12 +136,12 @@ async def test_a_line_that_is_not_accepted_is_told() -> None:
 
 
 async def test_rests_come_after_the_last_event_of_an_answer() -> None:
-    send, receive = anyio.create_memory_object_stream[Event](10)
+    send, receive = anyio.create_memory_object_stream[TerminalEvent](10)
     settled: list[bool] = [False, True]
 
     async def is_settled() -> bool:
         if not settled[0]:
-            await send.send(FileShown(id="f", name="late", path="late"))
+            await send.send(TerminalFile(id="f", name="late", path="late"))
         return settled.pop(0)
 
     seen: list[Told] = []

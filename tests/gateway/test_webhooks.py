@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from bots.webhooks import DONE, Answer, Call, Webhook
+from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
 from gateway.config import load
 from gateway.serving.banner import hints
 from tests.contracts.webhook_rig import Doors
@@ -150,18 +150,18 @@ async def test_a_body_is_bounded_whatever_it_announces(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_comes_slowly_is_given_up() -> None:
-    asked: list[Call] = []
+    asked: list[WebhookRequest] = []
 
-    async def take(call: Call) -> Answer:
+    async def take(call: WebhookRequest) -> WebhookResponse:
         asked.append(call)
-        return DONE
+        return ACKNOWLEDGED
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"{"
         await anyio.sleep_forever()
 
     doors = Doors()
-    doors.webhooks["slack"] = Webhook(take=take, read_s=0.05)
+    doors.webhooks["slack"] = WebhookEndpoint(handle=take, read_timeout_s=0.05)
     async with httpx.AsyncClient(transport=doors.transport, base_url="http://localhost") as client:
         answer = await client.post(SLACK, content=slow())
         assert (answer.status_code, answer.json()) == (408, {"detail": "The body came too slowly."})

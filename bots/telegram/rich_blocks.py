@@ -6,7 +6,7 @@ Blocks are built from the tree, never from markup: what a model writes can neith
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from bots.telegram.entities import unnamed
+from bots.telegram.entities import defuse_mentions
 from bots.telegram.format import is_clickable
 from bots.text.characters import is_visible
 from bots.text.markdown import parse
@@ -16,11 +16,11 @@ from bots.text.tree import (
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -48,12 +48,12 @@ _STYLES = {Strong: "bold", Emphasis: "italic", Strike: "strikethrough"}
 _BLANK = "\u00a0"
 
 
-def rich(markdown: str) -> list[Json] | None:
+def rich_blocks(markdown: str) -> list[Json] | None:
     """Return a message's blocks; None where classic formatting shows as much, or beyond the limits.
 
-    >>> rich("# Plan")
+    >>> rich_blocks("# Plan")
     [{'type': 'heading', 'text': 'Plan', 'size': 1}]
-    >>> rich("just *words*")
+    >>> rich_blocks("just *words*")
     """
     blocks = parse(markdown)
     if not any(_gains(block) for block in walk(blocks)) or _level(blocks) > MAX_LEVELS:
@@ -66,7 +66,7 @@ def rich(markdown: str) -> list[Json] | None:
 def _says(block: Block) -> bool:
     """Tell whether a block has words of its own: a message without any is refused."""
     match block:
-        case Heading(children=children) | Paragraph(children=children):
+        case HeadingBlock(children=children) | Paragraph(children=children):
             return is_visible(plain(children))
         case CodeBlock(text=text):
             return is_visible(text)
@@ -82,7 +82,7 @@ def _gains(block: Block) -> bool:
         return len(block.header) <= MAX_COLUMNS
     if isinstance(block, Quote):
         return any(isinstance(child, Quote) for child in block.children)
-    return isinstance(block, Heading | Listing | Rule)
+    return isinstance(block, HeadingBlock | ListBlock | Rule)
 
 
 def _level(blocks: Sequence[Block]) -> int:
@@ -111,7 +111,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
 def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
     """Return a block, None for one without content: Telegram refuses empty ones."""
     match block:
-        case Heading(children=children, level=level):
+        case HeadingBlock(children=children, level=level):
             return _worded({"type": "heading", "text": _texts(children), "size": level}, children)
         case Paragraph(children=children):
             return _worded({"type": "paragraph", "text": _texts(children)}, children)
@@ -121,7 +121,7 @@ def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
         case Quote(children=children):
             inner = list(_blocks(children))
             return {"type": "blockquote", "blocks": inner} if inner else None
-        case Listing():
+        case ListBlock():
             return _listing(block)
         case Table():
             return _table(block)
@@ -134,10 +134,10 @@ def _worded(block: Json, children: Sequence[Inline]) -> Json | None:
 
 
 def _shows(inline: Inline) -> bool:
-    return isinstance(inline, Link | Image)
+    return isinstance(inline, Link | ImageInline)
 
 
-def _listing(listing: Listing) -> Json:
+def _listing(listing: ListBlock) -> Json:
     items: list[Json] = []
     for index, item in enumerate(listing.items):
         made: Json = {"blocks": list(_blocks(item)) or [{"type": "paragraph", "text": _BLANK}]}
@@ -179,14 +179,14 @@ def _texts(inlines: Sequence[Inline]) -> Rich:
 def _text(inline: Inline) -> Rich:  # noqa: PLR0911 - one return per kind
     match inline:
         case Text(text=text):
-            return unnamed(text)
+            return defuse_mentions(text)
         case Code(text=text):
             return {"type": "code", "text": text}
         case Break():
             return "\n"
         case Link(url=url, children=children):
             return _link(url, children)
-        case Image(url=url, alt=alt):
+        case ImageInline(url=url, alt=alt):
             return _link(url, (Text(text=alt or "image", source=alt),))
         case _:
             inner = _texts(inline.children)
@@ -195,6 +195,6 @@ def _text(inline: Inline) -> Rich:  # noqa: PLR0911 - one return per kind
 
 def _link(url: str, children: Sequence[Inline]) -> Rich:
     if not is_clickable(url):
-        return [_texts(children), unnamed(f" ({url})")]
-    text = _texts(children) if plain(children).strip() else unnamed(url)
+        return [_texts(children), defuse_mentions(f" ({url})")]
+    text = _texts(children) if plain(children).strip() else defuse_mentions(url)
     return {"type": "url", "text": text, "url": url}

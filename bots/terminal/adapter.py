@@ -1,7 +1,7 @@
 """The terminal: the smallest complete adapter, and the file to copy for a new platform.
 
 A session is a chat with one person. Terminals attach to it, in this process or over the gateway's REST API;
-what is said reaches the bus as an `InboundMessage`, what the bus sends reaches every attached terminal as an `Event`.
+lines reach the bus as an `InboundMessage`, what the bus sends reaches every attached terminal as a `TerminalEvent`.
 """
 
 import time
@@ -15,7 +15,15 @@ import anyio
 from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
 
-from bots.terminal import Event, FileShown, Session, Shown, Sign, check_session, keep
+from bots.terminal.session import (
+    TerminalEvent,
+    TerminalFile,
+    TerminalIndicator,
+    TerminalMessage,
+    TerminalSession,
+    check_session,
+    save_file,
+)
 from bus.errors import DeliveryError
 from bus.messages import Button, ConversationKey, InboundMessage, MessageId, ReplyTarget, Sender
 from bus.platform import (
@@ -28,7 +36,7 @@ from bus.platform import (
     Reason,
 )
 
-NAME = "terminal"
+TERMINAL = "terminal"
 WORKSPACE = "local"
 CAPABILITIES = Capabilities(
     patches=True,
@@ -42,7 +50,7 @@ BUFFERED_EVENTS = 1000
 """Events one slow terminal may be behind; unfinished patches beyond that are skipped, the next holds their text."""
 
 
-class Loopback:
+class TerminalAdapter:
     """The adapter of the channel `terminal`.
 
     Args:
@@ -71,12 +79,12 @@ class Loopback:
         self._health = ChannelHealth(state=ConnectionState.CONNECTING, since=now())
         self._started_at = now()
         self._left_at: dict[str, float] = {}
-        self._attached: dict[str, list[MemoryObjectSendStream[Event]]] = {}
+        self._attached: dict[str, list[MemoryObjectSendStream[TerminalEvent]]] = {}
 
     @property
     def name(self) -> str:
         """The channel's name."""
-        return NAME
+        return TERMINAL
 
     @property
     def capabilities(self) -> Capabilities:
@@ -100,14 +108,14 @@ class Loopback:
         return self._health
 
     @contextmanager
-    def attach(self, session: str) -> Iterator[Session]:
+    def attach(self, session: str) -> Iterator[TerminalSession]:
         """Attach a terminal to a session. Raises ValueError if `session` is not a name."""
         check_session(session)
-        send, receive = anyio.create_memory_object_stream[Event](BUFFERED_EVENTS)
+        send, receive = anyio.create_memory_object_stream[TerminalEvent](BUFFERED_EVENTS)
         self._attached.setdefault(session, []).append(send)
         try:
             with send, receive:
-                yield Session(partial(self.say, session), receive)
+                yield TerminalSession(partial(self.say, session), receive)
         finally:
             self._attached[session].remove(send)
             if not self._attached[session]:
@@ -125,7 +133,7 @@ class Loopback:
         inbound = InboundMessage(
             event_id=event_id,
             message_id=event_id,
-            key=ConversationKey(channel=NAME, workspace=WORKSPACE, chat=session),
+            key=ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session),
             place=ReplyTarget(chat=session),
             sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
             text=text,
@@ -145,7 +153,7 @@ class Loopback:
 
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Show a finished message."""
-        self._show(place, Shown(id=key, text=markdown, final=True))
+        self._show(place, TerminalMessage(id=key, text=markdown, final=True))
         return MessageId(key)
 
     async def open_card(
@@ -157,7 +165,7 @@ class Loopback:
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> MessageId:
         """Show a message that will grow."""
-        self._show(place, Shown(id=key, text=markdown, final=False))
+        self._show(place, TerminalMessage(id=key, text=markdown, final=False))
         return MessageId(key)
 
     async def patch(
@@ -170,24 +178,24 @@ class Loopback:
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> None:
         """Show a message's text so far."""
-        self._show(place, Shown(id=message, text=markdown, final=final))
+        self._show(place, TerminalMessage(id=message, text=markdown, final=final))
 
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Keep a copy of the file and say where it is."""
         self._require(place)
-        kept = await anyio.to_thread.run_sync(keep, file, self._files, place.chat)
-        self._show(place, FileShown(id=key, name=file.name, path=kept))
+        kept = await anyio.to_thread.run_sync(save_file, file, self._files, place.chat)
+        self._show(place, TerminalFile(id=key, name=file.name, path=kept))
         return MessageId(key)
 
     async def working(self, place: ReplyTarget) -> None:
         """Show that work goes on."""
-        self._show(place, Sign(state="working"))
+        self._show(place, TerminalIndicator(state="working"))
 
     async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Show that work ended."""
-        self._show(place, Sign(state="ok" if ok else "failed"))
+        self._show(place, TerminalIndicator(state="ok" if ok else "failed"))
 
-    def _require(self, place: ReplyTarget) -> list[MemoryObjectSendStream[Event]]:
+    def _require(self, place: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
         terminals = self._attached.get(place.chat, [])
         if not terminals:
             left = self._left_at.get(place.chat, self._started_at)
@@ -198,7 +206,7 @@ class Loopback:
             )
         return terminals
 
-    def _show(self, place: ReplyTarget, event: Event) -> None:
+    def _show(self, place: ReplyTarget, event: TerminalEvent) -> None:
         behind = 0
         terminals = self._require(place)
         for terminal in terminals:
@@ -206,8 +214,8 @@ class Loopback:
                 terminal.send_nowait(event)
             except anyio.WouldBlock:
                 behind += 1
-        must_arrive = not isinstance(event, Sign) and not (
-            isinstance(event, Shown) and not event.final
+        must_arrive = not isinstance(event, TerminalIndicator) and not (
+            isinstance(event, TerminalMessage) and not event.final
         )
         if must_arrive and behind == len(terminals):
             raise DeliveryError(

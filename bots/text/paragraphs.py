@@ -2,9 +2,9 @@
 
 import re
 
-from bots.text.bisect import Answer, Gauge, Load, chop
 from bots.text.characters import safe_cut
-from bots.text.marks import closers, marks
+from bots.text.delimiters import closers, scan_delimiters
+from bots.text.measure import FitResult, MeasuredSize, SizeEstimator, chop_text
 
 _SENTENCE = re.compile(r"[.!?…][\"')\]*_]{0,4}\s|[。！？；]")
 _LEAD = re.compile(r"(?:\d{1,9}(?=[.)](?:\s|\Z))|(?=(?:[-+*]|#{1,6})(?:\s|\Z)|>|```|~~~|===|---))")
@@ -19,19 +19,19 @@ _ESCAPE = 2
 """Characters that an escaped marker takes: a cut must go beyond, or it would be escaped for ever."""
 
 
-def cut_prose(text: str, gauge: Gauge) -> list[str]:
+def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
     """Cut inline Markdown into pieces that fit; emphasis and code open at a cut go on in the next piece.
 
-    >>> cut_prose("one **two three** four", Gauge(lambda piece: len(piece) <= 12))
+    >>> cut_prose("one **two three** four", SizeEstimator(lambda piece: len(piece) <= 12))
     ['one **two**', '**three**', 'four']
     """
-    literal = set(marks(text).opened)
+    literal = set(scan_delimiters(text).opened)
     pieces: list[str] = []
     lead, rest = "", text
     while rest:
         whole, floor = lead + rest, len(lead)
 
-        def ask(size: int, whole: str = whole, floor: int = floor) -> Answer:
+        def ask(size: int, whole: str = whole, floor: int = floor) -> FitResult:
             cut = _boundary(whole, size, floor)
             return _stretched(gauge(_closed(whole, cut, literal)), size / max(cut, 1))
 
@@ -40,23 +40,23 @@ def cut_prose(text: str, gauge: Gauge) -> list[str]:
             return [*pieces, whole]
         cut = _boundary(whole, size, floor)
         if cut <= floor + _ESCAPE:
-            return pieces + chop(rest, gauge)
+            return pieces + chop_text(rest, gauge)
         pieces.append(_closed(whole, cut, literal))
         lead = "".join(_opened(whole[:cut], literal))
         rest = whole[cut:].lstrip(" \n") if "`" in lead else _inert(whole[cut:].lstrip())
     return pieces
 
 
-def _stretched(answer: Answer, by: float) -> Answer:
+def _stretched(answer: FitResult, by: float) -> FitResult:
     """Count what lies behind the cut as used: a piece that ends with a sentence is full enough."""
-    if isinstance(answer, Load) and answer:
-        return Load(share=min(answer.share * by, 1.0))
+    if isinstance(answer, MeasuredSize) and answer:
+        return MeasuredSize(share=min(answer.share * by, 1.0))
     return answer
 
 
 def _opened(text: str, literal: set[str]) -> tuple[str, ...]:
     """Return the open marks, without those that the text never closes: they are just characters."""
-    return tuple(mark for mark in marks(text).opened if mark not in literal)
+    return tuple(mark for mark in scan_delimiters(text).opened if mark not in literal)
 
 
 def _closed(text: str, size: int, literal: set[str]) -> str:
@@ -117,7 +117,7 @@ def _splits_token(text: str, cut: int) -> bool:
 
 def _outside_link(text: str, cut: int, floor: int) -> int:
     """Move a cut out of a link, to its beginning, if that does not waste most of the piece."""
-    found = marks(text[:cut])
+    found = scan_delimiters(text[:cut])
     if found.link is None or found.link <= max(floor, cut // 4):
         return cut
     return found.link if re.compile(r"[^\]]{0,2000}\]\(").match(text, found.link) else cut

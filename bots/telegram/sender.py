@@ -7,20 +7,20 @@ from typing import Any
 
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
-from bots.telegram.api import PollingBot
-from bots.telegram.errors import is_unknown, is_unmodified
+from bots.telegram.api import TelegramBot
+from bots.telegram.errors import is_not_modified, is_unknown_method
 from bots.telegram.format import render
 from bots.telegram.keyboard import keyboard
 from bots.telegram.outbound import (
-    Letter,
-    Target,
-    call,
+    OutgoingMessage,
+    TelegramTarget,
+    call_api,
     edit_classic,
-    number_of,
+    message_id_of,
     send_classic,
     target_of,
 )
-from bots.telegram.rich import rich
+from bots.telegram.rich_blocks import rich_blocks
 from bus.messages import Button, MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _PLACE = re.compile(
 """Refusals that concern the place: a classic message would be refused as well."""
 
 
-class Letters:
+class TelegramSender:
     """Writes, sends and changes messages, and learns whether the server takes rich ones.
 
     Only a clear no leads to a classic message instead. Where nobody knows what became of a call, the error goes to
@@ -51,21 +51,21 @@ class Letters:
 
     def write(
         self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
-    ) -> Letter:
+    ) -> OutgoingMessage:
         """Return a message of Markdown."""
-        return Letter(
+        return OutgoingMessage(
             text=render(markdown),
-            blocks=rich(markdown) if self.takes_rich else None,
+            blocks=rich_blocks(markdown) if self.takes_rich else None,
             buttons=buttons,
             silent=silent,
         )
 
     async def send(
-        self, bot: PollingBot, place: ReplyTarget, letter: Letter, *, within_s: float
+        self, bot: TelegramBot, place: ReplyTarget, letter: OutgoingMessage, *, within_s: float
     ) -> MessageId:
         """Send one message. Raises DeliveryError."""
 
-        async def request(target: Target) -> MessageId:
+        async def request(target: TelegramTarget) -> MessageId:
             where = {
                 "chat_id": target.chat_id,
                 "message_thread_id": target.thread_id,
@@ -77,35 +77,35 @@ class Letters:
                 return await send_classic(bot, target, letter)
             return MessageId(str(int(answer["message_id"])))
 
-        return await call(request, target_of(place), within_s=within_s)
+        return await call_api(request, target_of(place), within_s=within_s)
 
     async def edit(
         self,
-        bot: PollingBot,
+        bot: TelegramBot,
         place: ReplyTarget,
         message: MessageId,
-        letter: Letter,
+        letter: OutgoingMessage,
         *,
         within_s: float,
     ) -> None:
         """Put a letter in place of a message of ours. Raises DeliveryError; repeating it is harmless."""
 
-        async def request(target: Target) -> None:
-            message_id = number_of(message)
+        async def request(target: TelegramTarget) -> None:
+            message_id = message_id_of(message)
             where = {"chat_id": target.chat_id, "message_id": message_id}
             try:
                 if await self._rich(bot, "editMessageText", letter, where) is not None:
                     return
             except BadRequest as error:
-                if is_unmodified(error):
+                if is_not_modified(error):
                     return
                 raise
             await edit_classic(bot, target, message_id, letter)
 
-        await call(request, target_of(place), within_s=within_s)
+        await call_api(request, target_of(place), within_s=within_s)
 
     async def _rich(
-        self, bot: PollingBot, method: str, letter: Letter, where: Mapping[str, object]
+        self, bot: TelegramBot, method: str, letter: OutgoingMessage, where: Mapping[str, object]
     ) -> Mapping[str, Any] | None:
         """Return the answer to a rich call; None if there is nothing rich, or the server does not take it.
 
@@ -121,12 +121,12 @@ class Letters:
         try:
             answer = await bot.ask(method, {**where, **content})
         except InvalidToken as error:
-            if not is_unknown(error):
+            if not is_unknown_method(error):
                 raise
             self._give_up("does not know them")
             return None
         except BadRequest as error:
-            if is_unmodified(error) or _PLACE.search(error.message):
+            if is_not_modified(error) or _PLACE.search(error.message):
                 raise
             self._refusals += 1
             if self._refusals >= _REFUSALS:

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bots.loopback import BUFFERED_EVENTS, Loopback
-from bots.terminal import FileShown, Shown, Sign
+from bots.terminal.adapter import BUFFERED_EVENTS, TerminalAdapter
+from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.errors import DeliveryError, IntakeClosed
 from bus.messages import ButtonPress, Change, InboundMessage, MessageId, PressResponse, ReplyTarget
 from bus.platform import (
@@ -58,7 +58,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(adapter: Loopback) -> AsyncIterator[RecordingIntake]:
+async def running(adapter: TerminalAdapter) -> AsyncIterator[RecordingIntake]:
     intake = RecordingIntake()
     async with anyio.create_task_group() as tasks:
         await tasks.start(adapter.run, intake)
@@ -67,7 +67,7 @@ async def running(adapter: Loopback) -> AsyncIterator[RecordingIntake]:
 
 
 def test_it_is_an_adapter_with_cards_and_signs(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     assert isinstance(adapter, Adapter)
     assert isinstance(adapter, SupportsStreaming)
     assert isinstance(adapter, SupportsIndicators)
@@ -76,7 +76,7 @@ def test_it_is_an_adapter_with_cards_and_signs(tmp_path: Path) -> None:
 
 
 async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         with adapter.attach("s1") as session:
             assert await session.say("hello") is Reason.ACCEPTED
@@ -90,14 +90,14 @@ async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
 
 
 async def test_an_event_id_of_the_caller_is_kept(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         await adapter.say("s1", "hello", event_id="e1")
     assert intake.taken[0].event_id == "e1"
 
 
 async def test_a_refusal_reaches_the_speaker(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         intake.closed = True
         with adapter.attach("s1") as session, pytest.raises(IntakeClosed):
@@ -105,7 +105,7 @@ async def test_a_refusal_reaches_the_speaker(tmp_path: Path) -> None:
 
 
 async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     with adapter.attach("s1") as one, adapter.attach("s1") as two, adapter.attach("s2") as other:
         await adapter.working(PLACE)
         card = await adapter.open_card(PLACE, "…", key="k1")
@@ -116,12 +116,12 @@ async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> 
         for session in (one, two):
             events = session.events()
             assert [await anext(events) for _ in range(6)] == [
-                Sign(state="working"),
-                Shown(id="k1", text="…", final=False),
-                Shown(id="k1", text="Hel", final=False),
-                Shown(id="k1", text="Hello", final=True),
-                Shown(id="k2", text="More", final=True),
-                Sign(state="ok"),
+                TerminalIndicator(state="working"),
+                TerminalMessage(id="k1", text="…", final=False),
+                TerminalMessage(id="k1", text="Hel", final=False),
+                TerminalMessage(id="k1", text="Hello", final=True),
+                TerminalMessage(id="k2", text="More", final=True),
+                TerminalIndicator(state="ok"),
             ]
         with anyio.move_on_after(0.01) as waited:
             await anext(other.events())
@@ -130,7 +130,7 @@ async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> 
 
 async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) -> None:
     clock = Clock()
-    adapter = Loopback(files=tmp_path, grace_s=60, retry_s=2, now=clock)
+    adapter = TerminalAdapter(files=tmp_path, grace_s=60, retry_s=2, now=clock)
     with pytest.raises(DeliveryError) as early:
         await adapter.send(PLACE, "x", key="k")
     assert (early.value.retryable, early.value.retry_after_s) == (True, 2)
@@ -146,7 +146,7 @@ async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) 
 
 
 async def test_a_terminal_that_does_not_read_skips_patches_but_no_answer(tmp_path: Path) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     with adapter.attach("s1"):
         for number in range(BUFFERED_EVENTS + 10):
             await adapter.patch(PLACE, MessageId("k"), str(number), final=False)
@@ -158,14 +158,16 @@ async def test_a_terminal_that_does_not_read_skips_patches_but_no_answer(tmp_pat
 async def test_files_are_kept_under_free_names(tmp_path: Path) -> None:
     source = tmp_path / "download"
     source.write_bytes(b"1,2")
-    adapter = Loopback(files=tmp_path / "terminal")
+    adapter = TerminalAdapter(files=tmp_path / "terminal")
     file = OutgoingFile(path=source, name="../../data.csv", mime="text/csv", size_bytes=3)
     with adapter.attach("s1") as session:
         await adapter.send_file(PLACE, file, key="f1")
         await adapter.send_file(PLACE, file, key="f2")
         events = session.events()
-        assert await anext(events) == FileShown(id="f1", name="../../data.csv", path="s1/data.csv")
-        assert (await anext(events)) == FileShown(
+        assert await anext(events) == TerminalFile(
+            id="f1", name="../../data.csv", path="s1/data.csv"
+        )
+        assert (await anext(events)) == TerminalFile(
             id="f2", name="../../data.csv", path="s1/data-1.csv"
         )
     assert (tmp_path / "terminal/s1/data-1.csv").read_bytes() == b"1,2"
@@ -174,7 +176,7 @@ async def test_files_are_kept_under_free_names(tmp_path: Path) -> None:
 async def test_a_full_disk_is_a_delivery_error(tmp_path: Path) -> None:
     source = tmp_path / "file"
     source.write_text("x")
-    adapter = Loopback(files=source / "not-a-folder")
+    adapter = TerminalAdapter(files=source / "not-a-folder")
     with adapter.attach("s1"), pytest.raises(DeliveryError):
         await adapter.send_file(
             PLACE, OutgoingFile(path=source, name="a", mime="text/plain", size_bytes=1), key="k"
@@ -183,14 +185,14 @@ async def test_a_full_disk_is_a_delivery_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a b", ".hidden", "x" * 65, "a\n"])
 def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
-    adapter = Loopback(files=tmp_path)
+    adapter = TerminalAdapter(files=tmp_path)
     with pytest.raises(ValueError, match="session"), adapter.attach(name):
         pass
 
 
 async def test_health_tells_the_truth(tmp_path: Path) -> None:
     clock = Clock()
-    adapter = Loopback(files=tmp_path, patience_s=0.01, now=clock)
+    adapter = TerminalAdapter(files=tmp_path, patience_s=0.01, now=clock)
     assert adapter.health().state is ConnectionState.CONNECTING
     with pytest.raises(DeliveryError):
         await adapter.say("s1", "too early")

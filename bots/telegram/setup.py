@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from telegram import Bot, BotCommand
 from telegram.error import InvalidToken, TelegramError
 
-from bots.telegram.api import Timing
+from bots.telegram.api import TelegramTimeouts
 from bots.telegram.errors import cause_name
-from bots.telegram.speech import Me
+from bots.telegram.mentions import TelegramIdentity
 from bus.platform import CommandInfo
 
 _LOG = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _HELP_CHARACTERS = 256
 class Backoff:
     """Waits that double from one failure to the next."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: TelegramTimeouts) -> None:
         self._timing = timing
         self._failures = 0
 
@@ -38,13 +38,13 @@ class Backoff:
         return wait
 
 
-async def identity(bot: Bot) -> Me:
+async def get_identity(bot: Bot) -> TelegramIdentity:
     """Ask who we are. Raises TelegramError."""
     user = await bot.get_me()
-    return Me(user_id=user.id, username=user.username or "")
+    return TelegramIdentity(user_id=user.id, username=user.username or "")
 
 
-async def register(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
+async def register_commands(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
     """List the commands for Telegram's apps, in every language; return whether it was done.
 
     Raises:

@@ -6,7 +6,7 @@ import anyio
 from telegram import Bot
 from telegram.error import TelegramError
 
-from bots.telegram.api import MALFORMED, Timing
+from bots.telegram.api import MALFORMED, TelegramTimeouts
 
 _LOG = logging.getLogger(__name__)
 
@@ -14,7 +14,7 @@ PROBES = 2
 """Looks in a row that must find updates waiting: one of them may have come between poll and look."""
 
 
-class Withheld(TelegramError):
+class UpdatesWithheld(TelegramError):
     """Updates wait at Telegram, and polling does not bring them."""
 
     def __init__(self, waiting: int) -> None:
@@ -22,14 +22,14 @@ class Withheld(TelegramError):
         self.waiting = waiting
 
 
-class Taken(TelegramError):
+class WebhookConflict(TelegramError):
     """A webhook is set for this bot, so that nothing comes by polling."""
 
 
-class Watch:
+class StallCheck:
     """Looks every now and then while long polls end with nothing."""
 
-    def __init__(self, bot: Bot, timing: Timing) -> None:
+    def __init__(self, bot: Bot, timing: TelegramTimeouts) -> None:
         self._bot = bot
         self._timing = timing
         self._looked_at = anyio.current_time()
@@ -51,7 +51,7 @@ class Watch:
             self._looked_at = anyio.current_time()
             self._found = self._found + 1 if waiting else 0
             if self._found >= PROBES:
-                raise Withheld(waiting)
+                raise UpdatesWithheld(waiting)
         return 0 if self._found else self._timing.poll_s
 
     async def _waiting(self) -> int:
@@ -63,5 +63,5 @@ class Watch:
             _LOG.info("telegram: what waits there is not told (%s)", type(error).__name__)
             return 0
         if info.url:
-            raise Taken("A webhook is set")
+            raise WebhookConflict("A webhook is set")
         return info.pending_update_count

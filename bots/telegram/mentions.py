@@ -13,7 +13,7 @@ from bots.text.characters import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class TelegramIdentity:
     """The bot itself, as getMe tells."""
 
     user_id: int
@@ -21,7 +21,7 @@ class Me:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speech:
+class ParsedText:
     """A text as we read it.
 
     Attributes:
@@ -50,12 +50,12 @@ class _Units:
         return self._bytes[2 * start : 2 * end].decode("utf-16-le", "surrogatepass")
 
 
-def understand(text: str, entities: Sequence[MessageEntity], me: Me) -> Speech:
+def parse_text(text: str, entities: Sequence[MessageEntity], me: TelegramIdentity) -> ParsedText:
     """Return what a text or caption says.
 
     >>> entity = MessageEntity(MessageEntity.BOT_COMMAND, offset=0, length=9)
-    >>> understand("/help@bob now", [entity], Me(user_id=1, username="Bob"))
-    Speech(text='/help now', mentioned=True, command='help', for_other=False)
+    >>> parse_text("/help@bob now", [entity], TelegramIdentity(user_id=1, username="Bob"))
+    ParsedText(text='/help now', mentioned=True, command='help', for_other=False)
     """
     units = _Units(text)
     kept: list[str] = []
@@ -77,7 +77,7 @@ def understand(text: str, entities: Sequence[MessageEntity], me: Me) -> Speech:
             kept.append(f"/{name}" if ours else shown)
             cursor, mentioned = end, mentioned or ours
     kept.append(units.part(cursor, len(units)))
-    return Speech(
+    return ParsedText(
         text=clean("".join(kept)).strip(),
         mentioned=mentioned,
         command=command,
@@ -85,7 +85,7 @@ def understand(text: str, entities: Sequence[MessageEntity], me: Me) -> Speech:
     )
 
 
-def _names(entity: MessageEntity, shown: str, me: Me) -> bool:
+def _names(entity: MessageEntity, shown: str, me: TelegramIdentity) -> bool:
     if entity.type == MessageEntity.MENTION:
         return shown.casefold() == f"@{me.username}".casefold()
     named = entity.user if entity.type == MessageEntity.TEXT_MENTION else None

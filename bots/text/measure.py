@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bots.text.characters import safe_cut
-from bots.text.draft import Draft, Memo
+from bots.text.streamed import Memo, StreamedMarkdown
 
 _AIM = 0.93
 """Share of a message that a guess aims at: dense text varies by a few percent."""
@@ -25,13 +25,13 @@ _FIRST = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class MeasuredSize:
     """How much of a message a text takes; true while it fits.
 
     Attributes:
         share: 1.0 = all that a message holds; of what does not fit by far, an estimate.
 
-    >>> bool(Load(share=1.0)), bool(Load(share=1.01))
+    >>> bool(MeasuredSize(share=1.0)), bool(MeasuredSize(share=1.01))
     (True, False)
     """
 
@@ -41,19 +41,19 @@ class Load:
         return self.share <= 1
 
 
-Answer: TypeAlias = bool | Load
+FitResult: TypeAlias = bool | MeasuredSize
 
-Fits: TypeAlias = Callable[[str], Answer]
+Fits: TypeAlias = Callable[[str], FitResult]
 """Tells whether a piece of Markdown is one message. A part of what fits is assumed to fit too.
 
-An answer that says how full the message is (`Load`) saves most of the search.
+An answer that says how full the message is (`MeasuredSize`) saves most of the search.
 """
 
 Wrap: TypeAlias = Callable[[Sequence[str]], str]
 """Makes a piece of some rows: lines into a fence, table rows under their header."""
 
 
-class Gauge:
+class SizeEstimator:
     """Asks what fits, never twice for the same text, and learns how much source fills a message.
 
     Args:
@@ -64,21 +64,21 @@ class Gauge:
     def __init__(self, fits: Fits, room: int = _FIRST) -> None:
         self._fits = fits
         self._room = room
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, FitResult] = {}
         self._memo: Memo = {}
 
-    def __call__(self, piece: str) -> Answer:
+    def __call__(self, piece: str) -> FitResult:
         """Tell whether a piece fits."""
         if piece not in self._answers:
-            self._answers[piece] = self._fits(Draft.of(piece, self._memo))
+            self._answers[piece] = self._fits(StreamedMarkdown.of(piece, self._memo))
         return self._answers[piece]
 
-    def inside(self, wrap: Callable[[str], str]) -> "Gauge":
+    def inside(self, wrap: Callable[[str], str]) -> "SizeEstimator":
         """Return the gauge of what stands inside something: a quote, an item."""
-        return Gauge(lambda piece: self(wrap(piece)), self._room)
+        return SizeEstimator(lambda piece: self(wrap(piece)), self._room)
 
     def most(
-        self, ends: Sequence[int], ask: Callable[[int], Answer], *, at: int = 0, base: int = 0
+        self, ends: Sequence[int], ask: Callable[[int], FitResult], *, at: int = 0, base: int = 0
     ) -> int:
         """Return how many parts fit together, about: a message may stay one sixth empty.
 
@@ -93,7 +93,7 @@ class Gauge:
         for _ in range(_GUESSES):
             answer = ask(probe)
             size = ends[at + probe - 1] - base
-            if not isinstance(answer, Load):
+            if not isinstance(answer, MeasuredSize):
                 return self._blind(ends, ask, at, base, probe)
             self._room = max(1, int(size * _AIM / max(answer.share, _LEAST)))
             if answer:
@@ -117,22 +117,24 @@ class Gauge:
         return min(max(count, low + 1), high - 1)
 
     def _blind(
-        self, ends: Sequence[int], ask: Callable[[int], Answer], at: int, base: int, guess: int
+        self, ends: Sequence[int], ask: Callable[[int], FitResult], at: int, base: int, guess: int
     ) -> int:
         """Search without knowing how full a message is."""
-        count = largest(len(ends) - at, guess, ask)
+        count = search_largest(len(ends) - at, guess, ask)
         if count:
             self._room = max(1, ends[at + count - 1] - base)
         return count
 
 
-def largest(limit: int, guess: int, ok: Callable[[int], Answer]) -> int:
+def search_largest(limit: int, guess: int, ok: Callable[[int], FitResult]) -> int:
     """Return about the largest n in 1..limit with ok(n), or 0, in few calls that are all near n.
 
     The result is exact to 3 %: a full message is not worth a rendering for every last character.
 
-    >>> largest(1000, 8, lambda n: n <= 27), largest(5, 8, lambda n: False), largest(3, 1, lambda n: True)
-    (27, 0, 3)
+    >>> search_largest(1000, 8, lambda n: n <= 27), search_largest(5, 8, lambda n: False)
+    (27, 0)
+    >>> search_largest(3, 1, lambda n: True)
+    3
     """
     if limit < 1:
         return 0
@@ -155,7 +157,7 @@ def largest(limit: int, guess: int, ok: Callable[[int], Answer]) -> int:
     return _narrow(low, high, ok)
 
 
-def _narrow(low: int, high: int, ok: Callable[[int], Answer]) -> int:
+def _narrow(low: int, high: int, ok: Callable[[int], FitResult]) -> int:
     while high - low > 1 + low // 32:
         middle = (low + high) // 2
         if ok(middle):
@@ -165,21 +167,21 @@ def _narrow(low: int, high: int, ok: Callable[[int], Answer]) -> int:
     return low
 
 
-def longest(text: str, gauge: Gauge, ok: Fits) -> int:
+def longest_fitting(text: str, gauge: SizeEstimator, ok: Fits) -> int:
     """Return how many characters of a text fit at most, not cutting a grapheme if avoidable; or 0."""
     most = gauge.most(range(1, len(text) + 1), lambda size: ok(text[: safe_cut(text, size)]))
     return safe_cut(text, most) if most else 0
 
 
-def chop(text: str, gauge: Gauge) -> list[str]:
+def chop_text(text: str, gauge: SizeEstimator) -> list[str]:
     """Cut a text at any character, as the last resort. A character that does not fit goes alone.
 
-    >>> chop("abcde", Gauge(lambda piece: len(piece) <= 2))
+    >>> chop_text("abcde", SizeEstimator(lambda piece: len(piece) <= 2))
     ['ab', 'cd', 'e']
     """
     pieces = []
     while text:
-        size = longest(text, gauge, gauge) or 1
+        size = longest_fitting(text, gauge, gauge) or 1
         pieces.append(text[:size])
         text = text[size:]
     return pieces

@@ -11,11 +11,11 @@ from bots.text.tree import (
     Code,
     CodeBlock,
     Emphasis,
-    Heading,
-    Image,
+    HeadingBlock,
+    ImageInline,
     Inline,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
     Rule,
@@ -30,7 +30,7 @@ _MARKS = {Strong: "**", Emphasis: "*", Strike: "~~"}
 _DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
 
 
-class Dialect(Protocol):
+class MarkdownDialect(Protocol):
     """What differs between the platforms' Markdown."""
 
     def text(self, text: Text) -> str:
@@ -45,7 +45,7 @@ class Dialect(Protocol):
         """Write a link whose label is Markdown already."""
         ...
 
-    def image(self, image: Image) -> str:
+    def image(self, image: ImageInline) -> str:
         """Write an image, or a link in its place."""
         ...
 
@@ -66,7 +66,9 @@ class _Line:
     flat: bool = False
 
 
-def emit(blocks: Sequence[Block], dialect: Dialect, *, flat_code: bool = False) -> str:
+def render_blocks(
+    blocks: Sequence[Block], dialect: MarkdownDialect, *, flat_code: bool = False
+) -> str:
     """Write blocks as Markdown. `flat_code` keeps fences at the left margin where a platform needs that."""
     return "\n".join(
         line.text for line in _Emitter(dialect, flat=flat_code).blocks(blocks, tight=False)
@@ -101,7 +103,7 @@ def code_span(code: str) -> str:
 
 
 class _Emitter:
-    def __init__(self, dialect: Dialect, *, flat: bool) -> None:
+    def __init__(self, dialect: MarkdownDialect, *, flat: bool) -> None:
         self._dialect = dialect
         self._flat = flat
 
@@ -110,7 +112,7 @@ class _Emitter:
         for index, block in enumerate(blocks):
             if index and (not tight or _would_merge(blocks[index - 1], block)):
                 lines.append(_Line(text=""))
-            if index and isinstance(block, Listing) and isinstance(blocks[index - 1], Listing):
+            if index and isinstance(block, ListBlock) and isinstance(blocks[index - 1], ListBlock):
                 # Two lists in a row would become one: an invisible paragraph keeps them apart.
                 lines += [_Line(text="\u2060"), _Line(text="")]
             lines += self._block(block)
@@ -118,12 +120,12 @@ class _Emitter:
 
     def _block(self, block: Block) -> list[_Line]:  # noqa: PLR0911 - one return per kind
         match block:
-            case Heading(level=level, children=children):
+            case HeadingBlock(level=level, children=children):
                 title = self._inlines(children).replace("\n", " ")
                 return [_Line(text=f"{'#' * self._dialect.heading(level)} {title}".rstrip())]
             case Paragraph(children=children):
                 return _lines(self._inlines(children))
-            case Listing():
+            case ListBlock():
                 return self._listing(block)
             case Quote(children=children):
                 return [
@@ -138,7 +140,7 @@ class _Emitter:
             case Rule():
                 return [_Line(text="---")]
 
-    def _listing(self, listing: Listing) -> list[_Line]:
+    def _listing(self, listing: ListBlock) -> list[_Line]:
         lines: list[_Line] = []
         for index, item in enumerate(listing.items):
             marker = "- " if listing.start is None else f"{listing.start + index}. "
@@ -184,7 +186,7 @@ class _Emitter:
                 return code_span(self._dialect.code(text))
             case Link(url=url, children=children):
                 return self._dialect.link(url, self._inlines(children))
-            case Image():
+            case ImageInline():
                 return self._dialect.image(inline)
             case Break(hard=hard):
                 return "  \n" if hard else "\n"

@@ -123,7 +123,7 @@ def _engine() -> MarkdownIt:
     return engine
 
 
-class Parser:
+class MarkdownParser:
     """Parses Markdown to markdown-it's tokens: blocks first, then the text inside them, as asked."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Parser:
 
 def block_tokens(markdown: str) -> Sequence[Token]:
     """Parse the block structure alone."""
-    return Parser().blocks(markdown)
+    return MarkdownParser().blocks(markdown)
 
 
 def outline(markdown: str) -> Sequence[Token]:

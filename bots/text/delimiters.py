@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from bots.text.engine import delimiters
+from bots.text.parser import delimiters
 
 _RUN = re.compile(r"\\.|`+|\*+|_+|~+|!?\[|\]\(?", re.DOTALL)
 _LONGEST_URL = 4_096
@@ -12,7 +12,7 @@ _URL_END = re.compile(r"[^\s()\\]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+\"[^\"]*\")?\s*
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class DelimiterScan:
     """What is open at the end of a text.
 
     Attributes:
@@ -39,12 +39,14 @@ class _Scan:
         self.loose: int | None = None
         self._runs = {match[0]: match.start() for match in re.finditer("`+", text)}
 
-    def run(self) -> Marks:
+    def run(self) -> DelimiterScan:
         position = 0
         while (match := _RUN.search(self.text, position)) is not None:
             position = self._token(match[0], match.start(), match.end())
         link = self.brackets[-1] if self.brackets else None
-        return Marks(opened=tuple(self.opened), link=link, label=self.label, loose=self.loose)
+        return DelimiterScan(
+            opened=tuple(self.opened), link=link, label=self.label, loose=self.loose
+        )
 
     def _token(self, token: str, start: int, end: int) -> int:
         """Handle one token; return where to go on."""
@@ -116,10 +118,10 @@ class _Scan:
         return None
 
 
-def marks(text: str) -> Marks:
+def scan_delimiters(text: str) -> DelimiterScan:
     """Return what is open at the end of an inline text (the inside of a paragraph).
 
-    >>> marks("a **b *c").opened, marks("`x` `y").opened, marks("2 * 3").opened
+    >>> scan_delimiters("a **b *c").opened, scan_delimiters("`x` `y").opened, scan_delimiters("2 * 3").opened
     (('**', '*'), ('`',), ())
     """
     return _Scan(text).run()
@@ -136,12 +138,12 @@ def finish_inline(text: str) -> str:
     >>> finish_inline("a **b"), finish_inline("a **b*"), finish_inline("x [y](ht"), finish_inline("a `")
     ('a **b**', 'a **b**', 'x y', 'a')
     """
-    found = marks(text)
+    found = scan_delimiters(text)
     if found.loose is not None:
         text = text[: found.loose].rstrip()
-        found = marks(text)
+        found = scan_delimiters(text)
     if found.link is not None and found.label is not None:
         bang = 2 if text[found.link] == "!" else 1
         text = text[: found.link] + text[found.link + bang : found.label]
-        found = marks(text)
+        found = scan_delimiters(text)
     return text.rstrip() + closers(found.opened) if found.opened else text

@@ -7,11 +7,11 @@ MAX_COLUMN = 60
 """Columns to which a cell is padded at most: one long cell must not blow up every row."""
 
 
-def grid(table: Table) -> str:
+def table_grid(table: Table) -> str:
     r"""Draw a table.
 
     >>> from bots.text.markdown import parse
-    >>> print(grid(parse("|名|n|\n|-|-:|\n|a|10|")[0]))
+    >>> print(table_grid(parse("|名|n|\n|-|-:|\n|a|10|")[0]))
     名 |  n
     ---+---
     a  | 10

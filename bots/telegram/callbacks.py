@@ -8,7 +8,7 @@ from telegram import Bot
 from telegram.error import BadRequest, TelegramError
 
 from bots.telegram.api import MALFORMED
-from bots.telegram.errors import cause_name, is_too_old
+from bots.telegram.errors import cause_name, is_query_too_old
 from bus.messages import PressResponse
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +44,6 @@ class Queries:
                 )
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             level = logging.WARNING
-            if isinstance(error, BadRequest) and is_too_old(error):
+            if isinstance(error, BadRequest) and is_query_too_old(error):
                 level = logging.INFO  # Pressed while we were away, or pressed twice.
             _LOG.log(level, "telegram: a button was not answered: %s", cause_name(error))

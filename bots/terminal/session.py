@@ -16,7 +16,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class TerminalMessage:
     """A message as it is to be seen now: all of its text so far. `final` = it will not change any more."""
 
     kind: Literal["shown"] = "shown"
@@ -26,7 +26,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileShown:
+class TerminalFile:
     """A file was handed over; `path` is relative to the adapter's folder of files."""
 
     kind: Literal["file"] = "file"
@@ -36,21 +36,23 @@ class FileShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class TerminalIndicator:
     """Work goes on, or ended (`ok` or `failed`)."""
 
     kind: Literal["sign"] = "sign"
     state: Literal["working", "ok", "failed"]
 
 
-Event = Shown | FileShown | Sign
+TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
 
 
-class Session:
+class TerminalSession:
     """One terminal at one session. Made by `Loopback.attach`."""
 
     def __init__(
-        self, say: Callable[[str], Awaitable[Reason]], events: MemoryObjectReceiveStream[Event]
+        self,
+        say: Callable[[str], Awaitable[Reason]],
+        events: MemoryObjectReceiveStream[TerminalEvent],
     ) -> None:
         self._say = say
         self._events = events
@@ -59,7 +61,7 @@ class Session:
         """Send a line to the bot. Raises what `Intake.receive` raises."""
         return await self._say(text)
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[TerminalEvent]:
         """Iterate over what is shown, for ever."""
         return aiter(self._events)
 
@@ -72,7 +74,7 @@ def check_session(session: str) -> None:
         )
 
 
-def keep(file: OutgoingFile, folder: Path, session: str) -> str:
+def save_file(file: OutgoingFile, folder: Path, session: str) -> str:
     """Copy a file below `folder` under a free name; return its path relative to `folder`. Blocking.
 
     Raises:

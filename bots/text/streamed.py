@@ -8,7 +8,7 @@ Memo: TypeAlias = dict[str, tuple[Inline, ...]]
 """What the text of a paragraph, a heading or a cell was parsed to. It lives as long as one `split`."""
 
 
-class Draft(str):
+class StreamedMarkdown(str):
     """A piece of Markdown that brings along what its parts were parsed to in other pieces."""
 
     __slots__ = ("memo",)
@@ -16,12 +16,12 @@ class Draft(str):
     memo: Memo
 
     @staticmethod
-    def of(text: str, memo: Memo) -> "Draft":
+    def of(text: str, memo: Memo) -> "StreamedMarkdown":
         """Return a text with the memo that it shares with other pieces.
 
-        >>> Draft.of("a", {}) == "a"
+        >>> StreamedMarkdown.of("a", {}) == "a"
         True
         """
-        draft = Draft(text)
+        draft = StreamedMarkdown(text)
         draft.memo = memo
         return draft

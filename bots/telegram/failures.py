@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 import httpx
 from telegram.error import Conflict, InvalidToken
 
-from bots.telegram.api import BadAnswer, Flooded
+from bots.telegram.api import RetryAfterError, UnexpectedStatus
 from bots.telegram.errors import cause_name
-from bots.telegram.watch import Taken, Withheld
+from bots.telegram.stall_check import UpdatesWithheld, WebhookConflict
 from bus.platform import ChannelHealth, Clock, ConnectionState
 
-CONTESTED = (
+OTHER_POLLER = (
     "Another process polls with this bot token (HTTP 409): stop it, or give it a bot of its own."
 )
 
-TAKEN = (
+OTHER_WEBHOOK = (
     "Another program set a webhook for this bot: Parley removes it, and polls. Give the other program a bot of"
     " its own."
 )
@@ -70,15 +70,15 @@ def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
                 " @BotFather shows for this bot.",
                 retry_after_s=refused_s,
             )
-        case Conflict() | Taken() | Withheld():
+        case Conflict() | WebhookConflict() | UpdatesWithheld():
             return Trouble(link=ConnectionState.RECONNECTING, detail=_rivalry(error))
-        case Flooded():
+        case RetryAfterError():
             return Trouble(
                 link=ConnectionState.RECONNECTING,
                 detail="Telegram asks to wait (HTTP 429).",
                 retry_after_s=error.retry_after_s,
             )
-        case BadAnswer():
+        case UnexpectedStatus():
             detail = f"{_host(base_url)} answered HTTP {error.status}: {_status_hint(error.status)}"
             return Trouble(link=ConnectionState.RECONNECTING, detail=detail)
         case _:
@@ -89,13 +89,17 @@ def trouble_of(error: Exception, *, base_url: str, refused_s: float) -> Trouble:
             )
 
 
-def _rivalry(error: Conflict | Taken | Withheld) -> str:
-    if isinstance(error, Withheld):
+def _rivalry(error: Conflict | WebhookConflict | UpdatesWithheld) -> str:
+    if isinstance(error, UpdatesWithheld):
         return (
             f"{error.waiting} updates wait at Telegram and polling does not bring them: connecting anew. If that"
             " stays so, another process may poll with this bot token."
         )
-    return TAKEN if isinstance(error, Taken) or "webhook" in error.message.lower() else CONTESTED
+    return (
+        OTHER_WEBHOOK
+        if isinstance(error, WebhookConflict) or "webhook" in error.message.lower()
+        else OTHER_POLLER
+    )
 
 
 def _status_hint(status: int) -> str:

@@ -1,0 +1,68 @@
+"""Background tasks of an adapter: work that must not delay an acknowledgement and that nothing depends on."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from bus.errors import DeliveryError
+
+_log: Final = logging.getLogger(__name__)
+
+MAX_TASKS: Final = 100
+"""Tasks that run at once; while so many run, new ones are dropped."""
+
+
+class BackgroundTasks:
+    """Runs tasks while the adapter runs. Each fails alone, with a line in the log.
+
+    Args:
+        channel: Instance name, for the log.
+        timeout_s: How long one task may take.
+    """
+
+    def __init__(self, channel: str, *, timeout_s: float = 30.0) -> None:
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._tasks: TaskGroup | None = None
+        self._running = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Accept tasks inside the block; cancel those still running at its end."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group: not as a group
+                failure = error
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def start(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
+        """Start a task; return at once. Without room, or while the adapter is stopped, the task is dropped."""
+        if self._tasks is None or self._running >= MAX_TASKS:
+            _log.info("%s: %s: skipped", self._channel, description)
+            return
+        self._running += 1
+        self._tasks.start_soon(self._run, description, task)
+
+    async def _run(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
+        try:
+            with anyio.fail_after(self._timeout_s):
+                await task()
+        except DeliveryError as error:
+            _log.info("%s: %s: %s", self._channel, description, error.user_message)
+        except TimeoutError:
+            _log.info("%s: %s: timed out", self._channel, description)
+        except Exception:  # noqa: BLE001 - one task's boundary: nothing depends on it
+            _log.exception("%s: %s failed", self._channel, description)
+        finally:
+            self._running -= 1

@@ -1,0 +1,114 @@
+"""The connection loop of every adapter: connect, serve, reconnect with backoff, report health."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from bots.common.health import HealthTracker
+from bus.errors import DeliveryError
+from bus.retry import Backoff
+
+RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
+"""Delays between attempts while a platform is unreachable. The jitter spreads bots that lost one server together."""
+
+
+class ConnectionFailure(Exception):
+    """No connection, or the connection broke.
+
+    Attributes:
+        detail: What is wrong and what to do about it; no secrets.
+        retryable: Whether it can recover by itself. If not, the channel shows `failed` until an operator acts;
+            it is still retried, every `ConnectionLoop.failed_retry_s`.
+        retry_after_s: When the platform wants the next attempt, if it said so.
+    """
+
+    def __init__(
+        self, detail: str, *, retryable: bool = True, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class ConnectionLoop:
+    """Keeps one connection up.
+
+    `connect` makes one connection and serves it: it calls `health.mark_connected()` as soon as events can arrive,
+    returns when the connection ends in the ordinary course of things, and raises ConnectionFailure or
+    DeliveryError when it breaks or cannot be made. Any other exception ends `run`: the supervisor restarts the
+    adapter. A webhook channel uses the same loop: its `connect` registers the webhook or checks the token,
+    then sleeps between checks.
+
+    Args:
+        health: Receives every change of state.
+        backoff: Delays after retryable failures.
+        failed_retry_s: Delay after failures that need an operator: they do not recover by themselves, but the
+            operator should not have to restart anything.
+        stable_s: The failure count starts over once a connection lasts this long; the next one follows at once.
+    """
+
+    def __init__(
+        self,
+        health: HealthTracker,
+        *,
+        backoff: Backoff = RECONNECT,
+        failed_retry_s: float = 60.0,
+        stable_s: float = 10.0,
+    ) -> None:
+        self._health = health
+        self._backoff = backoff
+        self._failed_retry_s = failed_retry_s
+        self._stable_s = stable_s
+        self._failures = 0
+        self._reconnect = anyio.Event()
+        self._attempt: anyio.CancelScope | None = None
+
+    def mark_stable(self) -> None:
+        """Start the failure count over: the platform has proved that the connection works."""
+        self._failures = 0
+
+    def reconnect(self) -> None:
+        """Drop the current connection or wait and connect at once, for example after a call was refused."""
+        self._reconnect.set()
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    async def run(self, connect: Callable[[], Awaitable[None]]) -> None:
+        """Stay connected until cancelled."""
+        self._health.mark_connecting()
+        while True:
+            self._reconnect = anyio.Event()
+            delay_s = await self._attempt_once(connect)
+            with anyio.move_on_after(delay_s):
+                await self._reconnect.wait()
+
+    async def _attempt_once(self, connect: Callable[[], Awaitable[None]]) -> float:
+        """Connect and serve once; return the delay before the next attempt, in seconds."""
+        started = anyio.current_time()
+        failure = ConnectionFailure("The connection was closed; connecting again.")
+        try:
+            with anyio.CancelScope() as self._attempt:
+                await connect()
+        except ConnectionFailure as error:
+            failure = error
+        except DeliveryError as error:
+            failure = ConnectionFailure(
+                error.user_message, retryable=error.retryable, retry_after_s=error.retry_after_s
+            )
+        else:
+            if anyio.current_time() - started >= self._stable_s:
+                self._failures = 0
+                self._health.mark_disconnected(failure.detail)
+                return 0.0
+        finally:
+            self._attempt = None
+        return self._record(failure)
+
+    def _record(self, failure: ConnectionFailure) -> float:
+        if not failure.retryable:
+            self._health.mark_failed(failure.detail)
+            return max(self._failed_retry_s, failure.retry_after_s or 0.0)
+        self._health.mark_disconnected(failure.detail)
+        self._failures += 1
+        return max(self._backoff.wait_s(self._failures), failure.retry_after_s or 0.0)

@@ -1,0 +1,37 @@
+"""Size-limited streaming of a file that is being downloaded."""
+
+from collections.abc import AsyncIterator, Callable
+
+from bus.errors import DeliveryError, FileTooLarge
+
+
+async def limit_size(
+    chunks: AsyncIterator[bytes],
+    max_bytes: int,
+    *,
+    errors: tuple[type[Exception], ...],
+    convert: Callable[[Exception], DeliveryError],
+) -> AsyncIterator[bytes]:
+    """Yield the chunks as they arrive.
+
+    Args:
+        chunks: The chunks.
+        max_bytes: More bytes than this are refused while they arrive.
+        errors: What the HTTP library raises when the connection breaks.
+        convert: Returns what that means. The cause is not chained: it may contain the URL, and that a secret.
+
+    Raises:
+        DeliveryError: The file is too large, or the connection broke.
+    """
+    received = 0
+    while True:
+        try:
+            chunk = await anext(chunks, None)
+        except errors as error:
+            raise convert(error) from None
+        if chunk is None:
+            return
+        received += len(chunk)
+        if received > max_bytes:
+            raise FileTooLarge(max_bytes)
+        yield chunk

@@ -1,0 +1,91 @@
+"""Connection health of an adapter: the state that `Adapter.health` reports, logged once per change."""
+
+import logging
+import time
+from dataclasses import replace
+from typing import Final
+
+from bus.platform import ChannelHealth, Clock, ConnectionState
+
+_log: Final = logging.getLogger(__name__)
+
+
+class HealthTracker:
+    """Records the state of one connection.
+
+    `connected` means that events can arrive now; call `mark_connected` only when the platform has proved it.
+
+    Args:
+        channel: Instance name, for the log.
+        now: Wall clock.
+    """
+
+    def __init__(self, channel: str, now: Clock = time.time) -> None:
+        self._channel = channel
+        self._now = now
+        self._health = ChannelHealth(state=ConnectionState.STOPPED, since=now())
+        self._was_connected = False
+        self._warning = ""
+
+    def health(self) -> ChannelHealth:
+        """Return the current state. A warning shows only while nothing worse is wrong."""
+        known = self._health
+        if known.state is ConnectionState.CONNECTED and not known.detail:
+            return replace(known, detail=self._warning)
+        return known
+
+    @property
+    def state(self) -> ConnectionState:
+        """The current state."""
+        return self._health.state
+
+    def mark_connecting(self) -> None:
+        """Record that `run` started and makes its first attempt."""
+        self._was_connected = False
+        self._set(ConnectionState.CONNECTING)
+
+    def mark_connected(self, detail: str = "") -> None:
+        """Record that events can arrive. `detail` names what is wrong in spite of that."""
+        self._was_connected = True
+        self._set(ConnectionState.CONNECTED, detail)
+
+    def mark_disconnected(self, detail: str) -> None:
+        """Record that no events can arrive and that the adapter retries by itself."""
+        state = ConnectionState.RECONNECTING if self._was_connected else ConnectionState.CONNECTING
+        self._set(state, detail)
+
+    def mark_waiting(self, detail: str) -> None:
+        """Record that everything is ready and the platform, which calls us, has not called yet."""
+        self._set(ConnectionState.CONNECTING, detail, awaits_call=True)
+
+    def mark_failed(self, detail: str) -> None:
+        """Record that an operator has to act; `detail` says on what."""
+        self._set(ConnectionState.FAILED, detail)
+
+    def mark_stopped(self) -> None:
+        """Record that `run` ended. A failure stays visible."""
+        if self._health.state is not ConnectionState.FAILED:
+            self._set(ConnectionState.STOPPED)
+
+    def mark_event(self) -> None:
+        """Record that the platform sent something."""
+        self._health = replace(self._health, last_event_at=self._now())
+
+    def set_warning(self, text: str) -> None:
+        """Set what works less well than it could, such as a missing permission; "" clears it."""
+        if text and text != self._warning:
+            _log.warning("%s: %s", self._channel, text)
+        self._warning = text
+
+    def _set(self, state: ConnectionState, detail: str = "", *, awaits_call: bool = False) -> None:
+        known = self._health
+        if (state, detail) != (known.state, known.detail):
+            level = logging.WARNING if detail else logging.INFO
+            _log.log(level, "%s: %s%s", self._channel, state.value, f": {detail}" if detail else "")
+        self._health = replace(
+            known,
+            state=state,
+            detail=detail,
+            since=known.since if state is known.state else self._now(),
+            awaits_call=awaits_call,
+        )

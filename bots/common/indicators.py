@@ -1,0 +1,52 @@
+"""The working indicator as reactions: one while a message is answered, another for the outcome."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from bus.messages import ReplyTarget
+
+_MAX_SHOWN: Final = 1_000
+
+
+class ReactionIndicator:
+    """Reacts to the message that is being answered (the adapter is an `Indicator`).
+
+    Args:
+        add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
+        remove: Removes it.
+        working, done, failed: The platform's names of the reactions.
+    """
+
+    def __init__(
+        self,
+        add: Callable[[ReplyTarget, str], Awaitable[str]],
+        remove: Callable[[ReplyTarget, str], Awaitable[None]],
+        *,
+        working: str,
+        done: str,
+        failed: str,
+    ) -> None:
+        self._add = add
+        self._remove = remove
+        self._working = working
+        self._done = done
+        self._failed = failed
+        self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def start(self, target: ReplyTarget) -> None:
+        """Show that a message is being answered. Raises DeliveryError."""
+        message = (target.chat, target.reply_to)
+        if target.reply_to and message not in self._shown:
+            self._shown[message] = await self._add(target, self._working)
+            while len(self._shown) > _MAX_SHOWN:
+                self._shown.popitem(last=False)
+
+    async def finish(self, target: ReplyTarget, *, ok: bool) -> None:
+        """Show the outcome and remove the working reaction. Raises DeliveryError."""
+        if not target.reply_to:
+            return
+        shown = self._shown.pop((target.chat, target.reply_to), None)
+        await self._add(target, self._done if ok else self._failed)
+        if shown is not None:
+            await self._remove(target, shown)

@@ -1,0 +1,132 @@
+"""Client-side rate limits of a bot account: sliding windows for the account and for each chat."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import anyio
+
+from bus.errors import DeliveryError
+
+Windows = Mapping[float, int]
+"""Seconds -> calls allowed within them."""
+
+_MAX_CHATS: Final = 2_000
+
+
+class RateLimiter:
+    """Counts calls in sliding windows. Never waits by itself.
+
+    Args:
+        windows: What is allowed; empty = anything.
+        clock: Monotonic clock, seconds.
+    """
+
+    def __init__(self, windows: Windows, *, clock: Callable[[], float] | None = None) -> None:
+        self._windows = windows
+        self._clock = clock or anyio.current_time
+        self._calls: deque[float] = deque(maxlen=max(windows.values(), default=1))
+        self._paused_until = 0.0
+
+    def delay_s(self, *, share: float = 1.0) -> float:
+        """Return how long to wait before a call fits, in seconds; 0.0 = it fits now.
+
+        Args:
+            share: Part of each window that this kind of call may fill. Optional calls (typing, growing
+                messages) use less than 1, so that final answers always find room.
+        """
+        now = self._clock()
+        delays = [self._paused_until - now]
+        for length_s, calls in self._windows.items():
+            room = max(1, int(calls * share))
+            if len(self._calls) >= room:
+                delays.append(self._calls[-room] + length_s - now)
+        return max(0.0, *delays)
+
+    def record(self) -> None:
+        """Count a call made now."""
+        self._calls.append(self._clock())
+
+    def try_acquire(self, *, share: float = 1.0) -> float:
+        """Count a call if it fits and return 0.0; otherwise return how long to wait, in seconds."""
+        delay_s = self.delay_s(share=share)
+        if not delay_s:
+            self.record()
+        return delay_s
+
+    def pause(self, seconds: float) -> None:
+        """Allow nothing for a while: the platform answered 429."""
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+
+def _no_windows(_chat: str) -> Windows:
+    return {}
+
+
+class AccountLimiter:
+    """Spaces the calls of one bot account, and keeps optional calls from using up a chat's limit.
+
+    A required call waits for room in the account's windows, at most `max_wait_s`. An optional call never waits:
+    when its share of a window is used up, or the chat asked to wait, it is refused.
+
+    Args:
+        windows: Limits of all calls together.
+        chat_windows: Returns the limits of one chat. They are counted for every call, and refuse optional ones
+            only: the platform itself answers 429 to required calls, and the bus retries.
+        max_wait_s: Longest wait of a required call; beyond, the caller decides.
+        clock: Monotonic clock, seconds.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        *,
+        chat_windows: Callable[[str], Windows] = _no_windows,
+        max_wait_s: float = 10.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._clock = clock or anyio.current_time
+        self._account = RateLimiter(windows, clock=self._clock)
+        self._chat_windows = chat_windows
+        self._max_wait_s = max_wait_s
+        self._chats: OrderedDict[str, RateLimiter] = OrderedDict()
+
+    async def acquire(self, chat: str = "", *, share: float | None = None) -> None:
+        """Wait until a call fits, and count it.
+
+        Args:
+            chat: The chat that the call is about; "" = none.
+            share: For optional calls: the part of each window that they may fill.
+
+        Raises:
+            DeliveryError: not now; retryable, with the seconds to wait.
+        """
+        limiter = self._chat(chat)
+        if share is not None and (delay_s := limiter.delay_s(share=share)):
+            raise rate_limited(delay_s)
+        deadline = self._clock() + self._max_wait_s
+        while delay_s := self._account.delay_s(share=share or 1.0):
+            if share is not None or self._clock() + delay_s > deadline:
+                raise rate_limited(delay_s)
+            await anyio.sleep(delay_s)
+        self._account.record()
+        limiter.record()
+
+    def pause(self, seconds: float, chat: str = "") -> None:
+        """Record a 429. With `chat`, optional calls to it wait; without, all calls of the account do."""
+        (self._chat(chat) if chat else self._account).pause(seconds)
+
+    def _chat(self, chat: str) -> RateLimiter:
+        if chat not in self._chats:
+            self._chats[chat] = RateLimiter(self._chat_windows(chat), clock=self._clock)
+        self._chats.move_to_end(chat)
+        while len(self._chats) > _MAX_CHATS:
+            self._chats.popitem(last=False)
+        return self._chats[chat]
+
+
+def rate_limited(delay_s: float) -> DeliveryError:
+    """Return the error of a call that has to wait."""
+    return DeliveryError(
+        "The platform's rate limit is used up for now", retryable=True, retry_after_s=delay_s
+    )

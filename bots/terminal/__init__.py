@@ -1,0 +1,1 @@
+"""The terminal channel: its adapter and the sessions that terminals attach to."""
