@@ -89,13 +89,18 @@ class ReplyTarget:
         return texts(self.language, self.command_sign)
 
 
+SenderKind = Literal["member", "guest", "external", "unknown"]
+"""Whether a person belongs to the organization: a guest has a limited account in it, an external person none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who wrote. `user_id` is the platform's stable id."""
+    """Who wrote. `user_id` is the platform's stable id; `kind` as far as the adapter can tell."""
 
     user_id: str
     name: str = ""
     is_bot: bool = False
+    kind: SenderKind = "member"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bots.feishu.cards import PRIVATE_FIELD, TOKEN_FIELD
-from bots.feishu.events import CHANNEL
+from bots.feishu.events import CHANNEL, sender_kind
 from bots.feishu.json_node import JsonNode
 from bus.messages import ButtonPress, ConversationKey, PressResponse, ReplyTarget, Sender
 
@@ -26,22 +26,24 @@ def _press(
     event: JsonNode, context: JsonNode, *, event_id: str, header: JsonNode
 ) -> ButtonPress | None:
     value, operator = event["action"]["value"], event["operator"]
+    tenant = operator.text("tenant_key") or event.text("tenant_key")
     token, user = value.text(TOKEN_FIELD), operator.text("open_id") or event.text("open_id")
     chat, message = context.text("open_chat_id"), context.text("open_message_id")
+    workspace = header.text("tenant_key") or operator.text("tenant_key")
     if not (token and user and chat and message):
         return None
     return ButtonPress(
         event_id=event_id or f"{message}:{token}:{user}",
         key=ConversationKey(
             channel=CHANNEL,
-            workspace=header.text("tenant_key") or operator.text("tenant_key"),
+            workspace=workspace,
             chat=chat,
             topic="",
         ),
         place=ReplyTarget(chat=chat, reply_to=message),
         message_id=message,
         token=token,
-        sender=Sender(user_id=user),
+        sender=Sender(user_id=user, kind=sender_kind(workspace, tenant)),
         private=value.flag(PRIVATE_FIELD),
     )
 

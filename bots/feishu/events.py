@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bots.feishu.json_node import JsonNode
-from bus.messages import Change, ConversationKey
+from bus.messages import Change, ConversationKey, SenderKind
 
 CHANNEL: Final = "feishu"
 
@@ -44,6 +44,17 @@ class MenuClick:
     workspace: str
     person: str
     entry: str
+
+
+def sender_kind(home: str, tenant: str) -> SenderKind:
+    """Return what kind of person acts: somebody of another tenant is external. Guests of a tenant are not told apart.
+
+    >>> sender_kind("t1", "t1"), sender_kind("t1", "t2"), sender_kind("t1", "")
+    ('member', 'external', 'unknown')
+    """
+    if not (home and tenant):
+        return "unknown"
+    return "member" if home == tenant else "external"
 
 
 def parse_other_event(

@@ -13,7 +13,7 @@ from bots.feishu.content import (
     describe_unsupported,
     parse_content,
 )
-from bots.feishu.events import CHANNEL, ChatEntered, MenuClick, parse_other_event
+from bots.feishu.events import CHANNEL, ChatEntered, MenuClick, parse_other_event, sender_kind
 from bots.feishu.forwarded import NAME, REF
 from bots.feishu.json_node import JsonNode
 from bus.messages import (
@@ -88,7 +88,7 @@ def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
 
 
 def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessage:
-    message, sender = event["message"], _sender(event["sender"], bot)
+    message, sender = event["message"], _sender(header, event["sender"], bot)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
         raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without an id or chat")
@@ -124,13 +124,15 @@ def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedConte
     return parse_content(message.text("message_id"), kind, content, bot.open_id)
 
 
-def _sender(sender: JsonNode, bot: FeishuBot) -> Sender:
+def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
     user = sender["sender_id"].text("open_id")
     if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
         raise _IgnoreEvent(Reason.FROM_BOT, "the sender is an app")
     if not user:
         raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without a sender")
-    return Sender(user_id=user)
+    return Sender(
+        user_id=user, kind=sender_kind(header.text("tenant_key"), sender.text("tenant_key"))
+    )
 
 
 def _key(header: JsonNode, message: JsonNode, *, private: bool) -> ConversationKey:

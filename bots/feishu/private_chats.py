@@ -1,39 +1,44 @@
-"""What messages tell of chats and presses do not: whether a chat is private, and with whom."""
+"""Private chats seen so far: button presses and menu clicks do not say whether a chat is private, or with whom."""
 
 from collections import OrderedDict
 from typing import Final
 
-from bus.messages import InboundMessage
+from bus.messages import InboundMessage, Sender
 
-_KEPT: Final = 10_000
-"""Private chats that are remembered; of more, those that were quiet for longest are forgotten."""
+_MAX_CHATS: Final = 10_000
+"""Chats that are remembered; beyond, those that were quiet for longest are forgotten."""
 
 
 class PrivateChats:
-    """The private chats that this process knows of."""
+    """The private chats that this process knows of, and the person in each."""
 
     def __init__(self) -> None:
-        self._people: OrderedDict[str, str] = OrderedDict()
+        self._senders: OrderedDict[str, Sender] = OrderedDict()
         self._chats: dict[str, str] = {}
 
     def remember_message(self, inbound: InboundMessage) -> None:
-        """Note where a message came from."""
+        """Remember where a message came from."""
         if inbound.private:
-            self.remember(inbound.key.chat, inbound.sender.user_id)
+            self._remember(inbound.key.chat, inbound.sender)
 
     def remember(self, chat: str, person: str) -> None:
-        """Note a private chat."""
-        self._people[chat] = person
-        self._people.move_to_end(chat)
-        self._chats[person] = chat
-        while len(self._people) > _KEPT:
-            _, gone = self._people.popitem(last=False)
-            self._chats.pop(gone, None)
+        """Remember a private chat with a person of whom nothing else is known yet."""
+        if chat not in self._senders:
+            self._remember(chat, Sender(user_id=person, kind="unknown"))
 
     def is_private(self, chat: str) -> bool:
         """Return whether a chat is known to be private."""
-        return chat in self._people
+        return chat in self._senders
 
-    def chat_with(self, person: str) -> str:
-        """Return the private chat with a person; "" if it is not known."""
-        return self._chats.get(person, "")
+    def chat_with(self, person: str) -> tuple[str, Sender] | None:
+        """Return the private chat with a person, and what is known of them; None if there is no known chat."""
+        chat = self._chats.get(person)
+        return (chat, self._senders[chat]) if chat is not None else None
+
+    def _remember(self, chat: str, sender: Sender) -> None:
+        self._senders[chat] = sender
+        self._senders.move_to_end(chat)
+        self._chats[sender.user_id] = chat
+        while len(self._senders) > _MAX_CHATS:
+            _, forgotten = self._senders.popitem(last=False)
+            self._chats.pop(forgotten.user_id, None)

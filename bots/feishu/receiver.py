@@ -144,21 +144,21 @@ class FeishuReceiver:
             detail = f"the menu's entry {menu.entry[:40]!r} names no command"
             self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, detail)
             return
-        chat = self._context.private_chats.chat_with(menu.person)
-        if not chat:
+        known = self._context.private_chats.chat_with(menu.person)
+        if known is None:
             await self._context.greeting.explain_menu(menu)
             return
-        await self._handle_message(_menu_command(menu, chat))
+        await self._handle_message(_menu_command(menu, *known))
 
 
-def _menu_command(menu: MenuClick, chat: str) -> InboundMessage:
+def _menu_command(menu: MenuClick, chat: str, sender: Sender) -> InboundMessage:
     key = ConversationKey(channel=CHANNEL, workspace=menu.workspace, chat=chat, topic="")
     return InboundMessage(
         event_id=menu.event_id,
         message_id="",
         key=key,
         place=ReplyTarget(chat=chat),
-        sender=Sender(user_id=menu.person),
+        sender=sender,
         text=f"/{menu.entry}",
         private=True,
         addressed=True,

@@ -25,6 +25,7 @@ from bots.slack.outbound import SlackMessages
 from bots.slack.payload import CHANNEL
 from bots.slack.receiver import SlackReceiver
 from bots.slack.streaming import SlackStreamingMessages
+from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
 from bus.locales import texts
@@ -83,6 +84,7 @@ class SlackAdapter(
             base_url=config.base_url,
             timeout_s=timers.call_s,
         )
+        self._users = SlackUserDirectory(self._api)
         self._connection = _connection(self._api, self._link, timers, config, now)
         self._files = SlackFileUploader(self._api, timeout_s=timers.call_s)
         self._outbound = SlackMessages(self._api, self._files)
@@ -134,7 +136,9 @@ class SlackAdapter(
             intake=intake,
             actions=self._deeds,
             identity=lambda: self._api.known_identity,
+            users=self._users,
             bot_token=self._config.bot_token,
+            hears_everything=self._config.group_policy == "open",
         )
 
         async def connected() -> None:

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -22,8 +22,9 @@ from bots.slack.inbound import (
     parse_slash_command,
 )
 from bots.slack.payload import CHANNEL, IgnoredSlackEvent, SlackIdentity
+from bots.slack.users import SlackUserDirectory
 from bus.errors import BusError
-from bus.messages import ButtonPress, Change, InboundMessage
+from bus.messages import ButtonPress, Change, InboundMessage, SenderKind
 from bus.platform import Intake, Reason
 
 logger = logging.getLogger(__name__)
@@ -39,13 +40,17 @@ class SlackReceiver:
         intake: Where messages, presses and changes go.
         actions: What the adapter itself does about events; everything returns soon.
         identity: Tells who the bot is; spares Bolt a call to auth.test, whose failure it would acknowledge.
+        users: Tells members, guests and external people apart.
         bot_token: Put into Bolt's context.
+        hears_everything: Whether messages that do not address the bot may start a conversation (group_policy open).
     """
 
     intake: Intake
     actions: SlackEventActions
     identity: Callable[[], SlackIdentity]
+    users: SlackUserDirectory
     bot_token: str
+    hears_everything: bool = False
 
     def app(self) -> AsyncApp:
         """Return an app whose answer is 200 only for what the bus took over or ignored.
@@ -112,8 +117,9 @@ class SlackReceiver:
                 self.intake.ignored(CHANNEL, found.reason, found.detail)
             case InboundMessage():
                 async with lanes.hold(found.key.chat):  # Messages of one chat in their order.
-                    if await self.intake.receive(found) is Reason.ACCEPTED:
-                        self.actions.on_message_accepted(found)
+                    inbound = await self._with_sender_kind(found)
+                    if await self.intake.receive(inbound) is Reason.ACCEPTED:
+                        self.actions.on_message_accepted(inbound)
             case Change():
                 async with lanes.hold(found.key.chat):  # Not before the message that it changes.
                     await self.intake.change(found)
@@ -124,12 +130,24 @@ class SlackReceiver:
             case AuthorizationRevoked():
                 self.actions.on_authorization_revoked(found)
 
+    async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
+        """Look up who wrote. Talk among others is left "unknown": in a busy channel it would use up the rate limit."""
+        if not (inbound.addressed or inbound.replies_to or self.hears_everything):
+            kind: SenderKind = "unknown"
+        else:
+            kind = await self.users.kind_of(inbound.sender.user_id)
+        if kind == "unknown" and "/" in inbound.place.user:  # a team of their own: Slack Connect
+            kind = "external"
+        return replace(inbound, sender=replace(inbound.sender, kind=kind))
+
     async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: KeyedLock) -> None:
         if isinstance(found, IgnoredSlackEvent):
             self.intake.ignored(CHANNEL, found.reason, found.detail)
             return
         async with lanes.hold(found.key.chat):
-            answer = await self.intake.press(found)
+            kind = await self.users.kind_of(found.sender.user_id)
+            press = replace(found, sender=replace(found.sender, kind=kind))
+            answer = await self.intake.press(press)
         self.actions.send_press_response(found, answer)
 
     async def _handle_stop(self, found: AgentSessionStopped, lanes: KeyedLock) -> None:

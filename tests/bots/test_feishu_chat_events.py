@@ -6,7 +6,7 @@ import pytest
 
 from bus.locales.chinese import CHINESE
 from bus.locales.english import ENGLISH
-from bus.messages import ReplyTarget
+from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Reason
 from tests.bots.feishu_rig import Intake, adapter_for, running
 from tests.fakes.feishu import FakeFeishu
@@ -63,6 +63,29 @@ async def test_a_greeting_that_cannot_be_sent_is_left() -> None:
         await feishu.wait_for(lambda: opened.acked)
         assert len(feishu.calls("message.create")) == 1
         assert adapter.health().state is ConnectionState.CONNECTED
+
+
+async def test_people_of_another_tenant_are_external_in_messages_presses_and_the_menu() -> None:
+    intake = Intake()
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
+        feishu.outsiders["ou_eve"] = "tenant_9"
+        inside, outside = await feishu.dm("hello"), await feishu.dm("hello", user="ou_eve")
+        await feishu.wait_for(lambda: len(intake.received) == 2)
+        assert [i.sender.kind for i in intake.received] == ["member", "external"]
+        assert {i.key.workspace for i in intake.received} == {"tenant_1"}
+        await feishu.click_menu("new", user="ou_eve")
+        await feishu.wait_for(lambda: len(intake.received) == 3)
+        assert intake.received[2].sender.kind == "external"
+        button = Button(label="Stop", token="stop:1:0")
+        target = ReplyTarget(chat=inside.chat, reply_to=inside.id)
+        await adapter.send_with_buttons(target, "Working", (button,), key="k")
+        (answer,) = feishu.answers(inside.chat)
+        for user in ("ou_alice", "ou_eve"):
+            await feishu.press(answer, "Stop", user=user)
+        await feishu.wait_for(lambda: len(intake.pressed) == 2)
+        kinds = {press.sender.user_id: press.sender.kind for press in intake.pressed}
+        assert kinds == {"ou_alice": "member", "ou_eve": "external"}
+    assert outside.sender == "ou_eve"
 
 
 async def test_a_click_in_the_menu_is_the_command_it_names() -> None:

@@ -79,6 +79,7 @@ class FakeFeishu:
     ) -> None:
         self.app_id = app_id
         self.app_secret = app_secret
+        self.outsiders: dict[str, str] = {}
         self.world = World()
         secrets = {"app_id": app_id, "app_secret": app_secret}
         self.rest = RestApi(self.world, **secrets, token_s=token_s, app_calls_per_s=app_calls_per_s)
@@ -254,12 +255,16 @@ class FakeFeishu:
             made.payload = {"open_id": user, "tenant_key": self.tenant, "token": token,
                             "action": action, **context}  # fmt: skip
         else:
-            operator = {"open_id": user, "tenant_key": self.tenant}
+            operator = {"open_id": user, "tenant_key": self.tenant_of(user)}
             event = {"operator": operator, "token": token, "action": action, "host": "im_message",
                      "context": context}  # fmt: skip
             made.payload = self._envelope(made.id, "card.action.trigger", event)
         self._start(made)
         return made
+
+    def tenant_of(self, user: str) -> str:
+        """Return the tenant of a person; `outsiders` name another one."""
+        return self.outsiders.get(user, self.tenant)
 
     async def withdraw(self, message: Message) -> Event:
         """Withdraw a message as its author, which the app is told."""
@@ -448,7 +453,11 @@ class FakeFeishu:
     def _received(self, message: Message, extra: Extra) -> dict[str, Any]:
         ids = {"open_id": message.sender, "union_id": f"on_{message.sender}", "user_id": None}
         sender_type = extra.get("sender_type", "user")
-        sender = {"sender_id": ids, "sender_type": sender_type, "tenant_key": self.tenant}
+        sender = {
+            "sender_id": ids,
+            "sender_type": sender_type,
+            "tenant_key": self.tenant_of(message.sender),
+        }
         told: dict[str, Any] = {
             "message_id": message.id,
             "create_time": str(int(time.time() * 1000)),

@@ -11,8 +11,8 @@ acknowledged, tells the bot about its own messages, and refuses wrong tokens.
         await slack.wait_for(lambda: slack.replies(asked))
         assert slack.violations == []
 
-People: `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`, `open_chat`, `slash`, `send_event`. What
-they see: `messages`, `replies`,
+People: `person`, `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`, `open_chat`, `slash`,
+`send_event`. What they see: `messages`, `replies`,
 `texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
 `come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
 `server.methods.page_size`. What Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
@@ -129,6 +129,10 @@ class FakeSlack:
     def dm(self, text: str, *, user: str = USER, thread_ts: str = "", **more: object) -> Message:
         """Write to the bot in private."""
         return self._write(escape(text), f"D{user}", user, thread_ts, more)
+
+    def person(self, user: str, **described: object) -> None:
+        """Say what users.info tells of somebody; who is not described is a member of the team."""
+        self.workspace.people[user] = described
 
     def mention(
         self,

@@ -43,6 +43,7 @@ class Methods:
         self.token_of = ""
         self._table: dict[str, Callable[[Arguments], Answer]] = {
             "auth.test": self._auth_test,
+            "users.info": self._user,
             "chat.postMessage": self._post,
             "chat.update": self._update,
             "chat.delete": self._delete,
@@ -84,6 +85,13 @@ class Methods:
             "bot_id": team.bot_id,
             "is_enterprise_install": False,
         }
+
+    def _user(self, given: Arguments) -> Answer:
+        told = self._workspace.people.get(given["user"], {})
+        if told.get("is_hidden"):
+            raise Refusal("user_not_visible")
+        member = {"id": given["user"], "team_id": self._workspace.team, "is_bot": False}
+        return {"user": member | told}
 
     def _post(self, given: Arguments) -> Answer:
         channel = self._rooms.writable(given["channel"])

@@ -126,6 +126,7 @@ class Workspace:
         self.posted: list[Message] = []
         self.files: dict[str, StoredFile] = {}
         self.callbacks: dict[str, Callback] = {}
+        self.people: dict[str, dict[str, Any]] = {}
         self.statuses: dict[tuple[str, str], Status] = {}
         self.prompts: dict[tuple[str, str], list[str]] = {}
         self._last_ts = 0.0

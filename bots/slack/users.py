@@ -1,0 +1,90 @@
+"""Slack user lookups: tells members, guests and people of other companies apart (users.info, cached)."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+
+from bots.slack.api import SlackApi
+from bots.slack.errors import SlackError
+from bots.slack.payload import SlackIdentity, as_mapping, as_str
+from bus.messages import SenderKind
+
+_log: Final = logging.getLogger(__name__)
+
+FRESH_S: Final = 3600.0
+"""How long an answer is trusted. An older one is used only while Slack cannot be asked."""
+
+LOOKUP_S: Final = 1.5
+"""Deadline of one lookup: the event has to be acknowledged within 3 s."""
+
+_MAX_USERS: Final = 10_000
+_NOT_VISIBLE: Final = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
+
+
+class SlackUserDirectory:
+    """Knows what kind of person a user is. users.info is a tier 4 method: 100 calls a minute."""
+
+    def __init__(self, api: SlackApi) -> None:
+        self._api = api
+        self._known: OrderedDict[str, tuple[SenderKind, float]] = OrderedDict()
+        self._cannot_look_up = False
+
+    async def kind_of(self, user_id: str) -> SenderKind:
+        """Return what kind of person a user is; "unknown" where the app may not ask (scope users:read).
+
+        Raises:
+            SlackError: Slack did not answer, and nothing is known yet. The event is not acknowledged and comes again.
+        """
+        now = anyio.current_time()
+        known = self._known.get(user_id)
+        if known is not None and now - known[1] < FRESH_S:
+            return known[0]
+        try:
+            answer = await self._api.call(
+                lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S
+            )
+            kind = classify(as_mapping(answer.get("user")), self._api.known_identity)
+        except SlackError as error:
+            if error.code in _NOT_VISIBLE:
+                kind = "external"
+            elif known is not None:
+                return known[0]
+            elif error.retryable:
+                raise
+            else:
+                self._warn(error)
+                return "unknown"
+        self._known[user_id] = (kind, now)
+        self._known.move_to_end(user_id)
+        while len(self._known) > _MAX_USERS:
+            self._known.popitem(last=False)
+        return kind
+
+    def _warn(self, error: SlackError) -> None:
+        if not self._cannot_look_up:
+            _log.warning("slack: members and guests cannot be told apart: %s", error.user_message)
+        self._cannot_look_up = True
+
+
+def classify(user: Mapping[str, Any], me: SlackIdentity) -> SenderKind:
+    """Return what kind of person a user object (docs.slack.dev/reference/objects/user-object) describes. Pure.
+
+    >>> me = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
+    >>> classify({"id": "U1", "team_id": "T1", "is_restricted": True}, me)
+    'guest'
+    >>> classify({"id": "U1", "team_id": "T2"}, me)
+    'external'
+    """
+    organization = as_str(as_mapping(user.get("enterprise_user")).get("enterprise_id"))
+    is_colleague = bool(organization) and organization == me.enterprise_id
+    team = as_str(user.get("team_id"))
+    if not user or not (team or organization):
+        return "unknown"
+    if user.get("is_stranger") is True or not (is_colleague or team == me.team_id):
+        return "external"
+    if user.get("is_restricted") is True or user.get("is_ultra_restricted") is True:
+        return "guest"
+    return "member"

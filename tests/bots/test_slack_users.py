@@ -1,0 +1,100 @@
+"""Members, guests and people of other companies on Slack: known as such before the bus decides."""
+
+from typing import Any
+
+import pytest
+
+from bots.slack.payload import SlackIdentity
+from bots.slack.users import classify
+from bus.messages import SenderKind
+from tests.bots.slack_rig import Recorder, fast_slack, running
+
+GRID = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT", enterprise_id="E1")
+ORG = SlackIdentity(
+    team_id="E1", user_id="UBOT", bot_id="BBOT", enterprise_id="E1", is_org_install=True
+)
+ALONE = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
+
+
+@pytest.mark.parametrize(
+    ("me", "user", "kind"),
+    [
+        (ALONE, {"team_id": "T1"}, "member"),
+        (ALONE, {"team_id": "T1", "is_restricted": True}, "guest"),
+        (ALONE, {"team_id": "T1", "is_restricted": True, "is_ultra_restricted": True}, "guest"),
+        (ALONE, {"team_id": "T2"}, "external"),
+        (ALONE, {"team_id": "T2", "is_restricted": True}, "external"),
+        (ALONE, {"team_id": "T1", "is_stranger": True}, "external"),
+        (ALONE, {"team_id": "T2", "enterprise_user": {"enterprise_id": "E2"}}, "external"),
+        (GRID, {"team_id": "T2", "enterprise_user": {"enterprise_id": "E1"}}, "member"),
+        (GRID, {"team_id": "T2", "enterprise_user": {"enterprise_id": "E2"}}, "external"),
+        (ORG, {"team_id": "T7", "enterprise_user": {"enterprise_id": "E1"}}, "member"),
+        (ORG, {"team_id": "T7"}, "external"),
+        (ALONE, {}, "unknown"),
+        (ALONE, {"team_id": 7, "enterprise_user": "?"}, "unknown"),
+    ],
+)
+def test_users_are_classified(me: SlackIdentity, user: dict[str, Any], kind: str) -> None:
+    assert classify(user, me) == kind
+
+
+async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.person("U2GUEST", is_restricted=True)
+        slack.person("U3OTHER", team_id="T9OTHER")
+        slack.person("U4HIDDEN", is_hidden=True)
+        asked = slack.mention("as a member")
+        slack.mention("as a guest", user="U2GUEST")
+        slack.mention("from another company", user="U3OTHER", team="T9OTHER")
+        slack.mention("from nowhere", user="U4HIDDEN")
+        slack.slash("status", user="U2GUEST")
+        await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+        kinds: dict[str, SenderKind] = {i.text: i.sender.kind for i in intake.taken}
+        assert kinds == {
+            "as a member": "member",
+            "as a guest": "guest",
+            "from another company": "external",
+            "from nowhere": "external",
+            "/status": "guest",
+        }
+        slack.act(asked, "parley.0", "stop:1:0", user="U3OTHER")
+        await slack.wait_for(lambda: intake.pressed)
+        assert intake.pressed[0].sender.kind == "external"
+        assert len(slack.asked("users.info")) == 4
+        assert adapter.health().detail == ""
+    assert slack.violations == []
+
+
+async def test_a_lookup_that_fails_brings_the_event_again() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.person("U2GUEST", is_restricted=True)
+        slack.fail("users.info", status=503, times=2)
+        slack.dm("hello", user="U2GUEST")
+        await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
+        assert slack.sockets.envelopes[0].attempts == 3
+    assert [i.sender.kind for i in intake.taken] == ["guest"]
+
+
+async def test_without_the_permission_nobody_is_taken_for_a_member() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack:
+        slack.server.scopes.discard("users:read")
+        async with running(slack, intake):
+            slack.dm("hello")
+            slack.dm("from outside", user="U3OTHER", team="T9OTHER")
+            await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+    assert {i.text: i.sender.kind for i in intake.taken} == {
+        "hello": "unknown",
+        "from outside": "external",
+    }
+
+
+async def test_talk_among_others_is_not_looked_up() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.say("just talking")
+        await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+        assert slack.asked("users.info") == []
+    assert [i.sender.kind for i in intake.taken] == ["unknown"]
