@@ -14,7 +14,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from agent.errors import MemberTooLarge, PathRefused
+from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
 
@@ -46,7 +46,7 @@ class ArchiveMember:
     @property
     def mime(self) -> str:
         """The type that the name suggests."""
-        return mime_of(self.name)
+        return guess_mime_type(self.name)
 
     @property
     def charset(self) -> str:
@@ -66,7 +66,7 @@ class ArtifactFile:
     @property
     def mime(self) -> str:
         """The type that the name suggests."""
-        return mime_of(self.name)
+        return guess_mime_type(self.name)
 
     @property
     def raw(self) -> io.FileIO:
@@ -82,17 +82,17 @@ class ArtifactFile:
 
         Raises:
             FileNotFoundError: it is no archive, or has no such part.
-            MemberTooLarge: the part, or the archive, is too large to be unpacked for a look.
+            ArchiveMemberTooLarge: the part, or the archive, is too large to be unpacked for a look.
         """
         if self.size_bytes > MAX_ARCHIVE_BYTES:
-            raise MemberTooLarge
+            raise ArchiveMemberTooLarge
         try:
             with zipfile.ZipFile(self._file) as archive:
                 part = archive.getinfo(_part_named(name, archive.namelist()))
                 if part.is_dir():
                     raise FileNotFoundError(name)
                 if part.file_size > MAX_MEMBER_BYTES:
-                    raise MemberTooLarge
+                    raise ArchiveMemberTooLarge
                 with archive.open(part) as file:
                     return ArchiveMember(
                         name=name.rpartition("/")[2], content=file.read(MAX_MEMBER_BYTES)
@@ -123,25 +123,25 @@ def open_artifact(
 
     Raises:
         ThreadIdInvalid: The id cannot be one.
-        PathRefused: The path may not be read.
+        PathNotAllowed: The path may not be read.
         FileNotFoundError: There is no such file.
         IsADirectoryError: It is not a regular file.
-        MemberTooLarge: The part of the archive is too large.
+        ArchiveMemberTooLarge: The part of the archive is too large.
     """
     way = relative_parts(normalize_path(path), USER_DATA)
     if way is None:
-        raise PathRefused(f"Only files below {USER_DATA} can be read.")
+        raise PathNotAllowed(f"Only files below {USER_DATA} can be read.")
     return _found(folders.folders(thread_id).user_data, way)
 
 
 def _found(folder: Path, way: tuple[str, ...]) -> ArtifactFile | ArchiveMember:
     try:
-        return open_below(folder, way)
+        return open_beneath(folder, way)
     except FileNotFoundError:
         archive, inner = _split(way)
         if not inner:
             raise
-        file = open_below(folder, archive)
+        file = open_beneath(folder, archive)
     try:
         return file.member("/".join(inner))
     finally:
@@ -160,16 +160,16 @@ def _split(way: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return way, ()
 
 
-def mime_of(name: str) -> str:
+def guess_mime_type(name: str) -> str:
     """Return the type that a name suggests.
 
-    >>> mime_of("a.png"), mime_of("SKILL.md"), mime_of("a")
+    >>> guess_mime_type("a.png"), guess_mime_type("SKILL.md"), guess_mime_type("a")
     ('image/png', 'text/markdown', 'application/octet-stream')
     """
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-def open_below(folder: Path, parts: Sequence[str]) -> ArtifactFile:
+def open_beneath(folder: Path, parts: Sequence[str]) -> ArtifactFile:
     """Open the regular file at `parts` below `folder`, following no link on the way. Blocking.
 
     Raises:

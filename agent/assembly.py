@@ -15,16 +15,15 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
-from agent.blueprint import Blueprint, Tailoring
 from agent.delegation import Delegation, Principal
-from agent.middleware import Middleware, chain
+from agent.middleware import Middleware, middleware_stack
 from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.common import Steering
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
-from agent.middleware.guardrails import guardrail_link
-from agent.middleware.injections import InjectionMiddleware
+from agent.middleware.guardrails import guardrail_middleware
 from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
-from agent.middleware.steering import Steering
+from agent.middleware.steering import SteeringMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
@@ -34,15 +33,16 @@ from agent.middleware.uploads import UploadsMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.prompt import system_prompt
+from agent.services import AgentServices
+from agent.spec import AgentOverrides, AgentSpec
 from agent.state import ThreadState
-from agent.systems import Systems
 from agent.tools.bash import BASH, ShellLimits
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
 from agent.tools.view_image import view_image_tool
 
-LeadGraph = CompiledStateGraph[Any, Any, Any, Any]
+AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 class Assembly:
@@ -56,15 +56,15 @@ class Assembly:
 
     def __init__(
         self,
-        systems: Systems,
+        systems: AgentServices,
         checkpointer: BaseCheckpointSaver[Any] | None,
-        tailoring: Tailoring,
+        tailoring: AgentOverrides,
     ) -> None:
         self._systems = systems
         self._checkpointer = checkpointer
         self._tailoring = tailoring
 
-    async def build(self, plan: Blueprint) -> LeadGraph:
+    async def build(self, plan: AgentSpec) -> AgentGraph:
         """Build the graph of a blueprint.
 
         Raises:
@@ -83,7 +83,7 @@ class Assembly:
                 further=plan.persona.sections,
                 has_bash=any(tool.name == BASH for tool in tools),
             ),
-            middleware=chain(
+            middleware=middleware_stack(
                 *await self._links(plan),
                 *self._file_links(plan),
                 *self._steering_links(plan, model),
@@ -94,18 +94,18 @@ class Assembly:
             checkpointer=self._checkpointer,
         )
 
-    def _model(self, plan: Blueprint) -> BaseChatModel:
+    def _model(self, plan: AgentSpec) -> BaseChatModel:
         return create_chat_model(
-            plan.edition.config,
+            plan.config_revision.config,
             plan.model_name,
             thinking_enabled=plan.options.thinking_enabled,
             reasoning_effort=plan.options.reasoning_effort,
-            connections=self._systems.connections,
+            connections=self._systems.model_http_client,
         )
 
-    def _tools(self, plan: Blueprint) -> list[BaseTool]:
+    def _tools(self, plan: AgentSpec) -> list[BaseTool]:
         """Return all tools of one graph; where a name stands twice, the first holds."""
-        systems, edition, persona = self._systems, plan.edition, plan.persona
+        systems, edition, persona = self._systems, plan.config_revision, plan.persona
         sandbox = edition.config.sandbox
         limits = ToolLimits(
             listing_chars=sandbox.ls_output_max_chars,
@@ -117,35 +117,37 @@ class Assembly:
         )
         return persona.permitted(
             [
-                *persona.configured(edition.config.tools, edition.tools),
+                *persona.configured(edition.config.tools, edition.configured_tools),
                 *built_in_tools(systems.sandboxes, limits, shell),
-                *([view_image_tool(systems.folders)] if plan.sees else ()),
-                *([setup_agent_tool(systems.agents)] if plan.options.is_bootstrap else ()),
+                *([view_image_tool(systems.folders)] if plan.supports_vision else ()),
+                *([setup_agent_tool(systems.custom_agents)] if plan.options.is_bootstrap else ()),
                 *plan.mcp.tools,
-                *systems.acp.tools(edition.config.acp_agents),
+                *systems.acp_agents.tools(edition.config.acp_agents),
             ]
         )
 
-    def _delegation(self, plan: Blueprint, tools: Sequence[BaseTool]) -> Delegation:
+    def _delegation(self, plan: AgentSpec, tools: Sequence[BaseTool]) -> Delegation:
         principal = Principal(
-            config=plan.edition.config,
+            config=plan.config_revision.config,
             model_name=plan.model_name,
             tools=tools,
             skills=plan.persona.skills,
-            guardrail=plan.edition.guardrail,
+            guardrail=plan.config_revision.guardrail,
         )
         return Delegation(self._systems, principal)
 
-    async def _links(self, plan: Blueprint) -> list[Middleware | None]:
-        systems, config = self._systems, plan.edition.config
+    async def _links(self, plan: AgentSpec) -> list[Middleware | None]:
+        systems, config = self._systems, plan.config_revision.config
         title = config.title
-        title_model = await systems.models.get(title.model_name) if title.model_name else None
+        title_model = (
+            await systems.auxiliary_models.get(title.model_name) if title.model_name else None
+        )
         return [
-            InjectionMiddleware(),
+            SteeringMiddleware(),
             ThreadDataMiddleware(systems.folders),
             SandboxMiddleware(systems.sandboxes),
             DanglingToolCallMiddleware(),
-            guardrail_link(config.guardrails, plan.edition.guardrail),
+            guardrail_middleware(config.guardrails, plan.config_revision.guardrail),
             ToolErrorMiddleware(),
             TitleMiddleware(title, model=title_model) if title.enabled else None,
             MemoryMiddleware(systems.memory),
@@ -153,19 +155,21 @@ class Assembly:
             ClarificationMiddleware(),
         ]
 
-    def _file_links(self, plan: Blueprint) -> list[Middleware | None]:
+    def _file_links(self, plan: AgentSpec) -> list[Middleware | None]:
         return [
-            UploadsMiddleware(self._systems.uploads.snapshots, sees=plan.sees),
-            ViewImageMiddleware(self._systems.folders) if plan.sees else None,
+            UploadsMiddleware(self._systems.uploads.snapshots, sees=plan.supports_vision),
+            ViewImageMiddleware(self._systems.folders) if plan.supports_vision else None,
         ]
 
-    def _steering_links(self, plan: Blueprint, model: BaseChatModel) -> list[Middleware | None]:
+    def _steering_links(self, plan: AgentSpec, model: BaseChatModel) -> list[Middleware | None]:
         systems = self._systems
         steering = Steering(
-            models=systems.models.get, breakers=systems.breakers, sandboxes=systems.sandboxes
+            models=systems.auxiliary_models.get,
+            breakers=systems.circuit_breakers,
+            sandboxes=systems.sandboxes,
         )
         return steering.links(
-            plan.edition.config,
+            plan.config_revision.config,
             plan.model_name,
             model,
             is_plan_mode=plan.options.is_plan_mode,

@@ -16,7 +16,7 @@ import anyio.to_thread
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentNotWritten
+from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class CustomAgentStore:
         """Store a new one.
 
         Raises:
-            AgentInvalid, AgentExists, AgentNotWritten: It cannot be stored.
+            AgentInvalid, AgentExists, AgentWriteFailed: It cannot be stored.
         """
         return await _in_thread(lambda: self._create(agent))
 
@@ -156,12 +156,12 @@ class CustomAgentStore:
         """Store another form of one, in one step; its name stays. What `change` raises stops it.
 
         Raises:
-            AgentNotFound, AgentInvalid, AgentNotWritten: It cannot be stored.
+            AgentNotFound, AgentInvalid, AgentWriteFailed: It cannot be stored.
         """
         return await _in_thread(lambda: self._change(name, change))
 
     async def delete(self, name: str) -> None:
-        """Remove one with its files. Raises AgentNotFound, AgentNotWritten."""
+        """Remove one with its files. Raises AgentNotFound, AgentWriteFailed."""
         await _in_thread(lambda: self._delete(name))
 
     async def load_profile(self) -> str:
@@ -173,7 +173,7 @@ class CustomAgentStore:
         return _text(self._profile)
 
     async def write_profile(self, text: str) -> None:
-        """Replace that text. Raises AgentInvalid when it is too long, AgentNotWritten."""
+        """Replace that text. Raises AgentInvalid when it is too long, AgentWriteFailed."""
         if len(text) > MAX_SOUL_CHARS:
             raise AgentInvalid(f"the profile has more than {MAX_SOUL_CHARS} characters")
         with _written():
@@ -299,7 +299,7 @@ def _written() -> Iterator[None]:
         yield
     except OSError as error:
         logger.warning("an agent's files cannot be written: %s", error)
-        raise AgentNotWritten from error
+        raise AgentWriteFailed from error
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

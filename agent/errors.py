@@ -4,28 +4,28 @@ AgentError
 ├── ModelNotFound      no entry of `models` has this name
 ├── ModelUnusable      the entry exists, but its class cannot be built or asked like this
 ├── ExtensionsError    the extensions file cannot be changed
-│   ├── ExtensionsBroken      it holds something else than the JSON object that it should
-│   └── ExtensionsNotWritten  the disk refused
-├── Unresolvable       a `module:attribute` of the configuration names nothing usable
+│   ├── ExtensionsInvalid      it holds something else than the JSON object that it should
+│   └── ExtensionsWriteFailed  the disk refused
+├── ObjectNotImportable       a `module:attribute` of the configuration names nothing usable
 ├── SkillError         something about skills cannot be done
 │   ├── SkillNotFound     there is no skill of this name, or no such entry in its history
 │   ├── SkillExists       there is one already
 │   ├── SkillInvalid      a SKILL.md or an archive breaks a rule
 │   ├── SkillBlocked      the scan did not allow it
-│   └── SkillNotWritten   the disk refused
+│   └── SkillWriteFailed   the disk refused
 ├── CustomAgentError   something about custom agents cannot be done
 │   ├── AgentNotFound     there is no agent of this name
 │   ├── AgentExists       there is one already
 │   ├── AgentInvalid      its name or its files break a rule
-│   └── AgentNotWritten   the disk refused
+│   └── AgentWriteFailed   the disk refused
 ├── GuardrailUnusable  the `guardrails` section names nobody who could decide
 ├── McpError           something with an MCP server
 │   ├── McpServerUnusable   its entry cannot be used, or it cannot be reached
 │   ├── McpCallFailed       a call of one of its tools came to nothing
 │   ├── McpServerNotFound   there is none of this name
-│   └── McpSettingsRefused  a change of the entries that is not taken
-├── MemoryFault        something about what is remembered cannot be done
-│   ├── MemoryRefused     a scope, a fact or a document that breaks a rule
+│   └── McpSettingsInvalid  a change of the entries that is not taken
+├── MemoryServiceError        something about what is remembered cannot be done
+│   ├── MemoryInvalid     a scope, a fact or a document that breaks a rule
 │   ├── FactNotFound      there is no fact with this id
 │   └── MemoryUnavailable  the disk refused
 ├── TracingMisconfigured  traces were asked for, and cannot be kept
@@ -33,20 +33,20 @@ AgentError
 ├── ThreadIdMissing    a run without a thread id
 ├── ThreadIdInvalid    a thread id that must not become a folder's name
 ├── WebError           a page or a web service that cannot be used now
-│   └── UrlRefused     an address that may not be reached
-│       └── HostUnknown  one whose name cannot be resolved
-├── ForeignAgentError  an agent of another maker that cannot be asked, or did not answer
+│   └── UrlNotAllowed     an address that may not be reached
+│       └── UnknownHost  one whose name cannot be resolved
+├── AcpAgentError  an agent of another maker that cannot be asked, or did not answer
 ├── UploadError        files that were sent could not be taken in
 │   ├── UploadTooLarge    too many, or too large; nothing of the request is kept
-│   ├── UploadRefused     the name, or what stands in its place, cannot be written to
+│   ├── UploadNotAllowed     the name, or what stands in its place, cannot be written to
 │   ├── UploadNotFound    there is no uploaded file of this name
 │   └── ConversionFailed  a document has no text version; the text says why
-├── MemberTooLarge     a part of an archive is too large to be shown
+├── ArchiveMemberTooLarge     a part of an archive is too large to be shown
 ├── SandboxUnusable    the sandbox that is configured does not work on this machine
 └── SandboxError       something that the sandbox cannot do
-    ├── CommandsOff    commands are not run here
-    ├── PathRefused    the path is not one that the agent may use like this
-    └── SearchTooSlow  a search was stopped at its deadline
+    ├── CommandsDisabled    commands are not run here
+    ├── PathNotAllowed    the path is not one that the agent may use like this
+    └── SearchTimeout  a search was stopped at its deadline
 """
 
 from typing_extensions import override
@@ -86,17 +86,17 @@ class ExtensionsError(AgentError):
     """The extensions file cannot be changed."""
 
 
-class ExtensionsBroken(ExtensionsError):
+class ExtensionsInvalid(ExtensionsError):
     """The extensions file is not the JSON object that it should be; nothing was changed."""
 
 
-class ExtensionsNotWritten(ExtensionsError):
+class ExtensionsWriteFailed(ExtensionsError):
     """The extensions file could not be written; nothing was changed."""
 
     retryable = True
 
 
-class Unresolvable(AgentError):
+class ObjectNotImportable(AgentError):
     """A `module:attribute` of the configuration names nothing usable."""
 
 
@@ -120,23 +120,23 @@ class McpServerNotFound(McpError):
     """There is no MCP server of this name."""
 
 
-class McpSettingsRefused(McpError):
+class McpSettingsInvalid(McpError):
     """This change of the MCP servers is not allowed."""
 
 
-class MemoryFault(AgentError):
+class MemoryServiceError(AgentError):
     """Something about what is remembered cannot be done."""
 
 
-class MemoryRefused(MemoryFault):
+class MemoryInvalid(MemoryServiceError):
     """This cannot be remembered like this."""
 
 
-class FactNotFound(MemoryFault):
+class FactNotFound(MemoryServiceError):
     """There is no fact with this id."""
 
 
-class MemoryUnavailable(MemoryFault):
+class MemoryUnavailable(MemoryServiceError):
     """What is remembered cannot be read or written at the moment; see the log."""
 
     retryable = True
@@ -162,19 +162,19 @@ class WebError(AgentError):
     """The web page or service cannot be used now."""
 
 
-class UrlRefused(WebError):
+class UrlNotAllowed(WebError):
     """This address cannot be reached from here."""
 
 
-class HostUnknown(UrlRefused):
+class UnknownHost(UrlNotAllowed):
     """The host name cannot be resolved."""
 
 
-class ForeignAgentError(AgentError):
+class AcpAgentError(AgentError):
     """The other agent cannot be asked."""
 
 
-class MemberTooLarge(AgentError):
+class ArchiveMemberTooLarge(AgentError):
     """This part of the archive is too large to be shown."""
 
 
@@ -186,15 +186,15 @@ class SandboxError(AgentError):
     """The sandbox cannot do this."""
 
 
-class CommandsOff(SandboxError):
+class CommandsDisabled(SandboxError):
     """Commands cannot be run here: set sandbox.use to bubblewrap or docker, or sandbox.allow_host_bash to true."""
 
 
-class PathRefused(SandboxError):
+class PathNotAllowed(SandboxError):
     """The path is not one that may be used like this."""
 
 
-class SearchTooSlow(SandboxError):
+class SearchTimeout(SandboxError):
     """The search took too long and was stopped; narrow the path or simplify the pattern."""
 
 
@@ -218,7 +218,7 @@ class SkillBlocked(SkillError):
     """The security scan did not allow the skill."""
 
 
-class SkillNotWritten(SkillError):
+class SkillWriteFailed(SkillError):
     """The skills' folder cannot be written; nothing was changed."""
 
     retryable = True
@@ -240,7 +240,7 @@ class AgentInvalid(CustomAgentError):
     """The agent breaks a rule."""
 
 
-class AgentNotWritten(CustomAgentError):
+class AgentWriteFailed(CustomAgentError):
     """The agents' folder cannot be written; nothing was changed."""
 
     retryable = True
@@ -254,7 +254,7 @@ class UploadTooLarge(UploadError):
     """Too many files were sent at once, or too large ones."""
 
 
-class UploadRefused(UploadError):
+class UploadNotAllowed(UploadError):
     """A file of this name cannot be written here."""
 
 

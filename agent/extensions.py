@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import anyio.to_thread
 
-from agent.errors import ExtensionsBroken, ExtensionsNotWritten
+from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class ExtensionsFile:
             What the file says then.
 
         Raises:
-            ExtensionsBroken: The file holds something else than such an object; it is left alone.
-            ExtensionsNotWritten: The disk refused.
+            ExtensionsInvalid: The file holds something else than such an object; it is left alone.
+            ExtensionsWriteFailed: The disk refused.
         """
         return await anyio.to_thread.run_sync(self._update, change)
 
@@ -113,25 +113,25 @@ class ExtensionsFile:
                 _replace(self._path, text.encode())
             except OSError as error:
                 logger.warning("%s cannot be written: %s", self._path, error)
-                raise ExtensionsNotWritten from error
+                raise ExtensionsWriteFailed from error
             return self._read()
 
     def _read(self) -> Extensions:
         try:
             raw = self._bytes()
-        except ExtensionsBroken as error:
+        except ExtensionsInvalid as error:
             return self._holding("unreadable", error)
         signature = _ABSENT if raw is None else hashlib.sha256(raw).hexdigest()
         if signature == self._seen:
             return self._held
         try:
             held = Extensions() if raw is None else _parsed(_document(raw), signature)
-        except ExtensionsBroken as error:
+        except ExtensionsInvalid as error:
             return self._holding(signature, error)
         self._held, self._seen = held, signature
         return held
 
-    def _holding(self, signature: str, error: ExtensionsBroken) -> Extensions:
+    def _holding(self, signature: str, error: ExtensionsInvalid) -> Extensions:
         """Keep what held before; tell it once for every state of the file."""
         if signature != self._seen:
             logger.error("%s: %s; what it said before holds on", self._path, error)
@@ -153,11 +153,11 @@ class ExtensionsFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ExtensionsBroken(
+            raise ExtensionsInvalid(
                 f"the extensions file cannot be read: {error.strerror}"
             ) from error
         if len(raw) > MAX_BYTES:
-            raise ExtensionsBroken(f"the extensions file has more than {MAX_BYTES} bytes")
+            raise ExtensionsInvalid(f"the extensions file has more than {MAX_BYTES} bytes")
         return raw
 
 
@@ -190,11 +190,11 @@ def _document(raw: bytes) -> ExtensionsDocument:
         found = json.loads(raw.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        raise ExtensionsBroken(f"the extensions file is not JSON: {where}") from error
+        raise ExtensionsInvalid(f"the extensions file is not JSON: {where}") from error
     except (UnicodeDecodeError, RecursionError) as error:
-        raise ExtensionsBroken("the extensions file is not JSON in UTF-8") from error
+        raise ExtensionsInvalid("the extensions file is not JSON in UTF-8") from error
     if not isinstance(found, dict):
-        raise ExtensionsBroken("the extensions file must hold one JSON object")
+        raise ExtensionsInvalid("the extensions file must hold one JSON object")
     return found
 
 
@@ -220,7 +220,7 @@ def _part(document: ExtensionsDocument, name: str, kind: type[T]) -> T:
         return kind()
     if not isinstance(found, kind):
         wanted = "a list" if kind is list else "an object"
-        raise ExtensionsBroken(f"the extensions file: {key} must be {wanted}")
+        raise ExtensionsInvalid(f"the extensions file: {key} must be {wanted}")
     return found
 
 

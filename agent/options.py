@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableConfig
 
 from agent.errors import ThreadIdMissing
 
-TAKE_INJECTED = "__take_injected"
+STEERING_SOURCE_KEY = "__take_injected"
 """Key in `config.configurable` of the function that takes what was said to a run while it goes on.
 
 Clients cannot set it, and nothing that is shown or saved has it."""
@@ -40,14 +40,14 @@ class RunOptions:
     max_concurrent_subagents: int | None = None
 
     @classmethod
-    def of(cls, config: RunnableConfig) -> "RunOptions":
+    def from_config(cls, config: RunnableConfig) -> "RunOptions":
         """Read the options from `config.configurable`, overlaid by `config.context` where a caller sets one.
 
         Values of a wrong type count as not given: they come from chat users' sessions and from API clients.
 
-        >>> RunOptions.of({"configurable": {"model_name": "gpt", "is_plan_mode": True}}).model_name
+        >>> RunOptions.from_config({"configurable": {"model_name": "gpt", "is_plan_mode": True}}).model_name
         'gpt'
-        >>> RunOptions.of({"configurable": {"thinking_enabled": "no"}}).thinking_enabled
+        >>> RunOptions.from_config({"configurable": {"thinking_enabled": "no"}}).thinking_enabled
         True
         """
         given = _given(config)
@@ -64,7 +64,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class RunContext:
     """For whom a run works; None where nobody said.
 
     Attributes:
@@ -82,7 +82,7 @@ class Caller:
     agent_name: str | None = None
 
     @classmethod
-    def of(cls, context: object, config: Mapping[str, Any] | None) -> "Caller":
+    def from_runtime(cls, context: object, config: Mapping[str, Any] | None) -> "RunContext":
         """Read it from the runtime context, else from `config.configurable`.
 
         Args:
@@ -92,11 +92,11 @@ class Caller:
         Raises:
             ThreadIdMissing: Neither has a thread id.
 
-        >>> Caller.of({"thread_id": "t1", "user_id": "slack:T:U"}, None).user_id
+        >>> RunContext.from_runtime({"thread_id": "t1", "user_id": "slack:T:U"}, None).user_id
         'slack:T:U'
         """
         return cls(
-            thread_id=thread_id_of(context, config),
+            thread_id=thread_id_for_run(context, config),
             run_id=_named(context, config, "run_id"),
             user_id=_named(context, config, "user_id"),
             memory_scope=_named(context, config, "memory_scope"),
@@ -104,29 +104,29 @@ class Caller:
         )
 
 
-def injected(config: Mapping[str, Any] | None) -> list[AnyMessage]:
+def take_steering_messages(config: Mapping[str, Any] | None) -> list[AnyMessage]:
     """Take the messages that were said to the run since the last call; none where nobody can say any.
 
     Args:
         config: The runnable config (`langgraph.config.get_config()`), or None.
 
-    >>> injected({"configurable": {}}), injected(None)
+    >>> take_steering_messages({"configurable": {}}), take_steering_messages(None)
     ([], [])
     """
-    take = ((config or {}).get("configurable") or {}).get(TAKE_INJECTED)
+    take = ((config or {}).get("configurable") or {}).get(STEERING_SOURCE_KEY)
     return list(take()) if callable(take) else []
 
 
-def language_of(context: object, config: Mapping[str, Any] | None) -> str | None:
-    """Return in which language a run's people are spoken to (BCP 47), if somebody said; as `thread_id_of` looks.
+def language_for_run(context: object, config: Mapping[str, Any] | None) -> str | None:
+    """Return in which language a run's people are spoken to (BCP 47), if somebody said; as `thread_id_for_run` looks.
 
-    >>> language_of({"language": "zh"}, None)
+    >>> language_for_run({"language": "zh"}, None)
     'zh'
     """
     return _named(context, config, "language")
 
 
-def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
+def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
     """Return the run's thread id: from the runtime context, else from `config.configurable`.
 
     The context is None when a caller passes the id by configurable alone, so everybody asks here.
@@ -138,7 +138,7 @@ def thread_id_of(context: object, config: Mapping[str, Any] | None) -> str:
     Raises:
         ThreadIdMissing: Neither has one.
 
-    >>> thread_id_of(None, {"configurable": {"thread_id": "t1"}})
+    >>> thread_id_for_run(None, {"configurable": {"thread_id": "t1"}})
     't1'
     """
     found = _named(context, config, "thread_id")

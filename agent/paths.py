@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.errors import PathRefused
+from agent.errors import PathNotAllowed
 
 USER_DATA = "/mnt/user-data"
 WORKSPACE = f"{USER_DATA}/workspace"
@@ -51,7 +51,7 @@ def normalize_path(path: str) -> str:
     """Return an absolute virtual path without empty or `.` segments. A relative one is meant below the workspace.
 
     Raises:
-        PathRefused: Empty, too long, with a NUL, a backslash, or a `..` segment.
+        PathNotAllowed: Empty, too long, with a NUL, a backslash, or a `..` segment.
 
     >>> normalize_path("/mnt/user-data//outputs/./a.txt/")
     '/mnt/user-data/outputs/a.txt'
@@ -59,12 +59,12 @@ def normalize_path(path: str) -> str:
     '/mnt/user-data/workspace/notes.md'
     """
     if not path.strip() or len(path) > _MAX_CHARS or "\0" in path:
-        raise PathRefused("the path is empty, too long, or holds a NUL character")
+        raise PathNotAllowed("the path is empty, too long, or holds a NUL character")
     segments = re.split(r"[/\\]", path)
     if ".." in segments:
-        raise PathRefused(f"path traversal is not allowed: {path}")
+        raise PathNotAllowed(f"path traversal is not allowed: {path}")
     if "\\" in path:
-        raise PathRefused(f"use forward slashes in paths: {path}")
+        raise PathNotAllowed(f"use forward slashes in paths: {path}")
     kept = [segment for segment in segments if segment not in ("", ".")]
     if path.startswith("/"):
         return "/" + "/".join(kept)
@@ -111,7 +111,7 @@ class MountTable:
             write: Whether something there is to be changed.
 
         Raises:
-            PathRefused: Outside every mapping, malformed, or not writable.
+            PathNotAllowed: Outside every mapping, malformed, or not writable.
         """
         wanted = normalize_path(path)
         for mapping in self._mappings:
@@ -119,10 +119,10 @@ class MountTable:
             if parts is None:
                 continue
             if write and mapping.read_only:
-                raise PathRefused(f"write access to {mapping.virtual} is not allowed: {wanted}")
+                raise PathNotAllowed(f"write access to {mapping.virtual} is not allowed: {wanted}")
             return MountedPath(mount=mapping, parts=parts)
         roots = ", ".join(sorted(mapping.virtual for mapping in self._mappings))
-        raise PathRefused(f"only paths below these folders can be used: {roots} (not {wanted})")
+        raise PathNotAllowed(f"only paths below these folders can be used: {roots} (not {wanted})")
 
     def to_virtual(self, host: Path) -> str | None:
         """Return the virtual form of a host path, or None when the agent does not see it."""

@@ -11,10 +11,10 @@ from agent.config import ToolConfig
 from agent.custom_agents import CustomAgent, CustomAgentStore, profile_section, soul_section
 from agent.errors import AgentInvalid, AgentNotFound
 from agent.options import RunOptions
+from agent.services import AgentServices
 from agent.skills.loader import Skill
 from agent.skills.prompt import filter_tools, select_skills, skills_section
 from agent.skills.registry import SkillRegistry
-from agent.systems import Systems
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +63,14 @@ class Persona:
         return filter_tools(tools, self.skills)
 
 
-async def persona_of(systems: Systems, options: RunOptions) -> Persona:
+async def persona_of(systems: AgentServices, options: RunOptions) -> Persona:
     """Find as whom a run works.
 
     Raises:
         AgentNotFound: The run asks for a custom agent that is not there; a bootstrap run may: it sets it up.
         AgentInvalid: Its files are broken.
     """
-    return await anyio.to_thread.run_sync(_found, systems.skills, systems.agents, options)
+    return await anyio.to_thread.run_sync(_found, systems.skills, systems.custom_agents, options)
 
 
 def _found(skills: SkillRegistry, agents: CustomAgentStore, options: RunOptions) -> Persona:

@@ -43,7 +43,7 @@ class Todo(TypedDict):
     status: str
 
 
-class Summary(TypedDict):
+class HistorySummary(TypedDict):
     """What stands for the beginning of a long thread when the model is asked.
 
     `kept_from` is the id of the first message behind it, `rescued` the ids of earlier calls that stay readable.
@@ -100,4 +100,4 @@ class ThreadState(AgentState[Any]):
     todos: NotRequired[Annotated[list[Todo] | None, merge_todos]]
     uploaded_files: NotRequired[list[UploadedFile] | None]
     viewed_images: NotRequired[Annotated[dict[str, ViewedImage], merge_viewed_images]]
-    summary: NotRequired[Summary | None]
+    summary: NotRequired[HistorySummary | None]

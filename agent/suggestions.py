@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from agent.models.side import ModelSource, aside
+from agent.models.auxiliary import ModelSource, auxiliary_run_config
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ async def suggest_follow_ups(
     try:
         with anyio.fail_after(DEADLINE_S):
             model = await models(model_name)
-            answer = await model.ainvoke(prompt, aside("suggestions"))
+            answer = await model.ainvoke(prompt, auxiliary_run_config("suggestions"))
     except Exception as error:  # noqa: BLE001 - providers raise their own kinds; nobody waits for a suggestion
         logger.warning("no suggestions were made: %s", type(error).__name__)
         return []

@@ -13,10 +13,10 @@ import langsmith
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 
-from agent.config.tracing import Langfuse, LangSmith, TracingConfig
-from agent.errors import TracingMisconfigured, Unresolvable
-from agent.options import Caller
-from agent.reflect import resolve
+from agent.config.tracing import LangfuseConfig, LangSmithConfig, TracingConfig
+from agent.errors import ObjectNotImportable, TracingMisconfigured
+from agent.importer import import_object
+from agent.options import RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -24,25 +24,25 @@ FLUSH_S = 3.0
 """Bound of handing over what is still kept at the end, seconds."""
 
 
-Recorder = Callable[[UUID], BaseCallbackHandler]
+HandlerFactory = Callable[[UUID], BaseCallbackHandler]
 """Gives what records one run, by the run's id."""
 
 
 class Tracing:
     """The recorders of one process; see `open_tracing`."""
 
-    def __init__(self, recorders: tuple[Recorder, ...] = (), *, label: str = "") -> None:
+    def __init__(self, recorders: tuple[HandlerFactory, ...] = (), *, label: str = "") -> None:
         self._recorders = recorders
         self._label = label
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether runs are recorded."""
         return bool(self._recorders)
 
-    def config_of(self, config: RunnableConfig, model_name: str) -> RunnableConfig:
+    def run_config(self, config: RunnableConfig, model_name: str) -> RunnableConfig:
         """Return what a run's graph is bound with, so that the run becomes one trace under its thread."""
-        caller = Caller.of(config.get("context"), config)
+        caller = RunContext.from_runtime(config.get("context"), config)
         tags = [f"model:{model_name}", *([f"env:{self._label}"] if self._label else [])]
         ours: dict[str, Any] = {
             "langfuse_session_id": caller.thread_id,
@@ -65,7 +65,7 @@ async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
     Raises:
         TracingMisconfigured: One is switched on and cannot be used.
     """
-    recorders: list[Recorder] = []
+    recorders: list[HandlerFactory] = []
     flushes: list[Callable[[], None]] = []
     for service in (asked.langsmith, asked.langfuse):
         if service is not None:
@@ -121,17 +121,21 @@ async def _in_thread(work: Callable[[], None]) -> None:
     await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-def _opened(service: LangSmith | Langfuse) -> tuple[Recorder, Callable[[], None]]:
+def _opened(service: LangSmithConfig | LangfuseConfig) -> tuple[HandlerFactory, Callable[[], None]]:
     """Return a recorder, and what hands over the rest. Blocking: it imports."""
-    return _open_langsmith(service) if isinstance(service, LangSmith) else _open_langfuse(service)
+    return (
+        _open_langsmith(service)
+        if isinstance(service, LangSmithConfig)
+        else _open_langfuse(service)
+    )
 
 
-def _open_langsmith(service: LangSmith) -> tuple[Recorder, Callable[[], None]]:
+def _open_langsmith(service: LangSmithConfig) -> tuple[HandlerFactory, Callable[[], None]]:
     client = _built(
-        "LangSmith", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
+        "LangSmithConfig", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
     )
     tracer = _built(
-        "LangSmith",
+        "LangSmithConfig",
         "langchain_core.tracers:LangChainTracer",
         client=client,
         project_name=service.project,
@@ -145,22 +149,22 @@ def _open_langsmith(service: LangSmith) -> tuple[Recorder, Callable[[], None]]:
     return lambda _run_id: tracer, flush
 
 
-def _open_langfuse(service: Langfuse) -> tuple[Recorder, Callable[[], None]]:
+def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[], None]]:
     client = _built(
-        "Langfuse",
+        "LangfuseConfig",
         "langfuse:Langfuse",
         public_key=service.public_key,
         secret_key=service.secret_key,
         base_url=service.base_url,
         # One of its own: the process' default provider belongs to whoever else uses OpenTelemetry.
-        tracer_provider=_built("Langfuse", "opentelemetry.sdk.trace:TracerProvider"),
+        tracer_provider=_built("LangfuseConfig", "opentelemetry.sdk.trace:TracerProvider"),
     )
 
     def recorder(run_id: UUID) -> BaseCallbackHandler:
         # The trace is named, and not only begun by the first span: beside LangSmith's recorder some spans have
         # parents that Langfuse never heard of, and each of them would begin a trace of its own.
         handler: BaseCallbackHandler = _built(
-            "Langfuse",
+            "LangfuseConfig",
             "langfuse.langchain:CallbackHandler",
             public_key=service.public_key,
             trace_context={"trace_id": run_id.hex},
@@ -174,9 +178,9 @@ def _open_langfuse(service: Langfuse) -> tuple[Recorder, Callable[[], None]]:
 
 def _built(service: str, use: str, **arguments: object) -> Any:  # noqa: ANN401 - classes of other packages
     try:
-        made: Any = resolve(use)
+        made: Any = import_object(use)
         return made(**arguments)
-    except Unresolvable as error:
+    except ObjectNotImportable as error:
         raise TracingMisconfigured(f"{service} tracing is on: {error.user_message}") from error
     except (TypeError, ValueError, OSError, RuntimeError) as error:
         # Its text may quote a key.

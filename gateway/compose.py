@@ -12,9 +12,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from agent.errors import AgentError
-from agent.lead import LeadAgents, open_agents
-from agent.runtime.expiry import expire_for_ever
-from agent.runtime.runs import RunManager
+from agent.factory import AgentFactory, open_agent_factory
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
@@ -24,6 +22,8 @@ from gateway.audit import Audit
 from gateway.config import Config
 from gateway.langgraph import LangGraphServices, langgraph_routers
 from gateway.langgraph.outside import files_of, webhooks_of
+from gateway.runtime.expiry import run_expiry_loop
+from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.site import site_of
 from gateway.traffic import Traffic
@@ -84,16 +84,16 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
-    agents = await stack.enter_async_context(open_agents(site_of(config), checkpointer))
+    agents = await stack.enter_async_context(open_agent_factory(site_of(config), checkpointer))
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)
-    graphs = {ASSISTANT: agents.graph}
+    graphs = {ASSISTANT: agents.graph_for}
     runs = await stack.enter_async_context(
         RunManager(database, graphs, checkpointer, webhooks=webhooks_of(config))
     )
-    discard = files_of(agents.systems.folders)
-    warming.start_soon(expire_for_ever, runs, discard)
+    discard = files_of(agents.services.folders)
+    warming.start_soon(run_expiry_loop, runs, discard)
     services = Services(
         config=config,
         database=database,
@@ -109,16 +109,16 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
         threads=ThreadStore(database),
         checkpointer=checkpointer,
         graphs=graphs,
-        agents=agents.systems.agents,
+        agents=agents.services.custom_agents,
         discard=discard,
     )
     return app
 
 
-async def _warm_up(agents: LeadAgents) -> None:
+async def _warm_up(agents: AgentFactory) -> None:
     """Import the default model's package while the channels connect; a first message would wait for it."""
     try:
-        await agents.prepare()
+        await agents.warm_up()
     except AgentError as error:
         log.error("the default model cannot be used: %s", error.user_message)  # noqa: TRY400
 

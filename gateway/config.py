@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from typing_extensions import override
 
 from agent.config import AgentConfig
-from agent.config.tracing import TracingConfig, langsmith_is_on, tracing_of
+from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
 from bots.config import BotsConfig
 from bus.config import BusConfig
 from gateway.findings import describe, normal, unknown, unknown_keys
@@ -171,7 +171,7 @@ def load(
     label = str(source) if source else "(built-in defaults)"
     for name, value in _dotenv((source.parent if source else Path()) / ".env").items():
         variables.setdefault(name, value)
-    if not langsmith_is_on(variables):
+    if not is_langsmith_enabled(variables):
         # LangChain looks itself, by other rules: what is off for us must be off for it.
         variables["LANGSMITH_TRACING_V2"] = "false"
     tree, notes = _read(source) if source else ({}, [])
@@ -370,7 +370,7 @@ class _Sections:
 
     def _tracing(self, environ: Mapping[str, str]) -> TracingConfig:
         try:
-            return tracing_of(environ)
+            return load_tracing_config(environ)
         except ValueError as error:
             self._problems.append(f"{self._label}: {error}")
             return TracingConfig()

@@ -17,13 +17,13 @@ from agent.errors import (
     ExtensionsError,
     FactNotFound,
     McpServerNotFound,
-    McpSettingsRefused,
-    MemoryFault,
-    MemoryRefused,
+    McpSettingsInvalid,
+    MemoryInvalid,
+    MemoryServiceError,
     SkillError,
     SkillExists,
     SkillNotFound,
-    SkillNotWritten,
+    SkillWriteFailed,
 )
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
 from store.errors import RowConflict, RowNotFound, StoreError
@@ -62,14 +62,14 @@ TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
     AgentInvalid: (422, _own),
     ExtensionsError: (500, _own),
     McpServerNotFound: (404, _own),
-    McpSettingsRefused: (400, _own),
-    MemoryFault: (500, _own),
-    MemoryRefused: (400, _own),
+    McpSettingsInvalid: (400, _own),
+    MemoryServiceError: (500, _own),
+    MemoryInvalid: (400, _own),
     FactNotFound: (404, _own),
     SkillError: (400, _own),
     SkillNotFound: (404, _own),
     SkillExists: (409, _own),
-    SkillNotWritten: (500, _own),
+    SkillWriteFailed: (500, _own),
 }
 """The most special class of an error decides."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.runtime.tally import Durations
+from gateway.runtime.counters import DurationHistogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,10 +47,10 @@ class Page:
         self._begin(metric)
         self._line(metric.name, dict(zip(metric.labels, labels, strict=True)), value)
 
-    def add_durations(self, metric: Metric, durations: Durations) -> None:
+    def add_durations(self, metric: Metric, durations: DurationHistogram) -> None:
         """Add a histogram."""
         self._begin(metric)
-        for bound, count in durations.cumulated():
+        for bound, count in durations.cumulative():
             self._line(f"{metric.name}_bucket", {"le": number(bound)}, count)
         self._line(f"{metric.name}_bucket", {"le": "+Inf"}, durations.count)
         self._line(f"{metric.name}_sum", {}, durations.total_s)

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.lead import LeadAgents, LeadGraph, open_agents
-from agent.systems import Systems
+from agent.factory import AgentFactory, AgentGraph, open_agent_factory
+from agent.services import AgentServices
 from agent.thread_storage import ThreadStorage
 from gateway import errors
 from gateway.app import Boundary
@@ -37,7 +37,7 @@ REST = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uplo
 class Parts:
     """What those routes work with."""
 
-    systems: Systems
+    systems: AgentServices
     folders: ThreadStorage
 
 
@@ -45,16 +45,16 @@ class Parts:
 async def lifespan(_server: Starlette) -> AsyncIterator[None]:
     """Open the agent that config.yaml describes. Raises ConfigError, AgentError."""
     config = await anyio.to_thread.run_sync(load)
-    async with open_agents(site_of(config)) as agents:
+    async with open_agent_factory(site_of(config)) as agents:
         app.state.agents = agents
-        app.state.rest = await anyio.to_thread.run_sync(rest_of, config, agents.systems)
+        app.state.rest = await anyio.to_thread.run_sync(rest_of, config, agents.services)
         try:
             yield
         finally:
             del app.state.agents, app.state.rest
 
 
-def rest_of(config: Config, systems: Systems) -> ASGIApp:
+def rest_of(config: Config, systems: AgentServices) -> ASGIApp:
     """Return the agent's routes behind the guard, to be mounted at /api."""
     inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     inner.state.services = Parts(systems=systems, folders=systems.folders)
@@ -81,7 +81,7 @@ app = Starlette(routes=[Mount("/api", app=rest)], lifespan=lifespan)
 
 
 @asynccontextmanager
-async def make_graph(config: RunnableConfig) -> AsyncIterator[LeadGraph]:
+async def make_graph(config: RunnableConfig) -> AsyncIterator[AgentGraph]:
     """Give the graph for a run's options.
 
     Where no server keeps the systems open they are opened for this one use, which takes about a tenth of a second.
@@ -89,9 +89,9 @@ async def make_graph(config: RunnableConfig) -> AsyncIterator[LeadGraph]:
     Raises:
         AgentError: The options name what cannot be used.
     """
-    agents: LeadAgents | None = getattr(app.state, "agents", None)
+    agents: AgentFactory | None = getattr(app.state, "agents", None)
     if agents is not None:
-        yield await agents.graph(config)
+        yield await agents.graph_for(config)
         return
-    async with open_agents(site_of(await anyio.to_thread.run_sync(load))) as alone:
-        yield await alone.graph(config)
+    async with open_agent_factory(site_of(await anyio.to_thread.run_sync(load))) as alone:
+        yield await alone.graph_for(config)

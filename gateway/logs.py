@@ -12,8 +12,8 @@ from typing import Literal
 
 from typing_extensions import override
 
-from agent.runtime.marks import RUN
 from bus.log_context import LOG_CONTEXT
+from gateway.runtime.log_context import CURRENT_RUN
 from gateway.traffic import REQUEST
 
 HIDDEN = "***"
@@ -59,7 +59,7 @@ class Redaction:
 def marks() -> dict[str, str]:
     """Return what is at work where a line is logged: channel, conversation, thread, run, request, as far as known."""
     found = dict(LOG_CONTEXT.get())
-    if run := RUN.get():
+    if run := CURRENT_RUN.get():
         found |= {"thread": run.thread_id, "run": run.run_id}
     if request := REQUEST.get():
         found["request"] = request

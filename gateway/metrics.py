@@ -174,22 +174,22 @@ async def _channels(page: Page, bus: Bus) -> None:
 
 
 def _runs(page: Page, services: Services) -> None:
-    now, tally = services.runs.under_way(), services.runs.tally
+    now, tally = services.runs.count_by_status(), services.runs.counters
     for state in RUN_STATES:
         page.add(RUNS_NOW, now.get(state, 0), state)
     for status in RUN_ENDS:
-        page.add(RUNS_ENDED, tally.ended.get(status, 0), status)
+        page.add(RUNS_ENDED, tally.finished_by_status.get(status, 0), status)
     page.add_durations(RUN_SECONDS, tally.durations)
 
 
 def _models(page: Page, services: Services) -> None:
-    breakers = services.systems.breakers
+    breakers = services.systems.circuit_breakers
     for (model, outcome), count in sorted(breakers.requests.items()):
         page.add(MODEL_REQUESTS, count, model, outcome)
     for model, count in sorted(breakers.retries.items()):
         page.add(MODEL_RETRIES, count, model)
-    for entry in services.systems.settings.now().chat_models:
-        page.add(MODEL_SHUT, breakers.is_shut(entry.name), entry.name)
+    for entry in services.systems.config.get().chat_models:
+        page.add(MODEL_SHUT, breakers.is_open(entry.name), entry.name)
 
 
 def _process() -> tuple[float, int, int]:

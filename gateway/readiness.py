@@ -76,12 +76,12 @@ def _channels(services: Services) -> Check:
 async def _model(services: Services) -> Check:
     if services.config.bus.langgraph_url:
         return Check(ok=True, state="elsewhere")
-    default = services.systems.settings.now().chat_models[0].name
-    if services.systems.breakers.is_shut(default):
+    default = services.systems.config.get().chat_models[0].name
+    if services.systems.circuit_breakers.is_open(default):
         return Check(ok=False, state="unreachable", detail=f"{default} failed again and again.")
     try:
         with anyio.fail_after(BOUND_S):
-            await services.agents.prepare()
+            await services.agents.warm_up()
     except TimeoutError:
         return Check(ok=False, state="starting", detail="Its package is being imported.")
     except AgentError as error:

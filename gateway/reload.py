@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from agent.errors import AgentError
-from agent.lead import LeadAgents
+from agent.factory import AgentFactory
 from gateway.config import Config, ConfigError, load
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Reload:
     def __init__(
         self,
         config: Config,
-        agents: LeadAgents,
+        agents: AgentFactory,
         *,
         applied: Callable[[Config], None],
         given: Mapping[str, str],
@@ -82,7 +82,7 @@ class Reload:
 
     async def _take_up(self, config: Config) -> None:
         if config.agent != self._config.agent:
-            await self._agents.replace(config.agent)
+            await self._agents.replace_config(config.agent)
         # What was secret stays secret: runs that are under way still work with the former keys.
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.lead import LeadAgents
-from agent.runtime.runs import RunManager
-from agent.systems import Systems
+from agent.factory import AgentFactory
+from agent.services import AgentServices
 from agent.thread_storage import ThreadStorage
 from bots.common.webhooks import WebhookEndpoint
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import Audit
 from gateway.config import Config
+from gateway.runtime.runs import RunManager
 from gateway.traffic import Traffic
 from gateway.watchdog import Watchdog
 from store.database import Database
@@ -36,7 +36,7 @@ class Services:
     config: Config
     database: Database
     runs: RunManager
-    agents: LeadAgents
+    agents: AgentFactory
     traffic: Traffic
     audit: Audit
     watchdog: Watchdog
@@ -46,11 +46,11 @@ class Services:
     webhooks: Mapping[str, WebhookEndpoint] = field(default_factory=dict)
 
     @property
-    def systems(self) -> Systems:
+    def systems(self) -> AgentServices:
         """The agent's systems: memory, skills, uploads and the like."""
-        return self.agents.systems
+        return self.agents.services
 
     @property
     def folders(self) -> ThreadStorage:
         """The threads' files."""
-        return self.agents.systems.folders
+        return self.agents.services.folders

@@ -1,16 +1,16 @@
 """Where the agent lives that a configuration describes."""
 
-from agent.systems import Site
+from agent.services import AgentSetup
 from gateway.config import Config
 
 
-def site_of(config: Config) -> Site:
+def site_of(config: Config) -> AgentSetup:
     """Return where the agent lives."""
-    return Site(
+    return AgentSetup(
         config=config.agent,
         home=config.home,
-        extensions=config.extensions,
-        base=config.source.parent if config.source else None,
+        extensions_path=config.extensions,
+        base_dir=config.source.parent if config.source else None,
         environment=config.environment,
         tracing=config.tracing,
     )

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from agent.runtime.events import RunEvent
-from agent.runtime.stream import Subscription
+from gateway.runtime.event_log import EventLogReader
+from gateway.runtime.events import RunEvent
 
 HEARTBEAT = b": heartbeat\n\n"
 
@@ -36,7 +36,7 @@ def frames(events: Iterable[RunEvent], wanted: Wanted) -> bytes:
 
 
 async def framed(
-    subscription: Subscription, wanted: Wanted = lambda _event: True
+    subscription: EventLogReader, wanted: Wanted = lambda _event: True
 ) -> AsyncGenerator[bytes]:
     """Yield what one reader of a run is sent, until the run ends."""
     while (events := await subscription.receive()) is not None:

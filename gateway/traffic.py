@@ -3,7 +3,7 @@
 from collections import Counter
 from contextvars import ContextVar
 
-from agent.runtime.tally import Durations
+from gateway.runtime.counters import DurationHistogram
 
 ANSWER_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds; Prometheus clients use about these for requests."""
@@ -26,10 +26,10 @@ class Traffic:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.answering = Durations(ANSWER_BOUNDS_S)
+        self.answering = DurationHistogram(ANSWER_BOUNDS_S)
         self.open = 0
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request whose answer begins."""
         self.requests[(method, route, status)] += 1
-        self.answering.add(seconds)
+        self.answering.observe(seconds)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import anyio
 
-from agent.runtime.tally import Durations
+from gateway.runtime.counters import DurationHistogram
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Watchdog:
     """
 
     def __init__(self, bound_s: float) -> None:
-        self.lag = Durations(LAG_BOUNDS_S)
+        self.lag = DurationHistogram(LAG_BOUNDS_S)
         self.stuck = 0
         self._bound_s = bound_s
         self._beat = time.monotonic()
@@ -48,7 +48,7 @@ class Watchdog:
             while True:
                 self._beat = time.monotonic()
                 await anyio.sleep(BEAT_S)
-                self.lag.add(time.monotonic() - self._beat - BEAT_S)
+                self.lag.observe(time.monotonic() - self._beat - BEAT_S)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:

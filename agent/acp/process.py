@@ -15,7 +15,7 @@ import anyio
 import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from agent.errors import ForeignAgentError
+from agent.errors import AcpAgentError
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class JsonLineStream:
 
     def __init__(self, process: anyio.abc.Process) -> None:
         if process.stdin is None or process.stdout is None:
-            raise ForeignAgentError
+            raise AcpAgentError
         self._input = process.stdin
         self._output = BufferedByteReceiveStream(process.stdout)
         self._sending = anyio.Lock()

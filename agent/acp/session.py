@@ -24,7 +24,7 @@ from acp.transports import default_environment
 
 from agent.acp.process import run_agent_process
 from agent.config.acp import AcpAgentConfig
-from agent.errors import ForeignAgentError
+from agent.errors import AcpAgentError
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: s
     """Start the agent in a folder, ask it, and return what it said. Its processes are gone when this returns.
 
     Raises:
-        ForeignAgentError: It cannot be started, does not speak the protocol, wants a login, or took too long.
+        AcpAgentError: It cannot be started, does not speak the protocol, wants a login, or took too long.
     """
     env = {**default_environment(), **entry.env}
     listener = AcpClientHandler(name, approve=entry.auto_approve_permissions)
@@ -115,11 +115,11 @@ async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: s
                     with anyio.CancelScope(shield=True):
                         await agent.close()
     except TimeoutError as error:
-        raise ForeignAgentError(
+        raise AcpAgentError(
             f"The agent {name} did not finish within {entry.timeout_seconds:g} seconds and was stopped."
         ) from error
     except (OSError, RequestError) as error:  # OSError: ConnectionError is one
-        raise ForeignAgentError(_reason(name, entry, error)) from error
+        raise AcpAgentError(_reason(name, entry, error)) from error
     return _answer(listener, stop)
 
 

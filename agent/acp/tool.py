@@ -10,8 +10,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from agent.config.acp import AcpAgentConfig
-from agent.errors import AgentError, ForeignAgentError
-from agent.options import thread_id_of
+from agent.errors import AcpAgentError, AgentError
+from agent.options import thread_id_for_run
 from agent.paths import ACP_WORKSPACE, MountTable
 from agent.thread_storage import ThreadStorage
 
@@ -51,7 +51,7 @@ class AcpAgentRunner:
 
         async def invoke(agent: str, prompt: str, runtime: ToolRuntime) -> str:
             try:
-                thread_id = thread_id_of(runtime.context, runtime.config)
+                thread_id = thread_id_for_run(runtime.context, runtime.config)
                 return await self._asked(_entry(agents, agent), agent, prompt, thread_id)
             except AgentError as error:
                 return f"Error: {error.user_message}"[:600]
@@ -77,7 +77,7 @@ class AcpAgentRunner:
 def _entry(agents: Mapping[str, AcpAgentConfig], name: str) -> AcpAgentConfig:
     found = agents.get(name)
     if found is None:
-        raise ForeignAgentError(f"There is no agent {name[:80]!r}; there are: {', '.join(agents)}.")
+        raise AcpAgentError(f"There is no agent {name[:80]!r}; there are: {', '.join(agents)}.")
     return found
 
 

@@ -6,12 +6,12 @@ from typing import Any, TypedDict
 from pydantic import ValidationError
 from typing_extensions import Unpack
 
-from agent.client.opened import Opened, View
+from agent.client.api import ClientApi, JsonObject
 from agent.custom_agents import CustomAgent, normalize_agent_name
 from agent.errors import AgentInvalid
 
 
-class AgentFields(TypedDict, total=False):
+class CustomAgentFields(TypedDict, total=False):
     """What can be said of a custom agent, see `CustomAgent`."""
 
     description: str
@@ -21,22 +21,24 @@ class AgentFields(TypedDict, total=False):
     soul: str
 
 
-class Agents(Opened):
+class CustomAgentsApi(ClientApi):
     """The custom agents, and what all agents know of their people."""
 
-    async def list_agents(self) -> View:
+    async def list_agents(self) -> JsonObject:
         """Return the custom agents: `{agents}`."""
-        return {"agents": [_shown(agent) for agent in await self._systems.agents.list_agents()]}
+        return {
+            "agents": [_shown(agent) for agent in await self._systems.custom_agents.list_agents()]
+        }
 
-    async def get_agent(self, name: str) -> View | None:
+    async def get_agent(self, name: str) -> JsonObject | None:
         """Return one; None when there is none of this name. Raises AgentInvalid."""
         return (
-            _shown(await self._systems.agents.get(name))
-            if await self._systems.agents.exists(name)
+            _shown(await self._systems.custom_agents.get(name))
+            if await self._systems.custom_agents.exists(name)
             else None
         )
 
-    async def create_agent(self, name: str, **fields: Unpack[AgentFields]) -> View:
+    async def create_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
         """Store a new one, and return it.
 
         Args:
@@ -48,39 +50,39 @@ class Agents(Opened):
             AgentInvalid: A field breaks a rule.
         """
         self._require_known(fields)
-        return _shown(await self._systems.agents.create(_made({"name": name, **fields})))
+        return _shown(await self._systems.custom_agents.create(_made({"name": name, **fields})))
 
-    async def update_agent(self, name: str, **fields: Unpack[AgentFields]) -> View:
+    async def update_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
         """Change the fields that are given, and return the agent. Raises AgentNotFound, AgentInvalid."""
         self._require_known(fields)
-        changed = await self._systems.agents.update(
+        changed = await self._systems.custom_agents.update(
             name, lambda old: _made({**old.model_dump(), **fields})
         )
         return _shown(changed)
 
     async def delete_agent(self, name: str) -> None:
         """Remove one with its files. Raises AgentNotFound."""
-        await self._systems.agents.delete(name)
+        await self._systems.custom_agents.delete(name)
 
-    async def check_agent_name(self, name: str) -> View:
+    async def check_agent_name(self, name: str) -> JsonObject:
         """Return whether a name is free, and how it would be stored: `{available, name}`. Raises AgentInvalid."""
         return {
-            "available": not await self._systems.agents.exists(name),
+            "available": not await self._systems.custom_agents.exists(name),
             "name": normalize_agent_name(name),
         }
 
-    async def get_user_profile(self) -> View:
+    async def get_user_profile(self) -> JsonObject:
         """Return USER.md: `{content}`."""
-        return {"content": await self._systems.agents.load_profile()}
+        return {"content": await self._systems.custom_agents.load_profile()}
 
-    async def update_user_profile(self, content: str) -> View:
+    async def update_user_profile(self, content: str) -> JsonObject:
         """Replace USER.md, and return it. Raises AgentInvalid."""
-        await self._systems.agents.write_profile(content)
+        await self._systems.custom_agents.write_profile(content)
         return {"content": content}
 
-    def _require_known(self, fields: AgentFields) -> None:
+    def _require_known(self, fields: CustomAgentFields) -> None:
         """Refuse names that the configuration does not know: the agent would silently run without them."""
-        config = self._systems.settings.now()
+        config = self._systems.config.get()
         model = fields.get("model")
         if model is not None and config.model_named(model) is None:
             raise AgentInvalid(f"There is no model named {model[:80]!r}.")
@@ -98,5 +100,5 @@ def _made(fields: Mapping[str, Any]) -> CustomAgent:
         raise AgentInvalid(f"{key}: {first['msg']}") from None
 
 
-def _shown(agent: CustomAgent) -> View:
+def _shown(agent: CustomAgent) -> JsonObject:
     return agent.model_dump(mode="json", exclude={"made_by"})

@@ -44,7 +44,7 @@ class StreamEvent:
     data: Any
 
 
-class Telling:
+class TurnEvents:
     """Makes events of one turn's stream.
 
     Args:
@@ -61,7 +61,7 @@ class Telling:
         self._kept: dict[str | None, set[str]] = {}
         self._usage: dict[str | None, UsageMetadata] = {}
 
-    def told(self, mode: str, chunk: Any) -> Iterable[StreamEvent]:  # noqa: ANN401 - each mode has its own
+    def read(self, mode: str, chunk: Any) -> Iterable[StreamEvent]:  # noqa: ANN401 - each mode has its own
         """Return what one chunk of the graph's stream tells."""
         if mode == "messages":
             return self._piece(chunk[0])
@@ -172,14 +172,14 @@ class Telling:
         return found
 
 
-class LastWords:
+class FinalText:
     """Joins what a turn says in the end: its last message with text, or the question that it ends with."""
 
     def __init__(self) -> None:
         self._pieces: dict[str | None, list[str]] = {}
         self._last: str | None = None
 
-    def hear(self, event: StreamEvent) -> None:
+    def add(self, event: StreamEvent) -> None:
         """Take one event."""
         if event.type != "messages-tuple" or not event.data["content"]:
             return

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import anyio.to_thread
 
 from agent.artifacts import ArchiveMember, open_artifact
-from agent.client.opened import Opened, View
-from agent.errors import MemberTooLarge, PathRefused
+from agent.client.api import ClientApi, JsonObject
+from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadStorage
 from agent.uploads.incoming import IncomingFile, file_from_path
@@ -16,10 +16,10 @@ from agent.uploads.names import suffix_of
 from agent.uploads.service import StoredUpload, UploadResult
 
 
-class Files(Opened):
+class FilesApi(ClientApi):
     """Uploads and artifacts."""
 
-    async def upload_files(self, thread_id: str, files: Sequence[Path | str]) -> View:
+    async def upload_files(self, thread_id: str, files: Sequence[Path | str]) -> JsonObject:
         """Give files of this machine to a thread; documents are turned into text before this returns.
 
         Args:
@@ -49,13 +49,13 @@ class Files(Opened):
             "skipped_files": list(accepted.skipped),
         }
 
-    async def list_uploads(self, thread_id: str) -> View:
+    async def list_uploads(self, thread_id: str) -> JsonObject:
         """Return the files that were given to a thread: `{files, count}`. Raises ThreadIdInvalid."""
         found = await self._systems.uploads.list_files(thread_id)
         files = [{**_stored(thread_id, file), "modified": _when(file)} for file in found]
         return {"files": files, "count": len(files)}
 
-    async def get_upload_limits(self) -> View:
+    async def get_upload_limits(self) -> JsonObject:
         """Return what one `upload_files` may bring: `{max_files, max_file_size, max_total_size}`, in bytes."""
         limits = self._systems.uploads.limits
         return {
@@ -64,13 +64,13 @@ class Files(Opened):
             "max_total_size": limits.max_total_size,
         }
 
-    async def delete_upload(self, thread_id: str, filename: str) -> View:
+    async def delete_upload(self, thread_id: str, filename: str) -> JsonObject:
         """Delete a file that was given to a thread, and the text that was made from it.
 
         Raises:
             ThreadIdInvalid: The id cannot be one.
             UploadNotFound: There is no such file.
-            UploadRefused: The name is a path.
+            UploadNotAllowed: The name is a path.
         """
         await self._systems.uploads.delete(thread_id, filename)
         return {"success": True, "message": f"Deleted {filename}"}
@@ -93,11 +93,11 @@ class Files(Opened):
             raise FileNotFoundError(f"There is no file {path}.") from None
         except IsADirectoryError:
             raise ValueError(f"This is not a file: {path}") from None
-        except (PathRefused, MemberTooLarge) as error:
+        except (PathNotAllowed, ArchiveMemberTooLarge) as error:
             raise ValueError(error.user_message) from None
 
 
-def required(file: Path | str) -> Path:
+def existing_file(file: Path | str) -> Path:
     """Return the path of a file, `~` resolved. Blocking.
 
     Raises:
@@ -113,7 +113,7 @@ def required(file: Path | str) -> Path:
 
 
 def _required(files: Sequence[Path | str]) -> list[Path]:
-    return [required(file) for file in files]
+    return [existing_file(file) for file in files]
 
 
 async def _incoming(paths: Sequence[Path]) -> AsyncIterator[IncomingFile]:
@@ -131,8 +131,8 @@ def _content(folders: ThreadStorage, thread_id: str, path: str) -> tuple[bytes, 
         found.close()
 
 
-def _stored(thread_id: str, file: StoredUpload) -> View:
-    shown: View = {
+def _stored(thread_id: str, file: StoredUpload) -> JsonObject:
+    shown: JsonObject = {
         "filename": file.name,
         "size": file.size,
         **_places(thread_id, file.name),
@@ -147,7 +147,7 @@ def _stored(thread_id: str, file: StoredUpload) -> View:
     return shown
 
 
-def _places(thread_id: str, name: str) -> View:
+def _places(thread_id: str, name: str) -> JsonObject:
     path = f"{UPLOADS}/{name}"
     url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
     return {"path": path, "virtual_path": path, "artifact_url": url}

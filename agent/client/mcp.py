@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from agent.client.opened import Opened, View
-from agent.errors import McpSettingsRefused
+from agent.client.api import ClientApi, JsonObject
+from agent.errors import McpSettingsInvalid
 from agent.mcp.server_config import describe_validation_error
 
 
 @with_config(ConfigDict(extra="allow"))
-class OAuthSettings(TypedDict, total=False):
+class McpOAuthOptions(TypedDict, total=False):
     """Where a server's tokens come from, with further keys of `OAuthConfig`.
 
     None keeps a stored secret, an empty text clears it.
@@ -23,7 +23,7 @@ class OAuthSettings(TypedDict, total=False):
     extra_token_params: dict[str, str]
 
 
-class McpServerSettings(TypedDict, total=False):
+class McpServerOptions(TypedDict, total=False):
     """An MCP server; what is left out has its default, `***` stands for the value that is stored."""
 
     enabled: bool
@@ -33,41 +33,41 @@ class McpServerSettings(TypedDict, total=False):
     env: dict[str, str]
     url: str | None
     headers: dict[str, str]
-    oauth: OAuthSettings | None
+    oauth: McpOAuthOptions | None
     description: str
 
 
-_SERVERS = TypeAdapter(dict[str, McpServerSettings])
+_SERVERS = TypeAdapter(dict[str, McpServerOptions])
 
 
-class McpServers(Opened):
+class McpApi(ClientApi):
     """The MCP servers of the extensions file."""
 
-    async def get_mcp_config(self) -> View:
+    async def get_mcp_config(self) -> JsonObject:
         """Return the servers by name, secrets masked: `{mcp_servers}`."""
         return {"mcp_servers": await self._systems.mcp.settings.list_servers()}
 
-    async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerSettings]) -> View:
+    async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerOptions]) -> JsonObject:
         """Put other servers in the place of all, and return them; the next turns have their tools.
 
         Args:
             mcp_servers: By name, in the form that `get_mcp_config` gives; `***` stands for the value that is stored.
 
         Raises:
-            McpSettingsRefused: One of them may not be written like this; nothing is changed.
+            McpSettingsInvalid: One of them may not be written like this; nothing is changed.
             ExtensionsError: They cannot be written down.
         """
         try:
             given = _SERVERS.validate_python(dict(mcp_servers))
         except ValidationError as error:
-            raise McpSettingsRefused(describe_validation_error(error)) from None
+            raise McpSettingsInvalid(describe_validation_error(error)) from None
         return {"mcp_servers": await self._systems.mcp.settings.replace(given)}
 
-    async def switch_mcp_server(self, name: str, *, enabled: bool) -> View:
+    async def switch_mcp_server(self, name: str, *, enabled: bool) -> JsonObject:
         """Switch one server on or off, and return it. Raises McpServerNotFound, ExtensionsError."""
         return await self._systems.mcp.settings.set_enabled(name, enabled=enabled)
 
-    async def get_mcp_status(self) -> View:
+    async def get_mcp_status(self) -> JsonObject:
         """Return how the servers stand and what they offer: `{servers}`."""
         found = [asdict(status) for status in await self._systems.mcp.statuses()]
         return {

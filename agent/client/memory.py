@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from agent.client.opened import Opened, View
-from agent.memory.schema import DEFAULT_CATEGORY, DEFAULT_CONFIDENCE, as_json
-from agent.memory.scopes import DEFAULT, spot
+from agent.client.api import ClientApi, JsonObject
+from agent.memory.schema import DEFAULT_CATEGORY, DEFAULT_CONFIDENCE, document_to_json
+from agent.memory.scope import DEFAULT, memory_scope
 
 _SETTINGS = (
     "enabled",
@@ -19,34 +19,36 @@ _SETTINGS = (
 )
 
 
-class Memories(Opened):
+class MemoryApi(ClientApi):
     """What is remembered of people and rooms. Every method looks at one document.
 
     Args of all: `scope`: whose memory; turns of this client use `default`. `agent`: a custom agent's memory;
-    "" = that of the agent as it is. All raise MemoryRefused for what breaks a rule, and MemoryUnavailable.
+    "" = that of the agent as it is. All raise MemoryInvalid for what breaks a rule, and MemoryUnavailable.
     """
 
-    async def get_memory(self, *, scope: str = DEFAULT, agent: str = "") -> View:
+    async def get_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
         """Return a document; an empty one when nothing is remembered."""
-        return as_json(await self._systems.memory.get(spot(scope, agent)))
+        return document_to_json(await self._systems.memory.get(memory_scope(scope, agent)))
 
-    async def export_memory(self, *, scope: str = DEFAULT, agent: str = "") -> View:
+    async def export_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
         """Return a document, to be imported elsewhere."""
         return await self.get_memory(scope=scope, agent=agent)
 
     async def import_memory(
         self, document: Mapping[str, Any], *, scope: str = DEFAULT, agent: str = ""
-    ) -> View:
+    ) -> JsonObject:
         """Put a document in the place of the present one, and return it."""
-        return as_json(await self._systems.memory.replace(spot(scope, agent), document))
+        return document_to_json(
+            await self._systems.memory.replace(memory_scope(scope, agent), document)
+        )
 
-    async def reload_memory(self, *, scope: str = DEFAULT, agent: str = "") -> View:
+    async def reload_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
         """Read the documents from disk again; return one."""
-        return as_json(await self._systems.memory.reload(spot(scope, agent)))
+        return document_to_json(await self._systems.memory.reload(memory_scope(scope, agent)))
 
-    async def clear_memory(self, *, scope: str = DEFAULT, agent: str = "") -> View:
+    async def clear_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
         """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
-        return as_json(await self._systems.memory.clear(spot(scope, agent)))
+        return document_to_json(await self._systems.memory.clear(memory_scope(scope, agent)))
 
     async def create_memory_fact(
         self,
@@ -56,10 +58,12 @@ class Memories(Opened):
         *,
         scope: str = DEFAULT,
         agent: str = "",
-    ) -> View:
+    ) -> JsonObject:
         """Add a fact; return the whole document."""
-        where = spot(scope, agent)
-        return as_json(await self._systems.memory.create_fact(where, content, category, confidence))
+        where = memory_scope(scope, agent)
+        return document_to_json(
+            await self._systems.memory.create_fact(where, content, category, confidence)
+        )
 
     async def update_memory_fact(
         self,
@@ -70,7 +74,7 @@ class Memories(Opened):
         *,
         scope: str = DEFAULT,
         agent: str = "",
-    ) -> View:
+    ) -> JsonObject:
         """Change a fact: what is None stays. Return the whole document.
 
         Args:
@@ -86,26 +90,28 @@ class Memories(Opened):
         """
         given = {"content": content, "category": category, "confidence": confidence}
         changes = {key: value for key, value in given.items() if value is not None}
-        where = spot(scope, agent)
-        return as_json(await self._systems.memory.update_fact(where, fact_id, changes))
+        where = memory_scope(scope, agent)
+        return document_to_json(await self._systems.memory.update_fact(where, fact_id, changes))
 
     async def delete_memory_fact(
         self, fact_id: str, *, scope: str = DEFAULT, agent: str = ""
-    ) -> View:
+    ) -> JsonObject:
         """Remove a fact; return the whole document. Raises FactNotFound."""
-        return as_json(await self._systems.memory.delete_fact(spot(scope, agent), fact_id))
+        return document_to_json(
+            await self._systems.memory.delete_fact(memory_scope(scope, agent), fact_id)
+        )
 
-    async def get_memory_config(self) -> View:
+    async def get_memory_config(self) -> JsonObject:
         """Return the configuration that holds now."""
         config = self._systems.memory.config
         return {key: getattr(config, key) for key in _SETTINGS}
 
-    async def get_memory_status(self, *, scope: str = DEFAULT, agent: str = "") -> View:
+    async def get_memory_status(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
         """Return the configuration and a document: `{config, data}`."""
         document = await self.get_memory(scope=scope, agent=agent)
         return {"config": await self.get_memory_config(), "data": document}
 
-    async def list_memory_scopes(self) -> View:
+    async def list_memory_scopes(self) -> JsonObject:
         """Return whose memory there is: `{scopes}`."""
-        found = [asdict(info) for info in await self._systems.memory.scopes()]
+        found = [asdict(info) for info in await self._systems.memory.list_scopes()]
         return {"scopes": [{**info, "agents": list(info["agents"])} for info in found]}

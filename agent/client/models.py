@@ -2,27 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.client.opened import Opened, View
+from agent.client.api import ClientApi, JsonObject
 from agent.config import ModelConfig
 from agent.suggestions import ConversationMessage, suggest_follow_ups
 
 
-class Models(Opened):
+class ModelsApi(ClientApi):
     """The configured models."""
 
-    async def list_models(self) -> View:
+    async def list_models(self) -> JsonObject:
         """Return the models, the default first: `{models, token_usage}`; no keys, no addresses."""
-        listed = [_shown(model) for model in self._systems.settings.now().chat_models]
+        listed = [_shown(model) for model in self._systems.config.get().chat_models]
         return {"models": listed, "token_usage": {"enabled": False}}
 
-    async def get_model(self, name: str) -> View | None:
+    async def get_model(self, name: str) -> JsonObject | None:
         """Return one model; None when there is none of this name."""
-        found = self._systems.settings.now().model_named(name)
+        found = self._systems.config.get().model_named(name)
         return _shown(found) if found is not None else None
 
     async def suggest(
         self, messages: Sequence[Mapping[str, str]], n: int = 3, model_name: str | None = None
-    ) -> View:
+    ) -> JsonObject:
         """Return what a person might say next: `{suggestions}`; none when the model cannot be asked.
 
         Args:
@@ -31,12 +31,12 @@ class Models(Opened):
             model_name: Who is asked; None = the default model.
         """
         spoken = [ConversationMessage(role=one["role"], text=one["content"]) for one in messages]
-        models = self._systems.models.get
+        models = self._systems.auxiliary_models.get
         found = await suggest_follow_ups(models, spoken, count=n, model_name=model_name)
         return {"suggestions": found}
 
 
-def _shown(model: ModelConfig) -> View:
+def _shown(model: ModelConfig) -> JsonObject:
     """Return what may be told of a model."""
     return {
         "name": model.name,

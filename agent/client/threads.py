@@ -18,23 +18,23 @@ from store.threads import ThreadQuery, ThreadStore
 View = dict[str, Any]
 
 
-class ThreadBook(Protocol):
+class ThreadIndex(Protocol):
     """Keeps account of threads."""
 
-    async def begin(self, thread_id: str) -> None:
+    async def mark_started(self, thread_id: str) -> None:
         """Note that a turn begins."""
 
-    async def end(self, thread_id: str, title: str | None) -> None:
+    async def mark_finished(self, thread_id: str, title: str | None) -> None:
         """Note that it is over, however it ended. `title` is the thread's, where it has one."""
 
-    async def newest(self, limit: int) -> list[View]:
+    async def list_recent(self, limit: int) -> list[View]:
         """Return the threads that were used last, the last first."""
 
-    async def forget(self, thread_id: str) -> None:
+    async def delete(self, thread_id: str) -> None:
         """Remove a thread and its state."""
 
 
-class Rows(ThreadBook):
+class StoredThreadIndex(ThreadIndex):
     """Threads of the data folder: those of the service and those of clients."""
 
     def __init__(self, threads: ThreadStore, checkpoints: CheckpointSaver) -> None:
@@ -42,19 +42,19 @@ class Rows(ThreadBook):
         self._checkpoints = checkpoints
 
     @override
-    async def begin(self, thread_id: str) -> None:
+    async def mark_started(self, thread_id: str) -> None:
         with suppress(RowConflict):
             await self._threads.create(thread_id, {}, now=time.time())
 
     @override
-    async def end(self, thread_id: str, title: str | None) -> None:
+    async def mark_finished(self, thread_id: str, title: str | None) -> None:
         await self._threads.mark_state_changed(
             thread_id, status="idle", interrupts={}, title=title, now=time.time()
         )
         await self._checkpoints.trim_thread(thread_id)
 
     @override
-    async def newest(self, limit: int) -> list[View]:
+    async def list_recent(self, limit: int) -> list[View]:
         found = await self._threads.search(ThreadQuery(limit=limit))
         return [
             {
@@ -68,31 +68,31 @@ class Rows(ThreadBook):
         ]
 
     @override
-    async def forget(self, thread_id: str) -> None:
+    async def delete(self, thread_id: str) -> None:
         await self._threads.delete(thread_id)
         await self._checkpoints.adelete_thread(thread_id)
 
     async def _latest(self, thread_id: str) -> str | None:
-        found = await self._checkpoints.aget_tuple(root(thread_id))
+        found = await self._checkpoints.aget_tuple(root_checkpoint_config(thread_id))
         return found.checkpoint["id"] if found is not None else None
 
 
-class Loose(ThreadBook):
+class CheckpointThreadIndex(ThreadIndex):
     """Threads of a checkpointer that knows nothing but checkpoints: to list them, all are read."""
 
     def __init__(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
         self._checkpointer = checkpointer
 
     @override
-    async def begin(self, thread_id: str) -> None:
+    async def mark_started(self, thread_id: str) -> None:
         return None
 
     @override
-    async def end(self, thread_id: str, title: str | None) -> None:
+    async def mark_finished(self, thread_id: str, title: str | None) -> None:
         return None
 
     @override
-    async def newest(self, limit: int) -> list[View]:
+    async def list_recent(self, limit: int) -> list[View]:
         newest: dict[str, CheckpointTuple] = {}
         first: dict[str, str] = {}
         async for found in self._checkpointer.alist(None):
@@ -116,19 +116,19 @@ class Loose(ThreadBook):
         ]
 
     @override
-    async def forget(self, thread_id: str) -> None:
+    async def delete(self, thread_id: str) -> None:
         await self._checkpointer.adelete_thread(thread_id)
 
 
-async def checkpoints_of(
+async def list_checkpoints(
     checkpointer: BaseCheckpointSaver[Any], thread_id: str
 ) -> list[Mapping[str, Any]]:
     """Return the checkpoints of a thread, the oldest first; none when there is no such thread."""
-    found = [_view(one) async for one in checkpointer.alist(root(thread_id))]
+    found = [_view(one) async for one in checkpointer.alist(root_checkpoint_config(thread_id))]
     return sorted(found, key=lambda view: str(view["ts"]))
 
 
-def root(thread_id: str) -> RunnableConfig:
+def root_checkpoint_config(thread_id: str) -> RunnableConfig:
     """Return the config that names a thread's own checkpoints, not those of graphs inside it."""
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 

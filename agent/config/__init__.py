@@ -4,7 +4,10 @@ from pydantic import Field, model_validator
 
 from agent.config.acp import AcpAgentConfig
 from agent.config.agents import AgentsApiConfig
-from agent.config.chain import (
+from agent.config.guardrails import GuardrailProviderConfig, GuardrailsConfig
+from agent.config.mcp import McpConfig
+from agent.config.memory import MemoryConfig
+from agent.config.middleware import (
     CircuitBreakerConfig,
     LlmRetryConfig,
     LoopDetectionConfig,
@@ -13,9 +16,6 @@ from agent.config.chain import (
     ThreadSize,
     ToolOutputConfig,
 )
-from agent.config.guardrails import GuardrailProviderConfig, GuardrailsConfig
-from agent.config.mcp import McpConfig
-from agent.config.memory import MemoryConfig
 from agent.config.models import DEMO_MODEL, DEMO_MODEL_CLASS, DEMO_MODEL_NAME, ModelConfig
 from agent.config.sandbox import MountConfig, SandboxConfig
 from agent.config.section import Section

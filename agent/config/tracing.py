@@ -17,7 +17,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LangSmith:
+class LangSmithConfig:
     """Where LangSmith is, and as whom."""
 
     api_key: str = field(repr=False)
@@ -26,7 +26,7 @@ class LangSmith:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Langfuse:
+class LangfuseConfig:
     """Where Langfuse is, and as whom."""
 
     public_key: str
@@ -38,18 +38,18 @@ class Langfuse:
 class TracingConfig:
     """What the environment asks for; nothing by default. `label` names the environment in tags."""
 
-    langsmith: LangSmith | None = None
-    langfuse: Langfuse | None = None
+    langsmith: LangSmithConfig | None = None
+    langfuse: LangfuseConfig | None = None
     label: str = ""
 
 
-def tracing_of(environment: Mapping[str, str]) -> TracingConfig:
+def load_tracing_config(environment: Mapping[str, str]) -> TracingConfig:
     """Read the switches and credentials.
 
     Raises:
         ValueError: One is switched on without its credentials; the text says what to do.
 
-    >>> tracing_of({"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}).langsmith is None
+    >>> load_tracing_config({"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}).langsmith is None
     True
     """
     return TracingConfig(
@@ -59,32 +59,32 @@ def tracing_of(environment: Mapping[str, str]) -> TracingConfig:
     )
 
 
-def langsmith_is_on(environment: Mapping[str, str]) -> bool:
+def is_langsmith_enabled(environment: Mapping[str, str]) -> bool:
     """Return what LangSmith's switches say.
 
-    >>> langsmith_is_on({"LANGCHAIN_TRACING": "Yes"}), langsmith_is_on({})
+    >>> is_langsmith_enabled({"LANGCHAIN_TRACING": "Yes"}), is_langsmith_enabled({})
     (True, False)
     """
     set_to = next((environment[name] for name in SWITCHES if environment.get(name)), "")
     return set_to.strip().lower() in _TRUE
 
 
-def _langsmith(environment: Mapping[str, str]) -> LangSmith | None:
-    if not langsmith_is_on(environment):
+def _langsmith(environment: Mapping[str, str]) -> LangSmithConfig | None:
+    if not is_langsmith_enabled(environment):
         return None
     key = _first(environment, "LANGSMITH_API_KEY", "LANGCHAIN_API_KEY")
     if not key:
         raise ValueError(
             "LangSmith tracing is on, but LANGSMITH_API_KEY is not set: set it, or LANGSMITH_TRACING to false"
         )
-    return LangSmith(
+    return LangSmithConfig(
         api_key=key,
         project=_first(environment, "LANGSMITH_PROJECT", "LANGCHAIN_PROJECT") or DEFAULT_PROJECT,
         endpoint=_url(environment, LANGSMITH_URL, "LANGSMITH_ENDPOINT", "LANGCHAIN_ENDPOINT"),
     )
 
 
-def _langfuse(environment: Mapping[str, str]) -> Langfuse | None:
+def _langfuse(environment: Mapping[str, str]) -> LangfuseConfig | None:
     if environment.get("LANGFUSE_TRACING", "").strip().lower() not in _TRUE:
         return None
     for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"):
@@ -92,7 +92,7 @@ def _langfuse(environment: Mapping[str, str]) -> Langfuse | None:
             raise ValueError(
                 f"Langfuse tracing is on, but {name} is not set: set it, or LANGFUSE_TRACING to false"
             )
-    return Langfuse(
+    return LangfuseConfig(
         public_key=environment["LANGFUSE_PUBLIC_KEY"],
         secret_key=environment["LANGFUSE_SECRET_KEY"],
         base_url=_url(environment, LANGFUSE_URL, "LANGFUSE_BASE_URL"),

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from agent.config import GuardrailsConfig
-from agent.errors import GuardrailUnusable, Unresolvable
+from agent.errors import GuardrailUnusable, ObjectNotImportable
 from agent.guardrails.protocol import GuardrailProvider
-from agent.reflect import resolve
+from agent.importer import import_object
 
 SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -34,8 +34,8 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
         return None
     use = SHORT_NAMES.get(entry.use, entry.use)
     try:
-        made_by = resolve(use)
-    except Unresolvable as error:
+        made_by = import_object(use)
+    except ObjectNotImportable as error:
         raise GuardrailUnusable(f"guardrails.provider.use: {error}") from error
     if not callable(made_by):
         raise GuardrailUnusable(f"guardrails.provider.use: {use} is not a class")

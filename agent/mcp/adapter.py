@@ -20,7 +20,7 @@ from agent.errors import McpError, ThreadIdMissing
 from agent.mcp.errors import describe_error
 from agent.mcp.results import result_text
 from agent.mcp.tool_names import tool_name
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,6 @@ def _thread_of(request: MCPToolCallRequest) -> str | None:
     runtime = request.runtime
     config: Mapping[str, Any] | None = getattr(runtime, "config", None)
     try:
-        return thread_id_of(getattr(runtime, "context", None), config)
+        return thread_id_for_run(getattr(runtime, "context", None), config)
     except ThreadIdMissing:
         return None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from agent.errors import McpSettingsRefused
+from agent.errors import McpSettingsInvalid
 
 REFUSED_VARIABLES: Final = frozenset(
     {
@@ -53,18 +53,18 @@ def check_launch(
         allowed: `mcp.allowed_commands`.
 
     Raises:
-        McpSettingsRefused: One line that says what to do.
+        McpSettingsInvalid: One line that says what to do.
     """
     if command not in allowed:
         names = ", ".join(allowed) or "none"
-        raise McpSettingsRefused(
+        raise McpSettingsInvalid(
             f"{where}.command: only these may be set over the API: {names}; "
             "for another, add it to mcp.allowed_commands or write the server into the extensions file"
         )
     for arg in args:
         if _CONTROL.search(arg) or _is_refused(arg):
             shown = _CONTROL.sub("?", arg.partition("=")[0])[:40]
-            raise McpSettingsRefused(
+            raise McpSettingsInvalid(
                 f"{where}.args: '{shown}' may not be set over the API: write it into the extensions file"
             )
     for name, value in env.items():
@@ -75,11 +75,11 @@ def check_launch(
             or not name
             or "=" in name
         ):
-            raise McpSettingsRefused(
+            raise McpSettingsInvalid(
                 f"{where}.env.{name[:40]}: may not be set over the API: write it into the extensions file"
             )
         if "\0" in name or "\0" in value:
-            raise McpSettingsRefused(f"{where}.env: names and values hold no NUL")
+            raise McpSettingsInvalid(f"{where}.env: names and values hold no NUL")
 
 
 def _is_refused(arg: str) -> bool:

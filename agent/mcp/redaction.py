@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.errors import McpSettingsRefused
+from agent.errors import McpSettingsInvalid
 
 MASK: Final = "***"
 
@@ -54,7 +54,7 @@ def restore_values(
     """Return a mapping with the stored values in the place of masks.
 
     Raises:
-        McpSettingsRefused: A mask stands for nothing.
+        McpSettingsInvalid: A mask stands for nothing.
     """
     found: dict[str, str] = {}
     for key, value in given.items():
@@ -68,7 +68,7 @@ def restore_url(where: str, given: str, stored: object) -> str:
     """Return an address; one that holds a mask must be the stored one as it was shown.
 
     Raises:
-        McpSettingsRefused: A mask stands for nothing.
+        McpSettingsInvalid: A mask stands for nothing.
     """
     if MASK not in given:
         return given
@@ -81,7 +81,7 @@ def restore_args(where: str, given: Sequence[str], stored: object) -> list[str]:
     """Return arguments; one that holds a mask stands for a stored one that is shown like it.
 
     Raises:
-        McpSettingsRefused: A mask stands for nothing.
+        McpSettingsInvalid: A mask stands for nothing.
     """
     known = [str(arg) for arg in stored] if isinstance(stored, list | tuple) else []
     shown = redact_args(known)
@@ -97,7 +97,7 @@ def restore_args(where: str, given: Sequence[str], stored: object) -> list[str]:
     return found
 
 
-def _unknown(where: str) -> McpSettingsRefused:
-    return McpSettingsRefused(
+def _unknown(where: str) -> McpSettingsInvalid:
+    return McpSettingsInvalid(
         f"{where}: {MASK} stands for a stored value, and there is none: write the value itself"
     )

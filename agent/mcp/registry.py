@@ -18,11 +18,11 @@ from langchain_core.tools import BaseTool
 from agent.config.mcp import McpConfig
 from agent.errors import AgentError, McpServerUnusable
 from agent.extensions import Extensions, ExtensionsFile
+from agent.importer import import_object
 from agent.mcp.pool import McpSessionPool
 from agent.mcp.server_config import McpServerConfig, is_disabled, parse_server
 from agent.mcp.settings import McpSettings
 from agent.mcp.tool_names import unique_names
-from agent.reflect import resolve
 
 if TYPE_CHECKING:
     from agent.mcp.server import McpServer, McpServerFactory
@@ -251,7 +251,7 @@ def _interceptor(use: str) -> Any:  # noqa: ANN401 - what stands around a call; 
     Raises:
         AgentError: It names no such function.
     """
-    builder = resolve(use)
+    builder = import_object(use)
     try:
         made = builder() if callable(builder) else None
     except (TypeError, ValueError) as error:

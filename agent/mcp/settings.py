@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from agent.config.mcp import McpConfig
-from agent.errors import McpServerNotFound, McpSettingsRefused
+from agent.errors import McpServerNotFound, McpSettingsInvalid
 from agent.extensions import SERVERS, ExtensionsDocument, ExtensionsFile, section
 from agent.mcp.launch_policy import check_launch
 from agent.mcp.redaction import (
@@ -85,11 +85,11 @@ class McpSettings:
             servers: By name, in the shape that `view` gives; a key that is left out has its default.
 
         Raises:
-            McpSettingsRefused: One of them may not be written like this; nothing is changed.
-            ExtensionsBroken, ExtensionsNotWritten: As `ExtensionsFile.update`.
+            McpSettingsInvalid: One of them may not be written like this; nothing is changed.
+            ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
         """
         if len(servers) > MAX_SERVERS:
-            raise McpSettingsRefused(f"there may be {MAX_SERVERS} MCP servers at most")
+            raise McpSettingsInvalid(f"there may be {MAX_SERVERS} MCP servers at most")
 
         def change(document: ExtensionsDocument) -> None:
             stored = section(document, SERVERS)
@@ -105,7 +105,7 @@ class McpSettings:
 
         Raises:
             McpServerNotFound: There is none of this name.
-            ExtensionsBroken, ExtensionsNotWritten: As `ExtensionsFile.update`.
+            ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
         """
 
         def change(document: ExtensionsDocument) -> None:
@@ -123,10 +123,10 @@ class McpSettings:
         """Return the entry to be written.
 
         Raises:
-            McpSettingsRefused: It may not be written.
+            McpSettingsInvalid: It may not be written.
         """
         if _NAME.fullmatch(name) is None:
-            raise McpSettingsRefused("a server's name has 1 to 64 characters")
+            raise McpSettingsInvalid("a server's name has 1 to 64 characters")
         old = stored.get(name) if isinstance(stored.get(name), dict) else {}
         new = _restored(name, given, old or {})
         # What stays as it is needs no check: a bad neighbour must not stand in the way.
@@ -138,7 +138,7 @@ class McpSettings:
         try:
             server = McpServerConfig.model_validate(expand_variables(new, self._environment))
         except ValidationError as error:
-            raise McpSettingsRefused(f"{name}: {describe_validation_error(error)}") from None
+            raise McpSettingsInvalid(f"{name}: {describe_validation_error(error)}") from None
         if server.type == "stdio" and any(new.get(key) != old.get(key) for key in _LAUNCH):
             check_launch(
                 name,
@@ -149,7 +149,7 @@ class McpSettings:
             )
         for header, value in server.headers.items():
             if not (_HEADER_NAME.fullmatch(header) and _HEADER_VALUE.fullmatch(value)):
-                raise McpSettingsRefused(f"{name}.headers: {header[:40]!r} is not a header")
+                raise McpSettingsInvalid(f"{name}.headers: {header[:40]!r} is not a header")
 
 
 def server_view(entry: Mapping[str, Any]) -> ServerView:
@@ -204,7 +204,7 @@ def _restored_oauth(
     for secret in SECRETS:
         value = given.get(secret)
         if value == MASK and not old.get(secret):
-            raise McpSettingsRefused(f"{where}.{secret}: {MASK} stands for a stored value")
+            raise McpSettingsInvalid(f"{where}.{secret}: {MASK} stands for a stored value")
         if value is None or value == MASK:
             new.pop(secret, None)
             new.update({secret: old[secret]} if old.get(secret) else {})

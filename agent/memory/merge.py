@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.memory.extract import NewFact, Update
-from agent.memory.schema import Document, Fact, Summary, sameness
+from agent.memory.extraction_prompt import MemoryUpdate, ProposedFact
+from agent.memory.schema import MemoryDocument, MemoryFact, MemorySection, normalized_content
 
 _SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
 _ABOUT_UPLOADS = re.compile(
@@ -40,19 +40,23 @@ class Stamp:
     new_id: Callable[[], str]
 
 
-def merged(document: Document, update: Update, bounds: Bounds, stamp: Stamp) -> Document:
+def apply_update(
+    document: MemoryDocument, update: MemoryUpdate, bounds: Bounds, stamp: Stamp
+) -> MemoryDocument:
     """Return the document after an update; the very document when the update changes nothing."""
-    kept = tuple(fact for fact in document.facts if fact.id not in update.removed)
+    kept = tuple(fact for fact in document.facts if fact.id not in update.removed_ids)
     changed = replace(
         document,
         user=_sections(document.user, update.user, stamp.now),
         history=_sections(document.history, update.history, stamp.now),
-        facts=capped((*kept, *_added(kept, update.facts, bounds, stamp)), bounds.max_facts),
+        facts=keep_most_certain(
+            (*kept, *_added(kept, update.new_facts, bounds, stamp)), bounds.max_facts
+        ),
     )
     return document if changed == document else replace(changed, last_updated=stamp.now)
 
 
-def capped(facts: tuple[Fact, ...], max_facts: int) -> tuple[Fact, ...]:
+def keep_most_certain(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
     """Keep the most certain facts, in their order; of equally certain ones the newer."""
     if len(facts) <= max_facts:
         return facts
@@ -62,10 +66,10 @@ def capped(facts: tuple[Fact, ...], max_facts: int) -> tuple[Fact, ...]:
     return tuple(fact for position, fact in enumerate(facts) if position in kept)
 
 
-def without_uploads(text: str) -> str:
+def remove_upload_mentions(text: str) -> str:
     """Leave out the sentences about uploaded files: their paths are gone in the next conversation.
 
-    >>> without_uploads("Ann works on ships. She uploaded a file plan.pdf. She likes tea.")
+    >>> remove_upload_mentions("Ann works on ships. She uploaded a file plan.pdf. She likes tea.")
     'Ann works on ships. She likes tea.'
     """
     if _ABOUT_UPLOADS.search(text) is None:
@@ -75,33 +79,33 @@ def without_uploads(text: str) -> str:
 
 
 def _sections(
-    present: Mapping[str, Summary], wanted: Mapping[str, str], now: str
-) -> dict[str, Summary]:
+    present: Mapping[str, MemorySection], wanted: Mapping[str, str], now: str
+) -> dict[str, MemorySection]:
     result = dict(present)
     for name, proposed in wanted.items():
-        text = without_uploads(proposed)
+        text = remove_upload_mentions(proposed)
         if text and text != present[name].summary:
-            result[name] = Summary(summary=text, updated_at=now)
+            result[name] = MemorySection(summary=text, updated_at=now)
     return result
 
 
 def _added(
-    kept: tuple[Fact, ...], proposed: tuple[NewFact, ...], bounds: Bounds, stamp: Stamp
-) -> tuple[Fact, ...]:
-    known = {sameness(fact.content) for fact in kept}
+    kept: tuple[MemoryFact, ...], proposed: tuple[ProposedFact, ...], bounds: Bounds, stamp: Stamp
+) -> tuple[MemoryFact, ...]:
+    known = {normalized_content(fact.content) for fact in kept}
     taken = {fact.id for fact in kept}
-    added: list[Fact] = []
+    added: list[MemoryFact] = []
     for new in proposed:
-        content = without_uploads(new.content)
-        if new.confidence < bounds.threshold or not content or sameness(content) in known:
+        content = remove_upload_mentions(new.content)
+        if new.confidence < bounds.threshold or not content or normalized_content(content) in known:
             continue
-        known.add(sameness(content))
+        known.add(normalized_content(content))
         added.append(_made(new, content, _free_id(stamp.new_id, taken), stamp))
     return tuple(added)
 
 
-def _made(new: NewFact, content: str, fact_id: str, stamp: Stamp) -> Fact:
-    return Fact(
+def _made(new: ProposedFact, content: str, fact_id: str, stamp: Stamp) -> MemoryFact:
+    return MemoryFact(
         id=fact_id,
         content=content,
         category=new.category,

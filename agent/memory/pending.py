@@ -7,34 +7,34 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.errors import MemoryRefused
-from agent.memory.files import write_whole
-from agent.memory.scopes import spot
-from agent.memory.turns import Exchange, Said
+from agent.errors import MemoryInvalid
+from agent.memory.scope import memory_scope
+from agent.memory.store import write_atomically
+from agent.memory.turns import MemoryMessage, MemoryTurn
 
 logger = logging.getLogger(__name__)
 
-NAME = "pending.json"
+PENDING_FILE_NAME = "pending.json"
 
 
-class PendingFile:
+class PendingTurnsFile:
     """One file beside the scopes' folders. A disk that refuses is logged: nothing here is worth a failed stop."""
 
     def __init__(self, root: Path) -> None:
-        self._path = root / NAME
+        self._path = root / PENDING_FILE_NAME
 
-    def save(self, exchanges: Sequence[Exchange]) -> None:
+    def save(self, exchanges: Sequence[MemoryTurn]) -> None:
         """Write down what is open; nothing open leaves no file."""
         try:
             if not exchanges:
                 self._path.unlink(missing_ok=True)
                 return
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._path, json.dumps([asdict(one) for one in exchanges]))
+            write_atomically(self._path, json.dumps([asdict(one) for one in exchanges]))
         except OSError:
             logger.exception("what waits to be remembered could not be written down")
 
-    def load(self) -> list[Exchange]:
+    def load(self) -> list[MemoryTurn]:
         """Return what was written down; entries that cannot be understood are left out."""
         try:
             listed = json.loads(self._path.read_bytes())
@@ -46,16 +46,21 @@ class PendingFile:
         return list(_read(listed if isinstance(listed, list) else []))
 
 
-def _read(listed: list[Any]) -> Iterator[Exchange]:
-    for entry in listed:
+_OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
+"""Keys of files written before 0.2, and what they are called now."""
+
+
+def _read(listed: list[Any]) -> Iterator[MemoryTurn]:
+    for raw in listed:
         try:
-            yield Exchange(
-                spot=spot(entry["spot"]["scope"], entry["spot"]["agent"]),
+            entry = {_OLD_KEYS.get(key, key): value for key, value in raw.items()}
+            yield MemoryTurn(
+                scope=memory_scope(entry["scope"]["scope"], entry["scope"]["agent"]),
                 thread_id=str(entry["thread_id"]),
-                said=tuple(Said(**one) for one in entry["said"]),
-                earlier=tuple(Said(**one) for one in entry["earlier"]),
+                messages=tuple(MemoryMessage(**one) for one in entry["messages"]),
+                context=tuple(MemoryMessage(**one) for one in entry["context"]),
                 is_correction=entry["is_correction"] is True,
                 is_reinforcement=entry["is_reinforcement"] is True,
             )
-        except (KeyError, TypeError, MemoryRefused):
-            logger.warning("an entry of what waited to be remembered was left out")
+        except (AttributeError, KeyError, TypeError, MemoryInvalid):
+            logger.warning("Skipped an invalid entry of %s", PENDING_FILE_NAME)

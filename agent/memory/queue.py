@@ -7,74 +7,74 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from agent.memory.scopes import Spot
-from agent.memory.turns import Exchange, Said
+from agent.memory.scope import MemoryScope
+from agent.memory.turns import MemoryMessage, MemoryTurn
 
 MAX_MESSAGES = 60
 """The most that one entry holds; older messages go first."""
 
-LONGEST_WAIT = 10
+MAX_DEBOUNCE_FACTOR = 10
 """After so many times the rest that is waited for, a conversation that never rests is learnt from all the same."""
 
-MAX_LEARNT = 20_000
+MAX_PROCESSED_IDS = 20_000
 """How many messages are known to be learnt from already."""
 
-AT_ONCE = 8  # updates side by side while closing; one after another otherwise
+FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another otherwise
 GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
 
-Learn = Callable[["Work"], Awaitable[None]]
+ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class MemoryQueueKey:
     """Whose entry it is."""
 
     thread_id: str
-    spot: Spot
+    scope: MemoryScope
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Work:
-    """One entry. `first` and `last` are on the clock of the loop, seconds.
+class QueuedTurn:
+    """One entry. `first_at` and `last_at` are on the clock of the loop, seconds.
 
     Attributes:
-        exchange: What is to be learnt from.
-        is_dropped: Nobody wants it learnt any more; also set while it is being worked on.
+        turn: What is to be learnt from.
+        is_cancelled: Nobody wants it learnt any more; also set while it is being worked on.
     """
 
-    exchange: Exchange
-    first: float
-    last: float
-    is_hurried: bool = False
-    is_dropped: bool = False
+    turn: MemoryTurn
+    first_at: float
+    last_at: float
+    is_expedited: bool = False
+    is_cancelled: bool = False
 
     @property
-    def key(self) -> Key:
+    def key(self) -> MemoryQueueKey:
         """Return whose it is."""
-        return Key(thread_id=self.exchange.thread_id, spot=self.exchange.spot)
+        return MemoryQueueKey(thread_id=self.turn.thread_id, scope=self.turn.scope)
 
 
-def due(work: Work, rest_s: float) -> float:
+def due_at(work: QueuedTurn, rest_s: float) -> float:
     """Return when an entry is learnt from: when the conversation rested, or has gone on for very long."""
-    if work.is_hurried:
-        return work.first
-    return min(work.last + rest_s, work.first + LONGEST_WAIT * rest_s)
+    if work.is_expedited:
+        return work.first_at
+    return min(work.last_at + rest_s, work.first_at + MAX_DEBOUNCE_FACTOR * rest_s)
 
 
-def joined(before: Exchange, after: Exchange) -> Exchange:
+def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
     """Return both as one: each message once, in its newer form; flags of both; correction goes before praise."""
-    said = {one.id: one for one in (*before.said, *after.said)}
+    said = {one.id: one for one in (*before.messages, *after.messages)}
     corrects = before.is_correction or after.is_correction
     return replace(
         after,
-        said=tuple(said.values())[-MAX_MESSAGES:],
-        earlier=before.earlier,
+        messages=tuple(said.values())[-MAX_MESSAGES:],
+        context=before.context,
         is_correction=corrects,
         is_reinforcement=not corrects and (before.is_reinforcement or after.is_reinforcement),
     )
 
 
-class UpdateQueue:
+class MemoryQueue:
     """Holds what waits, and works it off in one loop.
 
     Args:
@@ -83,46 +83,48 @@ class UpdateQueue:
         gap_s: Between two entries.
     """
 
-    def __init__(self, learn: Learn, *, rest_s: Callable[[], float], gap_s: float = GAP_S) -> None:
+    def __init__(
+        self, learn: ProcessTurn, *, rest_s: Callable[[], float], gap_s: float = GAP_S
+    ) -> None:
         self._learn = learn
         self._rest_s = rest_s
         self._gap_s = gap_s
-        self._waiting: OrderedDict[Key, Work] = OrderedDict()
-        self._busy: list[Work] = []
-        self._learnt: OrderedDict[tuple[Key, str], None] = OrderedDict()
+        self._waiting: OrderedDict[MemoryQueueKey, QueuedTurn] = OrderedDict()
+        self._busy: list[QueuedTurn] = []
+        self._learnt: OrderedDict[tuple[MemoryQueueKey, str], None] = OrderedDict()
         self._changed = anyio.Event()
         self._asleep_until = math.inf
         self._is_closing = False
 
     @property
-    def open(self) -> list[Exchange]:
+    def unprocessed(self) -> list[MemoryTurn]:
         """What is not learnt yet, what is being worked on included."""
         works = [*self._busy, *self._waiting.values()]
-        return [work.exchange for work in works if not work.is_dropped]
+        return [work.turn for work in works if not work.is_cancelled]
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: MemoryTurn) -> None:
         """Put something in; it joins what waits of its conversation, whose rest begins anew.
 
         Nothing happens when nobody said anything that is not learnt already.
         """
         self._put(exchange, is_hurried=False)
 
-    def add_nowait(self, exchange: Exchange) -> None:
+    def add_expedited(self, exchange: MemoryTurn) -> None:
         """Put something in that is to be learnt without waiting for the conversation to rest."""
         self._put(exchange, is_hurried=True)
 
-    def hurry(self, key: Key) -> None:
+    def expedite(self, key: MemoryQueueKey) -> None:
         """Let what waits of a conversation be learnt now."""
         work = self._waiting.get(key)
         if work is not None:
-            work.is_hurried = True
+            work.is_expedited = True
             self._tell()
 
-    def drop(self, spot: Spot) -> None:
+    def drop(self, spot: MemoryScope) -> None:
         """Take out what was to be learnt for a document; without an agent for the whole scope."""
         for work in [*self._busy, *self._waiting.values()]:
-            if _covers(spot, work.key.spot):
-                work.is_dropped = True
+            if _covers(spot, work.key.scope):
+                work.is_cancelled = True
                 if self._waiting.get(work.key) is work:
                     del self._waiting[work.key]
         self._tell()
@@ -144,7 +146,7 @@ class UpdateQueue:
         """
         self._is_closing = True
         self._tell()
-        limit = anyio.CapacityLimiter(AT_ONCE)
+        limit = anyio.CapacityLimiter(FLUSH_CONCURRENCY)
         while self._waiting or self._busy:
             changed = self._changed
             async with anyio.create_task_group() as tasks:
@@ -154,31 +156,31 @@ class UpdateQueue:
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _put(self, exchange: Exchange, *, is_hurried: bool) -> None:
-        key = Key(thread_id=exchange.thread_id, spot=exchange.spot)
-        fresh = tuple(one for one in exchange.said if (key, one.id) not in self._learnt)
+    def _put(self, exchange: MemoryTurn, *, is_hurried: bool) -> None:
+        key = MemoryQueueKey(thread_id=exchange.thread_id, scope=exchange.scope)
+        fresh = tuple(one for one in exchange.messages if (key, one.id) not in self._learnt)
         if not any(one.role == "user" for one in fresh):
             return
         now = anyio.current_time()
-        exchange = replace(exchange, said=fresh[-MAX_MESSAGES:])
+        exchange = replace(exchange, messages=fresh[-MAX_MESSAGES:])
         before = self._waiting.get(key)
         if before is None:
-            before = Work(exchange=exchange, first=now, last=now, is_hurried=is_hurried)
+            before = QueuedTurn(turn=exchange, first_at=now, last_at=now, is_expedited=is_hurried)
             self._waiting[key] = before
         else:
-            before.exchange = joined(before.exchange, exchange)
-            before.last = now
-            before.is_hurried = before.is_hurried or is_hurried
+            before.turn = merge_turns(before.turn, exchange)
+            before.last_at = now
+            before.is_expedited = before.is_expedited or is_hurried
         # Nothing changes for a loop that wakes up earlier anyway, and waking it costs a look at all that waits.
-        if due(before, self._rest_s()) < self._asleep_until:
+        if due_at(before, self._rest_s()) < self._asleep_until:
             self._tell()
 
-    def _next_due(self) -> Work | None:
+    def _next_due(self) -> QueuedTurn | None:
         if self._is_closing:
             return None
         rest_s, now = self._rest_s(), anyio.current_time()
-        ready = (work for work in self._waiting.values() if due(work, rest_s) <= now)
-        return min(ready, key=lambda work: due(work, rest_s), default=None)
+        ready = (work for work in self._waiting.values() if due_at(work, rest_s) <= now)
+        return min(ready, key=lambda work: due_at(work, rest_s), default=None)
 
     async def _until_changed(self) -> None:
         changed = self._changed
@@ -186,20 +188,20 @@ class UpdateQueue:
             await changed.wait()
             return
         rest_s = self._rest_s()
-        self._asleep_until = min(due(work, rest_s) for work in self._waiting.values())
+        self._asleep_until = min(due_at(work, rest_s) for work in self._waiting.values())
         with anyio.move_on_after(max(0.0, self._asleep_until - anyio.current_time())):
             await changed.wait()
         self._asleep_until = math.inf
 
-    async def _do(self, work: Work) -> None:
+    async def _do(self, work: QueuedTurn) -> None:
         self._begin(work)
         await self._finish(work, None)
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, work: QueuedTurn) -> None:
         del self._waiting[work.key]
         self._busy.append(work)
 
-    async def _finish(self, work: Work, limit: anyio.CapacityLimiter | None) -> None:
+    async def _finish(self, work: QueuedTurn, limit: anyio.CapacityLimiter | None) -> None:
         if limit is None:
             await self._learn(work)
         else:
@@ -207,13 +209,13 @@ class UpdateQueue:
                 await self._learn(work)
         # Not in a `finally`: what is given up while closing must stay in `open`.
         self._busy.remove(work)
-        self._note(work.key, work.exchange.said)
+        self._note(work.key, work.turn.messages)
         self._tell()
 
-    def _note(self, key: Key, said: Iterable[Said]) -> None:
+    def _note(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:
         for one in said:
             self._learnt[key, one.id] = None
-        while len(self._learnt) > MAX_LEARNT:
+        while len(self._learnt) > MAX_PROCESSED_IDS:
             self._learnt.popitem(last=False)
 
     def _tell(self) -> None:
@@ -221,5 +223,5 @@ class UpdateQueue:
         changed.set()
 
 
-def _covers(spot: Spot, other: Spot) -> bool:
+def _covers(spot: MemoryScope, other: MemoryScope) -> bool:
     return spot.scope == other.scope and spot.agent in (None, other.agent)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.errors import MemoryRefused
+from agent.errors import MemoryInvalid
 
 VERSION = "1.0"
 PARTS = ("user", "history", "facts")
@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class MemorySection:
     """One section. `updated_at` is ISO 8601 with zone, "" when never."""
 
     summary: str = ""
@@ -40,7 +40,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class MemoryFact:
     """Something held to be true.
 
     Attributes:
@@ -62,48 +62,48 @@ class Fact:
     source_error: str | None = None
 
 
-def _nothing(names: tuple[str, ...]) -> dict[str, Summary]:
-    return {name: Summary() for name in names}
+def _nothing(names: tuple[str, ...]) -> dict[str, MemorySection]:
+    return {name: MemorySection() for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class MemoryDocument:
     """All that is remembered in one place."""
 
     last_updated: str = ""
-    user: Mapping[str, Summary] = field(default_factory=lambda: _nothing(USER))
-    history: Mapping[str, Summary] = field(default_factory=lambda: _nothing(HISTORY))
-    facts: tuple[Fact, ...] = ()
+    user: Mapping[str, MemorySection] = field(default_factory=lambda: _nothing(USER))
+    history: Mapping[str, MemorySection] = field(default_factory=lambda: _nothing(HISTORY))
+    facts: tuple[MemoryFact, ...] = ()
 
 
-EMPTY = Document()
+EMPTY_DOCUMENT = MemoryDocument()
 
 
-def clean(text: str, limit: int) -> str:
+def clean_text(text: str, limit: int) -> str:
     r"""Return a text without control characters and broken Unicode, at most `limit` characters, dots included.
 
-    >>> clean(" a\x00b\ud800 ", 10)
+    >>> clean_text(" a\x00b\ud800 ", 10)
     'a b?'
-    >>> clean("abcdefgh", 6)
+    >>> clean_text("abcdefgh", 6)
     'abc...'
     """
     text = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8").strip()
     return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
 
 
-def sameness(content: str) -> str:
+def normalized_content(content: str) -> str:
     """Return what two facts have in common when they say the same: no case, no spacing.
 
-    >>> sameness("Likes  TEA ") == sameness("likes tea")
+    >>> normalized_content("Likes  TEA ") == normalized_content("likes tea")
     True
     """
     return " ".join(content.casefold().split())
 
 
-def confidence_of(value: object) -> float:
+def parse_confidence(value: object) -> float:
     """Return a confidence within 0 to 1; what is no finite number is the default.
 
-    >>> confidence_of(float("nan")), confidence_of(None), confidence_of(7), confidence_of(True)
+    >>> parse_confidence(float("nan")), parse_confidence(None), parse_confidence(7), parse_confidence(True)
     (0.5, 0.5, 1.0, 0.5)
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -115,17 +115,17 @@ def confidence_of(value: object) -> float:
     return min(1.0, max(0.0, number)) if math.isfinite(number) else DEFAULT_CONFIDENCE
 
 
-def category_of(value: object) -> str:
+def parse_category(value: object) -> str:
     """Return a known category; others are `context`.
 
-    >>> category_of(" Goal "), category_of("gossip"), category_of(None)
+    >>> parse_category(" Goal "), parse_category("gossip"), parse_category(None)
     ('goal', 'context', 'context')
     """
     name = value.strip().lower() if isinstance(value, str) else ""
     return name if name in CATEGORIES else DEFAULT_CATEGORY
 
 
-def as_json(document: Document) -> dict[str, Any]:
+def document_to_json(document: MemoryDocument) -> dict[str, Any]:
     """Return the document in its stored and published form."""
     return {
         "version": VERSION,
@@ -136,14 +136,14 @@ def as_json(document: Document) -> dict[str, Any]:
     }
 
 
-def _sections_as_json(sections: Mapping[str, Summary]) -> dict[str, dict[str, str]]:
+def _sections_as_json(sections: Mapping[str, MemorySection]) -> dict[str, dict[str, str]]:
     return {
         name: {"summary": section.summary, "updatedAt": section.updated_at}
         for name, section in sections.items()
     }
 
 
-def _fact_as_json(fact: Fact) -> dict[str, Any]:
+def _fact_as_json(fact: MemoryFact) -> dict[str, Any]:
     shown = {
         "id": fact.id,
         "content": fact.content,
@@ -155,18 +155,18 @@ def _fact_as_json(fact: Fact) -> dict[str, Any]:
     return shown if fact.source_error is None else {**shown, "sourceError": fact.source_error}
 
 
-def document_of(data: object) -> Document:
+def document_from_json(data: object) -> MemoryDocument:
     """Read a document. Missing parts are empty; facts without words are left out; odd numbers become the default.
 
     Raises:
-        MemoryRefused: It is not a memory document.
+        MemoryInvalid: It is not a memory document.
     """
     if not isinstance(data, dict):
-        raise MemoryRefused("a memory document is an object")
+        raise MemoryInvalid("a memory document is an object")
     facts = data.get("facts")
     if facts is not None and not isinstance(facts, list):
-        raise MemoryRefused("facts is a list")
-    return Document(
+        raise MemoryInvalid("facts is a list")
+    return MemoryDocument(
         last_updated=_line(data.get("lastUpdated")),
         user=_sections_of(data.get("user"), USER, "user"),
         history=_sections_of(data.get("history"), HISTORY, "history"),
@@ -174,56 +174,58 @@ def document_of(data: object) -> Document:
     )
 
 
-def _sections_of(data: object, names: tuple[str, ...], where: str) -> dict[str, Summary]:
+def _sections_of(data: object, names: tuple[str, ...], where: str) -> dict[str, MemorySection]:
     if data is not None and not isinstance(data, dict):
-        raise MemoryRefused(f"{where} is an object of sections")
+        raise MemoryInvalid(f"{where} is an object of sections")
     given = data or {}
     return {name: _summary_of(given.get(name)) for name in names}
 
 
-def _summary_of(data: object) -> Summary:
+def _summary_of(data: object) -> MemorySection:
     if not isinstance(data, dict):
-        return Summary()
+        return MemorySection()
     text = data.get("summary")
-    return Summary(
-        summary=clean(text, MAX_SUMMARY_CHARS) if isinstance(text, str) else "",
+    return MemorySection(
+        summary=clean_text(text, MAX_SUMMARY_CHARS) if isinstance(text, str) else "",
         updated_at=_line(data.get("updatedAt")),
     )
 
 
-def _facts_of(listed: list[Any]) -> tuple[Fact, ...]:
-    facts: dict[str, Fact] = {}
+def _facts_of(listed: list[Any]) -> tuple[MemoryFact, ...]:
+    facts: dict[str, MemoryFact] = {}
     for entry in listed:
         fact = _fact_of(entry, taken=facts)
         if fact is not None:
             facts[fact.id] = fact
     if len(facts) > MAX_FACTS:
-        raise MemoryRefused(f"there are more than {MAX_FACTS} facts")
+        raise MemoryInvalid(f"there are more than {MAX_FACTS} facts")
     return tuple(facts.values())
 
 
-def _fact_of(entry: object, taken: Mapping[str, Fact]) -> Fact | None:
+def _fact_of(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | None:
     content = entry.get("content") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(content, str):
         return None
-    content = clean(content, MAX_FACT_CHARS)
+    content = clean_text(content, MAX_FACT_CHARS)
     if not content:
         return None
     given = entry.get("id")
     is_usable = isinstance(given, str) and _ID.fullmatch(given) is not None and given not in taken
     error = entry.get("sourceError")
-    return Fact(
+    return MemoryFact(
         id=str(given) if is_usable else _derived_id(content, taken),
         content=content,
-        category=category_of(entry.get("category")),
-        confidence=confidence_of(entry.get("confidence")),
+        category=parse_category(entry.get("category")),
+        confidence=parse_confidence(entry.get("confidence")),
         created_at=_line(entry.get("createdAt")),
         source=_line(entry.get("source")) or UNKNOWN,
-        source_error=(clean(error, MAX_FACT_CHARS) or None) if isinstance(error, str) else None,
+        source_error=(clean_text(error, MAX_FACT_CHARS) or None)
+        if isinstance(error, str)
+        else None,
     )
 
 
-def _derived_id(content: str, taken: Mapping[str, Fact]) -> str:
+def _derived_id(content: str, taken: Mapping[str, MemoryFact]) -> str:
     """Return an id that the same document gets whenever it is read."""
     turn = 0
     while True:
@@ -234,4 +236,4 @@ def _derived_id(content: str, taken: Mapping[str, Fact]) -> str:
 
 
 def _line(value: object) -> str:
-    return " ".join(clean(value, 200).split()) if isinstance(value, str) else ""
+    return " ".join(clean_text(value, 200).split()) if isinstance(value, str) else ""

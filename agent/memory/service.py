@@ -17,12 +17,11 @@ from anyio.lowlevel import EventLoopToken, current_token
 from langchain_core.messages import BaseMessage
 
 from agent.config import AgentConfig, MemoryConfig
-from agent.errors import FactNotFound, MemoryFault, MemoryRefused
-from agent.memory.files import MemoryFiles, ScopeInfo
-from agent.memory.inject import memory_block
-from agent.memory.learner import Learner, iso, new_fact_id
-from agent.memory.pending import PendingFile
-from agent.memory.queue import Key, UpdateQueue
+from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError
+from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id
+from agent.memory.pending import PendingTurnsFile
+from agent.memory.prompt_block import memory_block
+from agent.memory.queue import MemoryQueue, MemoryQueueKey
 from agent.memory.schema import (
     CATEGORIES,
     DEFAULT_CATEGORY,
@@ -31,15 +30,16 @@ from agent.memory.schema import (
     MAX_FACT_CHARS,
     MAX_FACTS,
     PARTS,
-    Document,
-    Fact,
-    clean,
-    document_of,
+    MemoryDocument,
+    MemoryFact,
+    clean_text,
+    document_from_json,
 )
-from agent.memory.scopes import Spot, spot
-from agent.memory.turns import exchange_of
-from agent.models.side import ModelSource
-from agent.options import Caller
+from agent.memory.scope import MemoryScope, memory_scope
+from agent.memory.store import MemoryScopeInfo, MemoryStore
+from agent.memory.turns import extract_turn
+from agent.models.auxiliary import ModelSource
+from agent.options import RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +75,12 @@ class MemoryService:
         self._config = config
         self._now = now
         self._flush_s = flush_s
-        self._files = MemoryFiles(root)
-        self._pending = PendingFile(root)
-        self._learner = Learner(self._files, models, config, now)
-        self._queue = UpdateQueue(self._learner.learn, rest_s=lambda: self.config.debounce_seconds)
+        self._files = MemoryStore(root)
+        self._pending = PendingTurnsFile(root)
+        self._learner = MemoryExtractor(self._files, models, config, now)
+        self._queue = MemoryQueue(
+            self._learner.process, rest_s=lambda: self.config.debounce_seconds
+        )
         self._tasks: TaskGroup | None = None
         self._loop: tuple[int, EventLoopToken] | None = None
 
@@ -119,24 +121,24 @@ class MemoryService:
 
     # ---- for runs ------------------------------------------------------------------------------
 
-    async def block(self, caller: Caller) -> str:
+    async def prompt_block(self, caller: RunContext) -> str:
         """Return what is remembered for a caller, as a block for the prompt; "" when nothing, or when it is off."""
         if not self._is_shown():
             return ""
         return await anyio.to_thread.run_sync(self.block_now, caller)
 
-    def block_now(self, caller: Caller) -> str:
+    def block_now(self, caller: RunContext) -> str:
         """As `block`. Blocking."""
         where = _spot_of(caller) if self._is_shown() else None
         if where is None:
             return ""
         try:
             document = self._files.read(where)
-        except MemoryFault:
+        except MemoryServiceError:
             return ""  # logged where it happened; a run goes on without
         return memory_block(document, self.config.max_injection_tokens)
 
-    def remember(self, messages: Sequence[BaseMessage], caller: Caller) -> None:
+    def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
         """Let the last turn of a conversation be learnt from once the conversation rests.
 
         Nothing happens when memory is off, or when nobody said anything.
@@ -145,15 +147,15 @@ class MemoryService:
             messages: The conversation so far, the final answer included.
             caller: For whom it ran.
         """
-        where = _spot_of(caller) if self._learner.is_able() else None
-        exchange = where and exchange_of(where, caller.thread_id, messages)
+        where = _spot_of(caller) if self._learner.is_enabled() else None
+        exchange = where and extract_turn(where, caller.thread_id, messages)
         if exchange:
             self._in_loop(self._queue.add, exchange)
 
     def before_summarization(
         self,
         messages: Sequence[BaseMessage],  # noqa: ARG002 - what every such hook is given
-        caller: Caller,
+        caller: RunContext,
     ) -> None:
         """Learn now what waits of a conversation whose older messages are about to be dropped.
 
@@ -164,58 +166,60 @@ class MemoryService:
             messages: What is about to be dropped.
             caller: For whom the run works.
         """
-        where = _spot_of(caller) if self._learner.is_able() else None
+        where = _spot_of(caller) if self._learner.is_enabled() else None
         if where is not None:
-            self._in_loop(self._queue.hurry, Key(thread_id=caller.thread_id, spot=where))
+            self._in_loop(
+                self._queue.expedite, MemoryQueueKey(thread_id=caller.thread_id, scope=where)
+            )
 
     # ---- for operators and users ---------------------------------------------------------------
 
-    async def get(self, where: Spot) -> Document:
+    async def get(self, where: MemoryScope) -> MemoryDocument:
         """Return a document. Raises MemoryUnavailable, as all of these do."""
         return await anyio.to_thread.run_sync(self._files.read, where)
 
-    async def reload(self, where: Spot) -> Document:
+    async def reload(self, where: MemoryScope) -> MemoryDocument:
         """Read a document from disk again."""
-        self._files.reload()
+        self._files.clear_cache()
         return await self.get(where)
 
-    async def scopes(self) -> list[ScopeInfo]:
+    async def list_scopes(self) -> list[MemoryScopeInfo]:
         """Return the scopes that have something."""
-        return await anyio.to_thread.run_sync(self._files.scopes)
+        return await anyio.to_thread.run_sync(self._files.list_scopes)
 
-    async def clear(self, where: Spot) -> Document:
+    async def clear(self, where: MemoryScope) -> MemoryDocument:
         """Forget a document, and what was about to be learnt for it; without an agent the whole scope."""
         self._queue.drop(where)
-        await anyio.to_thread.run_sync(self._files.forget, where)
+        await anyio.to_thread.run_sync(self._files.delete, where)
         if self._tasks is not None:
             await self._save_open()
         return await self.get(where)
 
-    async def replace(self, where: Spot, data: object) -> Document:
+    async def replace(self, where: MemoryScope, data: object) -> MemoryDocument:
         """Put another document in the place of one, as an import does.
 
         Raises:
-            MemoryRefused: It is not a memory document, or it has none of a document's parts: nobody who sends
+            MemoryInvalid: It is not a memory document, or it has none of a document's parts: nobody who sends
                 another file by mistake wants to forget everything.
         """
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
-            raise MemoryRefused(f"a memory document has {', '.join(PARTS)}: this has none of them")
-        document = replace(document_of(data), last_updated=self._stamp())
+            raise MemoryInvalid(f"a memory document has {', '.join(PARTS)}: this has none of them")
+        document = replace(document_from_json(data), last_updated=self._stamp())
         return await self._change(where, lambda _: document)
 
     async def create_fact(
         self,
-        where: Spot,
+        where: MemoryScope,
         content: str,
         category: str = DEFAULT_CATEGORY,
         confidence: float = DEFAULT_CONFIDENCE,
-    ) -> Document:
+    ) -> MemoryDocument:
         """Add a fact that a person states; return the whole document.
 
         Raises:
-            MemoryRefused: Empty or too long, an unknown category, a confidence outside 0 to 1, too many facts.
+            MemoryInvalid: Empty or too long, an unknown category, a confidence outside 0 to 1, too many facts.
         """
-        fact = Fact(
+        fact = MemoryFact(
             id=new_fact_id(),
             content=_content(content),
             category=_category(category),
@@ -225,18 +229,20 @@ class MemoryService:
         )
         return await self._change(where, lambda present: self._with(present, fact))
 
-    async def update_fact(self, where: Spot, fact_id: str, changes: dict[str, Any]) -> Document:
+    async def update_fact(
+        self, where: MemoryScope, fact_id: str, changes: dict[str, Any]
+    ) -> MemoryDocument:
         """Change `content`, `category` or `confidence` of a fact; what is not named stays.
 
         Raises:
             FactNotFound: There is none with this id.
-            MemoryRefused: As `create_fact`.
+            MemoryInvalid: As `create_fact`.
         """
         checked: dict[str, Any] = {
             key: check(changes[key]) for key, check in _CHECKS.items() if key in changes
         }
 
-        def change(present: Document) -> Document:
+        def change(present: MemoryDocument) -> MemoryDocument:
             facts = tuple(
                 replace(fact, **checked) if fact.id == fact_id else fact for fact in present.facts
             )
@@ -244,32 +250,34 @@ class MemoryService:
 
         return await self._change(where, change)
 
-    async def delete_fact(self, where: Spot, fact_id: str) -> Document:
+    async def delete_fact(self, where: MemoryScope, fact_id: str) -> MemoryDocument:
         """Remove a fact; return the whole document.
 
         Raises:
             FactNotFound: There is none with this id.
         """
 
-        def change(present: Document) -> Document:
+        def change(present: MemoryDocument) -> MemoryDocument:
             facts = tuple(fact for fact in present.facts if fact.id != fact_id)
             return self._with_facts(_having(present, fact_id), facts)
 
         return await self._change(where, change)
 
-    async def _change(self, where: Spot, change: Callable[[Document], Document]) -> Document:
-        return await anyio.to_thread.run_sync(self._files.change, where, change)
+    async def _change(
+        self, where: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
+    ) -> MemoryDocument:
+        return await anyio.to_thread.run_sync(self._files.update, where, change)
 
-    def _with(self, present: Document, fact: Fact) -> Document:
+    def _with(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
         if len(present.facts) >= MAX_FACTS:
-            raise MemoryRefused(f"there are {MAX_FACTS} facts already: delete some first")
+            raise MemoryInvalid(f"there are {MAX_FACTS} facts already: delete some first")
         return self._with_facts(present, (*present.facts, fact))
 
-    def _with_facts(self, present: Document, facts: tuple[Fact, ...]) -> Document:
+    def _with_facts(self, present: MemoryDocument, facts: tuple[MemoryFact, ...]) -> MemoryDocument:
         return replace(present, facts=facts, last_updated=self._stamp())
 
     def _stamp(self) -> str:
-        return iso(self._now())
+        return format_utc(self._now())
 
     # ---- learning ------------------------------------------------------------------------------
 
@@ -291,51 +299,51 @@ class MemoryService:
     async def _close(self) -> None:
         """Write down what is open first: the process may be ended while the models are asked."""
         await self._save_open()
-        if not self._queue.open:
+        if not self._queue.unprocessed:
             return
         with anyio.move_on_after(self._flush_s):
             await self._queue.flush()
         await self._save_open()
 
     async def _save_open(self) -> None:
-        await anyio.to_thread.run_sync(self._pending.save, self._queue.open)
+        await anyio.to_thread.run_sync(self._pending.save, self._queue.unprocessed)
 
 
-def _spot_of(caller: Caller) -> Spot | None:
+def _spot_of(caller: RunContext) -> MemoryScope | None:
     """Return where a caller's memory is; None when that cannot be told: others' memory is never used instead."""
     try:
-        return spot(caller.memory_scope, caller.agent_name)
-    except MemoryRefused as error:
+        return memory_scope(caller.memory_scope, caller.agent_name)
+    except MemoryInvalid as error:
         logger.warning("a run has no memory: %s", error)
         return None
 
 
-def _having(document: Document, fact_id: str) -> Document:
+def _having(document: MemoryDocument, fact_id: str) -> MemoryDocument:
     if all(fact.id != fact_id for fact in document.facts):
         raise FactNotFound
     return document
 
 
 def _content(value: object) -> str:
-    text = clean(value, MAX_FACT_CHARS + 1) if isinstance(value, str) else ""
+    text = clean_text(value, MAX_FACT_CHARS + 1) if isinstance(value, str) else ""
     if not text:
-        raise MemoryRefused("a fact needs words")
+        raise MemoryInvalid("a fact needs words")
     if len(text) > MAX_FACT_CHARS:
-        raise MemoryRefused(f"a fact has at most {MAX_FACT_CHARS} characters")
+        raise MemoryInvalid(f"a fact has at most {MAX_FACT_CHARS} characters")
     return text
 
 
 def _category(value: object) -> str:
     name = value.strip().lower() if isinstance(value, str) else ""
     if name not in CATEGORIES:
-        raise MemoryRefused(f"a category is one of {', '.join(CATEGORIES)}")
+        raise MemoryInvalid(f"a category is one of {', '.join(CATEGORIES)}")
     return name
 
 
 def _confidence(value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]  # a number, by the line above
-        raise MemoryRefused("a confidence is a number from 0 to 1")
+        raise MemoryInvalid("a confidence is a number from 0 to 1")
     return float(value)  # type: ignore[arg-type]
 
 

@@ -8,17 +8,17 @@ from typing import Literal
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from agent.authors import is_from_a_person, own_words
-from agent.memory.scopes import Spot
+from agent.memory.scope import MemoryScope
 from agent.models.failures import is_fallback
+from agent.user_messages import is_user_message, strip_framework_blocks
 
-EARLIER = 4
+CONTEXT_MESSAGES = 4
 """How many messages before a turn are shown with it, so that "the second one" can be understood."""
 
 CUE_MESSAGES = 6
 """In how many of the last messages cues are looked for."""
 
-LOOKED_AT = 30
+MAX_SCANNED_MESSAGES = 30
 """So many messages of people are looked at, from the end: more than they write before they are answered."""
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -47,7 +47,7 @@ _REINFORCEMENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class MemoryMessage:
     """One message as it is learnt from: without what the framework added to it."""
 
     id: str
@@ -56,29 +56,31 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class MemoryTurn:
     """Something to learn from.
 
     Attributes:
-        spot: Where to.
+        scope: Where to.
         thread_id: Where it was said.
-        said: What is new, in order.
-        earlier: What stood right before it.
+        messages: What is new, in order.
+        context: What stood right before it.
         is_correction: Whether somebody corrected the agent.
         is_reinforcement: Whether somebody praised how it did something.
     """
 
-    spot: Spot
+    scope: MemoryScope
     thread_id: str
-    said: tuple[Said, ...]
-    earlier: tuple[Said, ...] = ()
+    messages: tuple[MemoryMessage, ...]
+    context: tuple[MemoryMessage, ...] = ()
     is_correction: bool = False
     is_reinforcement: bool = False
 
 
-def exchange_of(spot: Spot, thread_id: str, messages: Sequence[BaseMessage]) -> Exchange | None:
+def extract_turn(
+    spot: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
+) -> MemoryTurn | None:
     """Return the last turn of a conversation, or None while nobody said something and was answered."""
-    said = said_in(_end_of(messages))
+    said = conversation_messages(_end_of(messages))
     asked = [position for position, one in enumerate(said) if one.role == "user"]
     if not asked or said[-1].role != "assistant":
         return None
@@ -86,12 +88,12 @@ def exchange_of(spot: Spot, thread_id: str, messages: Sequence[BaseMessage]) -> 
     # People often write in several messages before they are answered: those belong to the turn.
     while start > 0 and said[start - 1].role == "user":
         start -= 1
-    corrects, praises = cues(said[-CUE_MESSAGES:])
-    return Exchange(
-        spot=spot,
+    corrects, praises = detect_feedback(said[-CUE_MESSAGES:])
+    return MemoryTurn(
+        scope=spot,
         thread_id=thread_id,
-        said=tuple(said[start:]),
-        earlier=tuple(said[max(0, start - EARLIER) : start]),
+        messages=tuple(said[start:]),
+        context=tuple(said[max(0, start - CONTEXT_MESSAGES) : start]),
         is_correction=corrects,
         is_reinforcement=praises,
     )
@@ -99,37 +101,37 @@ def exchange_of(spot: Spot, thread_id: str, messages: Sequence[BaseMessage]) -> 
 
 def _end_of(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
     """Return the end of a conversation, from words of a person on: a thread may have thousands of messages."""
-    left = LOOKED_AT
+    left = MAX_SCANNED_MESSAGES
     for position in range(len(messages) - 1, -1, -1):
-        left -= is_from_a_person(messages[position])
+        left -= is_user_message(messages[position])
         if not left:
             return messages[position:]
     return messages
 
 
-def said_in(messages: Iterable[BaseMessage]) -> list[Said]:
+def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage]:
     """Return what people wrote and what they were finally told.
 
     Left out: what the framework wrote in a person's name, tool calls and results, answers that only say that no
     model could be reached, messages that were nothing but an upload, and the answers to those.
     """
-    said: list[Said] = []
+    said: list[MemoryMessage] = []
     is_answered_for = True
     for message in messages:
         one = _said(message)
-        if is_from_a_person(message):
+        if is_user_message(message):
             is_answered_for = one is not None
         if one is not None and (is_answered_for or one.role == "user"):
             said.append(one)
     return said
 
 
-def cues(said: Iterable[Said]) -> tuple[bool, bool]:
+def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
     """Return whether people correct the agent, and whether they praise it; who corrects does not praise.
 
-    >>> cues([Said(id="1", role="user", text="No, that's wrong.")])
+    >>> detect_feedback([MemoryMessage(id="1", role="user", text="No, that's wrong.")])
     (True, False)
-    >>> cues([Said(id="1", role="user", text="很好")])
+    >>> detect_feedback([MemoryMessage(id="1", role="user", text="很好")])
     (False, True)
     """
     texts = [one.text for one in said if one.role == "user"]
@@ -137,13 +139,13 @@ def cues(said: Iterable[Said]) -> tuple[bool, bool]:
     return corrects, not corrects and any(_REINFORCEMENT.search(text) for text in texts)
 
 
-def _said(message: BaseMessage) -> Said | None:
-    if is_from_a_person(message):
-        text = own_words(message.text)
-        return Said(id=_id_of(message), role="user", text=text) if text else None
+def _said(message: BaseMessage) -> MemoryMessage | None:
+    if is_user_message(message):
+        text = strip_framework_blocks(message.text)
+        return MemoryMessage(id=_id_of(message), role="user", text=text) if text else None
     if isinstance(message, AIMessage) and _is_final(message):
         text = _THINKING.sub("", message.text).strip()
-        return Said(id=_id_of(message), role="assistant", text=text) if text else None
+        return MemoryMessage(id=_id_of(message), role="assistant", text=text) if text else None
     return None
 
 

@@ -9,22 +9,22 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 
-from agent.middleware.call_repair import CallRepairMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
-from agent.middleware.injections import InjectionMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
-from agent.middleware.sanitising import SanitisingMiddleware
+from agent.middleware.sanitization import SanitizationMiddleware
+from agent.middleware.steering import SteeringMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
+from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
@@ -32,10 +32,10 @@ from agent.middleware.view_image import ViewImageMiddleware
 
 Middleware = AgentMiddleware[Any, Any]
 
-ORDER: tuple[type[Middleware], ...] = (
-    InjectionMiddleware,
+MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
+    SteeringMiddleware,
     ToolOutputBudgetMiddleware,
-    SanitisingMiddleware,
+    SanitizationMiddleware,
     ThreadDataMiddleware,
     UploadsMiddleware,
     SandboxMiddleware,
@@ -50,14 +50,16 @@ ORDER: tuple[type[Middleware], ...] = (
     SubagentLimitMiddleware,
     TurnLimitMiddleware,
     LoopDetectionMiddleware,
-    CallRepairMiddleware,
+    ToolCallRepairMiddleware,
     LlmRetryMiddleware,
     ClarificationMiddleware,
 )
 """The places in the chain, outermost first. Each holds one middleware or none."""
 
 
-def chain(*links: Middleware | None, further: Sequence[Middleware] = ()) -> tuple[Middleware, ...]:
+def middleware_stack(
+    *links: Middleware | None, further: Sequence[Middleware] = ()
+) -> tuple[Middleware, ...]:
     """Return the middleware given, in the order of the chain; None is left out.
 
     Args:
@@ -69,10 +71,10 @@ def chain(*links: Middleware | None, further: Sequence[Middleware] = ()) -> tupl
     """
     given = [link for link in links if link is not None]
     kinds = [type(link) for link in given]
-    strangers = [kind.__name__ for kind in kinds if kind not in ORDER]
+    strangers = [kind.__name__ for kind in kinds if kind not in MIDDLEWARE_ORDER]
     if strangers or len(set(kinds)) != len(kinds):
         raise ValueError(f"not a chain: {', '.join(strangers) or 'a place is taken twice'}")
-    ordered = sorted(given, key=lambda link: ORDER.index(type(link)))
+    ordered = sorted(given, key=lambda link: MIDDLEWARE_ORDER.index(type(link)))
     ordered[-1:-1] = further
     names = [link.name for link in ordered]
     if twice := sorted({name for name in names if names.count(name) > 1}):

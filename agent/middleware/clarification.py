@@ -14,7 +14,7 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.middleware.speech import words_for
+from agent.middleware.localization import wording_for
 from agent.state import ThreadState
 from agent.tools.ask_clarification import NAME, question_text
 
@@ -74,7 +74,7 @@ def _question(request: ToolCallRequest) -> ToolMessage:
     return ToolMessage(
         # Made of the call's id: a replayed call replaces its question instead of asking twice.
         id=f"clarification:{call['id']}",
-        content=question_text(call["args"], words_for(request)),
+        content=question_text(call["args"], wording_for(request)),
         name=NAME,
         tool_call_id=call["id"] or "missing_tool_call_id",
     )

@@ -14,7 +14,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from typing_extensions import override
 
-from agent.middleware.call_repair import invalid_text, is_well_named, sound
+from agent.middleware.tool_call_repair import has_valid_calls, invalid_call_text, repair_message
 from agent.state import ThreadState
 
 INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
@@ -50,11 +50,11 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _with_repairs(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    messages = repaired(request.messages)
+    messages = repair_history(request.messages)
     return request if messages is request.messages else request.override(messages=messages)
 
 
-def repaired(messages: list[AnyMessage]) -> list[AnyMessage]:
+def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     """Return the history with every call answered, in call order, right behind its message.
 
     A result belongs to the nearest message before it that made a call with its id: ids may return in later turns.
@@ -89,7 +89,7 @@ def _faultless(messages: Sequence[AnyMessage]) -> bool:
         elif open_calls:
             return False
         elif message.type != "human" and isinstance(message, AIMessage) and _may_call(message):
-            if not is_well_named(message):
+            if not has_valid_calls(message):
                 return False
             open_calls = [call.id for call in reversed(_needed(message))]
     return not open_calls
@@ -97,9 +97,9 @@ def _faultless(messages: Sequence[AnyMessage]) -> bool:
 
 def _named(message: AnyMessage) -> AnyMessage:
     """Return a message whose calls have ids and names: new answers do, but clients write into threads as well."""
-    if not isinstance(message, AIMessage) or is_well_named(message):
+    if not isinstance(message, AIMessage) or has_valid_calls(message):
         return message
-    repaired_message = sound(message)
+    repaired_message = repair_message(message)
     return repaired_message if isinstance(repaired_message, AIMessage) else message
 
 
@@ -155,7 +155,7 @@ def _raw_calls(raw: object) -> Iterator[_Needed]:
 
 def _placeholder(call: _Needed) -> ToolMessage:
     return ToolMessage(
-        content=INTERRUPTED if call.invalid is None else invalid_text(call.name, call.invalid),
+        content=INTERRUPTED if call.invalid is None else invalid_call_text(call.name, call.invalid),
         name=call.name,
         tool_call_id=call.id,
         status="error",

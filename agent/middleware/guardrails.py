@@ -29,9 +29,9 @@ from agent.guardrails.protocol import (
     ask_for_approval,
     deny,
 )
-from agent.options import Caller
+from agent.options import RunContext
 from agent.state import ThreadState
-from agent.subagents.status import TASK, stamp
+from agent.subagents.status import TASK, status_kwargs
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ SERVER_KEY: Final = "mcp_server"
 Answer = ToolMessage | Command[Any]
 
 
-def guardrail_link(
+def guardrail_middleware(
     config: GuardrailsConfig, provider: GuardrailProvider | None, *, is_subagent: bool = False
 ) -> "GuardrailMiddleware | None":
     """Return the link of a chain whose tool calls need leave; None = nobody is to be asked."""
@@ -137,7 +137,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         call = request.tool_call
         runtime = request.runtime
         try:
-            caller = Caller.of(runtime.context, runtime.config)
+            caller = RunContext.from_runtime(runtime.context, runtime.config)
         except ThreadIdMissing:
             caller = None
         metadata = (request.tool.metadata if request.tool is not None else None) or {}
@@ -187,7 +187,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             asked.is_subagent,
         )
         # Clients that show delegations wait for the stamp of each.
-        stamps = stamp("failed", message) if name == TASK else {}
+        stamps = status_kwargs("failed", message) if name == TASK else {}
         return ToolMessage(
             content=(
                 f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
@@ -204,7 +204,7 @@ def _rejection(asked: GuardrailRequest, reason: str) -> ToolMessage:
     """Return what the model reads when a person did not approve."""
     name = asked.tool_name or "unknown_tool"
     said = f'They said: "{reason}"' if reason else "They gave no reason"
-    stamps = stamp("failed", "not approved by the user") if name == TASK else {}
+    stamps = status_kwargs("failed", "not approved by the user") if name == TASK else {}
     return ToolMessage(
         content=(
             f"The user did not approve the call of '{name}', so it was not made. {said}. "

@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from agent.config import LlmRetryConfig
 from agent.errors import AgentError
-from agent.middleware.speech import words_for
-from agent.models.breakers import Breakers, Trial
-from agent.models.failures import ModelFailure, failure_of, fallback_message
-from agent.models.side import ModelSource
+from agent.middleware.localization import wording_for
+from agent.models.auxiliary import ModelSource
+from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
+from agent.models.failures import ModelFailure, classify_error, fallback_message
 from agent.state import ThreadState
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         *,
         names: Sequence[str],
         models: ModelSource,
-        breakers: Breakers,
+        breakers: CircuitBreakers,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            failure = failure_of(error)
+            failure = classify_error(error)
             if failure is None:
                 raise
             return _told(request, _Failed(failure=failure, heard=heard))
@@ -156,14 +156,14 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         return request.override(model=model)
 
     async def _ask(self, name: str, request: Request, handler: Handler) -> Response | _Failed:
-        with self._breakers.trial(name) as trial:
+        with self._breakers.call(name) as trial:
             if not trial.allowed:
                 logger.warning("the model %s is left alone for a while", name)
                 return _Failed(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
             return await self._persist(name, request, handler, trial)
 
     async def _persist(
-        self, name: str, request: Request, handler: Handler, trial: Trial
+        self, name: str, request: Request, handler: Handler, trial: BreakerCall
     ) -> Response | _Failed:
         attempt = 0
         while True:
@@ -174,7 +174,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             except GraphBubbleUp:
                 raise
             except Exception as error:
-                failure = failure_of(error)
+                failure = classify_error(error)
                 if failure is None:
                     raise
                 self._breakers.requests[(name, failure.reason)] += 1
@@ -237,6 +237,6 @@ def _with_listener(model: BaseChatModel, heard: _Heard) -> BaseChatModel:
 
 
 def _told(request: Request, failed: _Failed) -> Response:
-    heard, words = failed.heard, words_for(request)
+    heard, words = failed.heard, wording_for(request)
     message = fallback_message(failed.failure, words, said=heard.text, message_id=heard.message_id)
     return ModelResponse(result=[message])

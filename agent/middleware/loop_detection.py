@@ -12,25 +12,25 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
 from typing_extensions import override
 
-from agent.authors import LOOP_WARNING
 from agent.config import LoopDetectionConfig
 from agent.locales import AgentMessages
-from agent.middleware.call_removal import with_note, without_calls
-from agent.middleware.speech import words_for
+from agent.middleware.localization import wording_for
+from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
+from agent.user_messages import LOOP_WARNING
 
 logger = logging.getLogger(__name__)
 
-REPEATED = (
+REPEATED_WARNING = (
     "You have made the same tool calls {count} times in this turn, and their results will not change. "
     "Do something else, or answer with what you have."
 )
-FREQUENT = (
+FREQUENT_WARNING = (
     "You have called {tool} {count} times in this turn. Answer with what you have, unless the next calls are "
     "truly needed."
 )
-STOP = (
+STOP_MESSAGE = (
     "No tool can be called any more in this turn: you were going in circles. Answer now with what you have, "
     "and say what is missing."
 )
@@ -40,7 +40,7 @@ Response = ModelResponse[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class CallCounts:
     """What was called in this turn so far.
 
     Attributes:
@@ -68,32 +68,32 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
-        found = findings(request.state["messages"], self._config.window_size)
+        found = count_calls(request.state["messages"], self._config.window_size)
         response = handler(self._warned(request, found))
         if not self._goes_on_and_on(response, found):
             return response
-        return _ended(response, handler(_stopped(request)), words_for(request))
+        return _ended(response, handler(_stopped(request)), wording_for(request))
 
     @override
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        found = findings(request.state["messages"], self._config.window_size)
+        found = count_calls(request.state["messages"], self._config.window_size)
         response = await handler(self._warned(request, found))
         if not self._goes_on_and_on(response, found):
             return response
-        return _ended(response, await handler(_stopped(request)), words_for(request))
+        return _ended(response, await handler(_stopped(request)), wording_for(request))
 
-    def _warned(self, request: Request, found: Findings) -> Request:
+    def _warned(self, request: Request, found: CallCounts) -> Request:
         count = found.sets[found.latest] if found.latest else 0
         if count >= self._config.warn_threshold:
-            return _with_word(request, REPEATED.format(count=count))
+            return _with_word(request, REPEATED_WARNING.format(count=count))
         tool, often = next(iter(found.tools.most_common(1)), ("", 0))
         if often >= self._config.tool_freq_warn:
-            return _with_word(request, FREQUENT.format(tool=tool, count=often))
+            return _with_word(request, FREQUENT_WARNING.format(tool=tool, count=often))
         return request
 
-    def _goes_on_and_on(self, response: Response, found: Findings) -> bool:
+    def _goes_on_and_on(self, response: Response, found: CallCounts) -> bool:
         calls = [call for message in _answers(response) for call in message.tool_calls]
         if not calls:
             return False
@@ -107,13 +107,13 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         return is_beyond
 
 
-def findings(messages: Sequence[AnyMessage], window: int) -> Findings:
+def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
     """Count the calls since the last human message.
 
     >>> call = {"name": "ls", "args": {"path": "a", "depth": 1}, "id": "1"}
     >>> same = {"name": "ls", "args": {"depth": 1, "path": "a"}, "id": "2"}
     >>> said = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
-    >>> max(findings(said, 20).sets.values()), findings(said, 20).tools["ls"]
+    >>> max(count_calls(said, 20).sets.values()), count_calls(said, 20).tools["ls"]
     (2, 2)
     """
     turn: list[list[ToolCall]] = []
@@ -123,7 +123,7 @@ def findings(messages: Sequence[AnyMessage], window: int) -> Findings:
         if isinstance(message, AIMessage) and message.tool_calls:
             turn.append(message.tool_calls)
     sets = [_key(calls) for calls in turn[:window]]
-    return Findings(
+    return CallCounts(
         sets=Counter(sets),
         tools=Counter(call["name"] for calls in turn for call in calls),
         latest=sets[0] if sets else "",
@@ -148,7 +148,7 @@ def _stopped(request: Request) -> Request:
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
     choice: Any = {"type": "none"} if is_anthropic else "none"
-    return _with_word(request, STOP).override(tool_choice=choice)
+    return _with_word(request, STOP_MESSAGE).override(tool_choice=choice)
 
 
 def _ended(circling: Response, final: Response, words: AgentMessages) -> Response:
@@ -156,14 +156,14 @@ def _ended(circling: Response, final: Response, words: AgentMessages) -> Respons
     said = [_bare(message) for message in _answers(circling) if message.text.strip()]
     result = [_bare(message) for message in _answers(final)]
     if not any(message.text.strip() for message in result):
-        result = [with_note(message, words.went_in_circles) for message in result[-1:]]
+        result = [append_note(message, words.went_in_circles) for message in result[-1:]]
     return ModelResponse(result=[*said, *result])
 
 
 def _bare(message: AIMessage) -> AIMessage:
     if is_fallback(message):
         return message
-    return without_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
+    return remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
 
 
 def _answers(response: Response) -> list[AIMessage]:

@@ -10,10 +10,10 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.memory.inject import date_block
+from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
-from agent.middleware.system_message import extended
-from agent.options import Caller
+from agent.middleware.system_message import append_to_system_message
+from agent.options import RunContext
 from agent.state import ThreadState
 
 
@@ -40,7 +40,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
-        caller = Caller.of(request.runtime.context, get_config())
+        caller = RunContext.from_runtime(request.runtime.context, get_config())
         response = handler(self._with_notes(request, self._memory.block_now(caller)))
         self._hand_over(request, response, caller)
         return response
@@ -51,21 +51,23 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        caller = Caller.of(request.runtime.context, get_config())
-        response = await handler(self._with_notes(request, await self._memory.block(caller)))
+        caller = RunContext.from_runtime(request.runtime.context, get_config())
+        response = await handler(self._with_notes(request, await self._memory.prompt_block(caller)))
         self._hand_over(request, response, caller)
         return response
 
     def _with_notes(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # The notes come before the date: they stay the same over midnight, and a cache reads from the front.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
-        return request.override(system_message=extended(request.system_message, added))
+        return request.override(
+            system_message=append_to_system_message(request.system_message, added)
+        )
 
     def _hand_over(
-        self, request: ModelRequest[Any], response: ModelResponse[Any], caller: Caller
+        self, request: ModelRequest[Any], response: ModelResponse[Any], caller: RunContext
     ) -> None:
         if _is_final(response.result):
-            self._memory.remember([*request.state["messages"], *response.result], caller)
+            self._memory.enqueue_turn([*request.state["messages"], *response.result], caller)
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from agent.config import ToolOutputConfig
 from agent.errors import AgentError
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import ThreadState
@@ -77,7 +77,9 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         path = f"{FOLDER}/{_file_name(request)}"
         try:
             runtime = request.runtime
-            sandbox = await self._sandboxes.acquire(thread_id_of(runtime.context, runtime.config))
+            sandbox = await self._sandboxes.acquire(
+                thread_id_for_run(runtime.context, runtime.config)
+            )
             await sandbox.write_file(path, text)
         except (AgentError, OSError) as error:
             logger.warning("a long result could not be put into a file: %s", error)

@@ -15,8 +15,8 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.errors import CommandsOff
-from agent.options import thread_id_of
+from agent.errors import CommandsDisabled
+from agent.options import thread_id_for_run
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState
 from agent.tools.bash import BASH
@@ -76,7 +76,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         Raises:
             ThreadIdMissing, ThreadIdInvalid: The run can have none; the model is not called.
         """
-        thread_id = thread_id_of(request.runtime.context, get_config())
+        thread_id = thread_id_for_run(request.runtime.context, get_config())
         return self._sandboxes.sandbox_id(thread_id)
 
     def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
@@ -86,7 +86,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         if request.tool is not None:  # a tool of the configuration
             return None
         return ToolMessage(
-            content=f"Error: {CommandsOff().user_message}",
+            content=f"Error: {CommandsDisabled().user_message}",
             name=BASH,
             tool_call_id=request.tool_call["id"] or "missing_tool_call_id",
             status="error",

@@ -1,87 +1,51 @@
-"""Builds the links that steer the calls of model and tools, for the lead agent and for subagents."""
+"""Lets the agent hear what people say to it while it works."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from langchain_core.language_models import BaseChatModel
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AnyMessage
+from langgraph.config import get_config
+from typing_extensions import override
 
-from agent.config import AgentConfig
-from agent.middleware import Middleware
-from agent.middleware.call_repair import CallRepairMiddleware
-from agent.middleware.llm_retry import LlmRetryMiddleware
-from agent.middleware.loop_detection import LoopDetectionMiddleware
-from agent.middleware.output_budget import ToolOutputBudgetMiddleware
-from agent.middleware.sanitising import SanitisingMiddleware
-from agent.middleware.summarization import Hook, SummarizationMiddleware
-from agent.middleware.todo_list import TodoListMiddleware
-from agent.models.breakers import Breakers
-from agent.models.side import ModelSource
-from agent.sandbox.protocol import SandboxProvider
+from agent.options import take_steering_messages
+from agent.state import ThreadState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steering:
-    """What those links need of the systems around the agent.
+class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Puts what was said to the run behind the history, before the model is called.
 
-    Attributes:
-        models: Gives the models to fall back to, and those for work beside the conversation.
-        breakers: Which models are to be left alone.
-        sandboxes: Where long results of tools are put.
+    It goes into the thread together with the model's answer, and in front of it: with a call that fails it is in no
+    thread, and whoever said it can tell that by its id. It stands outermost, so that all other links see the
+    messages as they see those with which the run began.
     """
 
-    models: ModelSource
-    breakers: Breakers
-    sandboxes: SandboxProvider
-
-    def links(
+    @override
+    def wrap_model_call(
         self,
-        config: AgentConfig,
-        model_name: str,
-        model: BaseChatModel,
-        *,
-        is_plan_mode: bool = False,
-        before_summarization: Sequence[Hook] = (),
-    ) -> list[Middleware | None]:
-        """Return the links that every agent has around its calls.
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        said = take_steering_messages(get_config())
+        return _kept(handler(_told(request, said)), said) if said else handler(request)
 
-        Args:
-            config: The configuration.
-            model_name: The entry of `models` that the agent uses.
-            model: That model.
-            is_plan_mode: Whether it keeps a to-do list.
-            before_summarization: Who wants to know what is about to be left out.
-
-        Raises:
-            ModelUnusable: Summaries are configured by fractions of a model of unknown size.
-        """
-        budget, loops, summaries = config.tool_output, config.loop_detection, config.summarization
-        return [
-            ToolOutputBudgetMiddleware(budget, self.sandboxes) if budget.enabled else None,
-            SanitisingMiddleware(safety=config.safety_finish_reason.enabled),
-            SummarizationMiddleware(
-                summaries,
-                model=model,
-                models=self.models,
-                skills=config.skills.container_path,
-                before_summarization=before_summarization,
-            )
-            if summaries.enabled
-            else None,
-            TodoListMiddleware() if is_plan_mode else None,
-            LoopDetectionMiddleware(loops) if loops.enabled else None,
-            CallRepairMiddleware(),
-            LlmRetryMiddleware(
-                config.llm_retry,
-                names=fallback_order(config, model_name),
-                models=self.models,
-                breakers=self.breakers,
-            ),
-        ]
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        said = take_steering_messages(get_config())
+        return _kept(await handler(_told(request, said)), said) if said else await handler(request)
 
 
-def fallback_order(config: AgentConfig, model_name: str) -> tuple[str, ...]:
-    """Return the models to try: the one asked for, then those that follow it in `models`."""
-    names = [entry.name for entry in config.chat_models]
-    if model_name not in names or not config.llm_retry.fallback:
-        return (model_name,)
-    return tuple(names[names.index(model_name) :])
+def _told(request: ModelRequest[Any], said: Sequence[AnyMessage]) -> ModelRequest[Any]:
+    messages = [*request.messages, *said]
+    # What others hand on, memory for one, they read from the state.
+    return request.override(messages=messages, state={**request.state, "messages": messages})
+
+
+def _kept(response: ModelResponse[Any], said: Sequence[AnyMessage]) -> ModelResponse[Any]:
+    return replace(response, result=[*said, *response.result])

@@ -9,16 +9,19 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langchain_core.tools import BaseTool
 from typing_extensions import override
 
-from agent.middleware.call_removal import with_note, without_calls
+from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from agent.subagents.status import TASK
 
-MOST_AT_ONCE = 4
-DEFAULT_AT_ONCE = 3
-MOST_IN_A_RUN = 6
+MAX_CONCURRENT = 4
+DEFAULT_CONCURRENT = 3
+MAX_PER_RUN = 6
 """Delegations of one run: a model that delegates everything again and again is stopped here."""
 
-EXHAUSTED = f"(I have delegated {MOST_IN_A_RUN} pieces of work in this turn, which is the limit. Write again to go on.)"
+EXHAUSTED_NOTE = (
+    f"(I have delegated {MAX_PER_RUN} pieces of work in this turn, which is the limit. "
+    "Write again to go on.)"
+)
 
 
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -28,12 +31,12 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     model that calls it all the same, and nothing else, would end the run without a word: then a notice is added.
 
     Args:
-        at_once: `task` calls kept of one answer; bounded to 1 to `MOST_AT_ONCE`.
+        at_once: `task` calls kept of one answer; bounded to 1 to `MAX_CONCURRENT`.
     """
 
-    def __init__(self, at_once: int = DEFAULT_AT_ONCE) -> None:
+    def __init__(self, at_once: int = DEFAULT_CONCURRENT) -> None:
         super().__init__()
-        self.at_once = min(max(at_once, 1), MOST_AT_ONCE)
+        self.at_once = min(max(at_once, 1), MAX_CONCURRENT)
 
     @override
     def wrap_model_call(
@@ -70,9 +73,9 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
             seen += call["name"] == TASK
             return call["name"] == TASK and seen > kept
 
-        cut = without_calls(message, beyond)
+        cut = remove_tool_calls(message, beyond)
         silent = cut is not message and not cut.tool_calls
-        return with_note(cut, EXHAUSTED) if silent else cut
+        return append_note(cut, EXHAUSTED_NOTE) if silent else cut
 
 
 def delegations_left(messages: Sequence[AnyMessage]) -> int:
@@ -83,7 +86,7 @@ def delegations_left(messages: Sequence[AnyMessage]) -> int:
             break
         if isinstance(message, AIMessage):
             used += sum(call["name"] == TASK for call in message.tool_calls)
-    return max(0, MOST_IN_A_RUN - used)
+    return max(0, MAX_PER_RUN - used)
 
 
 def _offered(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:

@@ -23,11 +23,11 @@ from typing_extensions import override
 
 from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
-from agent.middleware.sanitising import neutral
-from agent.middleware.shortening import position_of, shortened, skill_reads
-from agent.models.side import ModelSource, aside
-from agent.options import Caller
-from agent.state import Summary, ThreadState
+from agent.middleware.sanitization import escape_framework_tags
+from agent.middleware.visible_history import message_index, recent_skill_reads, visible_messages
+from agent.models.auxiliary import ModelSource, auxiliary_run_config
+from agent.options import RunContext
+from agent.state import HistorySummary, ThreadState
 from agent.tools.results import truncate_middle
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ alone.
 CHARS_PER_TOKEN = 4
 """A rule of thumb, for what is shown to the summarising model."""
 
-Hook = Callable[[Sequence[AnyMessage], Caller], None]
+SummarizationHook = Callable[[Sequence[AnyMessage], RunContext], None]
 """Gets the messages that are about to be left out. It must not block."""
 
 
@@ -83,7 +83,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         model: BaseChatModel,
         models: ModelSource,
         skills: str,
-        before_summarization: Sequence[Hook] = (),
+        before_summarization: Sequence[SummarizationHook] = (),
     ) -> None:
         super().__init__()
         self._config = config
@@ -106,7 +106,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
         """Use the summary that there is; new ones are written by the asynchronous form, which runs of the agent use."""
-        return handler(_with(request, shortened(request.messages, _known(request))))
+        return handler(_with(request, visible_messages(request.messages, _known(request))))
 
     @override
     async def awrap_model_call(
@@ -115,7 +115,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         known = _known(request)
-        visible = shortened(request.messages, known)
+        visible = visible_messages(request.messages, known)
         writer = _Writer(
             previous=known["text"] if known and visible is not request.messages else "",
             old=visible[: len(visible) - _kept(request.messages, known)],
@@ -127,7 +127,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         dropped = visible[: len(visible) - len(update["messages"][2:])]
         summary = self._summary(visible, dropped, writer)
         self._tell(dropped[len(writer.old) :], request)
-        asked = _with(request, shortened(request.messages, summary))
+        asked = _with(request, visible_messages(request.messages, summary))
         response = await handler(asked)
         if writer.failed:
             return response
@@ -135,11 +135,11 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
     def _summary(
         self, visible: Sequence[AnyMessage], dropped: Sequence[AnyMessage], writer: "_Writer"
-    ) -> Summary:
-        return Summary(
+    ) -> HistorySummary:
+        return HistorySummary(
             text=writer.text,
             kept_from=str(visible[len(dropped)].id),
-            rescued=skill_reads(dropped, self._config, self._skills),
+            rescued=recent_skill_reads(dropped, self._config, self._skills),
         )
 
     def _cutter(self, writer: "_Writer") -> Cutter[Any, Any]:
@@ -170,7 +170,9 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         try:
             with anyio.fail_after(DEADLINE_S):
                 model = await self._models(self._config.model_name)
-                answer = await model.ainvoke([HumanMessage(prompt)], aside("summarize"))
+                answer = await model.ainvoke(
+                    [HumanMessage(prompt)], auxiliary_run_config("summarize")
+                )
         except Exception as error:  # noqa: BLE001 - providers raise their own kinds; the run goes on without
             logger.warning("no summary was written: %s", type(error).__name__)
             self._asleep_until = time.monotonic() + PAUSE_S
@@ -180,7 +182,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     def _tell(self, dropped: Sequence[AnyMessage], request: ModelRequest[Any]) -> None:
         for hook in self._hooks:
             try:
-                hook(dropped, Caller.of(request.runtime.context, get_config()))
+                hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
             except Exception:
                 logger.exception(
                     "before a summary"
@@ -225,7 +227,7 @@ class _Writer:
         written = await self._ask(material)
         self.failed = not written
         # The model may have put back what was written as text in its material.
-        self.text = neutral(written) or self.text
+        self.text = escape_framework_tags(written) or self.text
         return self.text
 
 
@@ -233,13 +235,13 @@ def _with(request: ModelRequest[Any], messages: list[AnyMessage]) -> ModelReques
     return request if messages is request.messages else request.override(messages=messages)
 
 
-def _known(request: ModelRequest[Any]) -> Summary | None:
-    return cast("Summary | None", request.state.get("summary"))
+def _known(request: ModelRequest[Any]) -> HistorySummary | None:
+    return cast("HistorySummary | None", request.state.get("summary"))
 
 
-def _kept(messages: Sequence[AnyMessage], summary: Summary | None) -> int:
+def _kept(messages: Sequence[AnyMessage], summary: HistorySummary | None) -> int:
     """Return how many messages at the end stand for themselves."""
-    start = position_of(messages, summary["kept_from"]) if summary else None
+    start = message_index(messages, summary["kept_from"]) if summary else None
     return len(messages) - (start or 0)
 
 

@@ -3,10 +3,10 @@
 from langchain_core.messages import SystemMessage
 
 
-def extended(system: SystemMessage | None, added: str) -> SystemMessage:
+def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
     r"""Return the system message with a further section at its end.
 
-    >>> extended(SystemMessage("You cook."), "You bake.").content
+    >>> append_to_system_message(SystemMessage("You cook."), "You bake.").content
     'You cook.\n\nYou bake.'
     """
     if system is None:

@@ -9,7 +9,7 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState
 from agent.thread_storage import ThreadStorage
@@ -53,7 +53,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
         Raises:
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
         """
-        thread_id = thread_id_of(request.runtime.context, get_config())
+        thread_id = thread_id_for_run(request.runtime.context, get_config())
         self._folders.folders(thread_id)  # judges the id
         if request.state.get("thread_data") == THREAD_DATA:
             return None

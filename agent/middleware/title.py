@@ -13,10 +13,10 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.authors import is_from_a_person, own_words
 from agent.config import TitleConfig
-from agent.models.side import aside
+from agent.models.auxiliary import auxiliary_run_config
 from agent.state import ThreadState
+from agent.user_messages import is_user_message, strip_framework_blocks
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,9 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         try:
             with anyio.fail_after(self._deadline_s):
-                answer = await self._model.ainvoke([HumanMessage(prompt)], aside("title"))
+                answer = await self._model.ainvoke(
+                    [HumanMessage(prompt)], auxiliary_run_config("title")
+                )
         except Exception as error:  # noqa: BLE001 - providers raise their own kinds; a title is never worth a run
             logger.warning("no title was written: %s", type(error).__name__)
             return ""
@@ -126,8 +128,8 @@ def _first_words(request: ModelRequest[Any]) -> str | None:
 def first_user_text(messages: Sequence[AnyMessage]) -> str | None:
     """Return the first text that a person wrote, without the framework's tagged blocks; None without any message."""
     for message in messages:
-        if is_from_a_person(message):
-            return own_words(message.text)
+        if is_user_message(message):
+            return strip_framework_blocks(message.text)
     return None
 
 

@@ -15,13 +15,13 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.authors import PLAN_REMINDER, SUMMARY, is_from_a_person
-from agent.middleware.system_message import extended
+from agent.middleware.system_message import append_to_system_message
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
+from agent.user_messages import PLAN_REMINDER, SUMMARY, is_user_message
 
 TOOL = "write_todos"
-MOST_REMINDERS = 2
+MAX_REMINDERS = 2
 """How often one turn is sent back to its open steps; a model that stops all the same has its reasons."""
 
 PROMPT = """\
@@ -38,7 +38,7 @@ DESCRIPTION = (
     "in_progress or completed. The list given replaces the old one."
 )
 
-PARALLEL = (
+PARALLEL_CALLS_ERROR = (
     "Error: write_todos was called more than once in one message, so none of the lists was taken. "
     "Call it once, with the whole list."
 )
@@ -88,7 +88,9 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _planned(request: Request) -> Request:
     """Return the request with the rules, and with the list where the model no longer sees it."""
-    asked = request.override(system_message=extended(request.system_message, PROMPT))
+    asked = request.override(
+        system_message=append_to_system_message(request.system_message, PROMPT)
+    )
     todos = _steps(request)
     if not todos or _is_in_sight(request.messages):
         return asked
@@ -123,7 +125,7 @@ def _checked(response: Response) -> Response:
     if len(calls) <= 1:
         return response
     errors = [
-        ToolMessage(PARALLEL, tool_call_id=call["id"] or "", name=TOOL, status="error")
+        ToolMessage(PARALLEL_CALLS_ERROR, tool_call_id=call["id"] or "", name=TOOL, status="error")
         for call in calls
     ]
     return ModelResponse(result=[*response.result, *errors])
@@ -153,10 +155,10 @@ def _reminders_left(request: Request) -> int:
     """Return how often this turn may still be sent back: each final answer in it was followed by a reminder."""
     used = 0
     for message in reversed(request.state["messages"]):
-        if is_from_a_person(message):
+        if is_user_message(message):
             break
         used += _is_final([message])
-    return max(0, MOST_REMINDERS - used)
+    return max(0, MAX_REMINDERS - used)
 
 
 def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:

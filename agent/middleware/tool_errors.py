@@ -12,7 +12,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.state import ThreadState
-from agent.subagents.status import TASK, stamp, stamped
+from agent.subagents.status import TASK, status_kwargs, with_status
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
         name=name,
         tool_call_id=request.tool_call.get("id") or "missing_tool_call_id",
         status="error",
-        additional_kwargs=stamp("failed", f"{kind}: {detail}") if name == TASK else {},
+        additional_kwargs=status_kwargs("failed", f"{kind}: {detail}") if name == TASK else {},
     )
 
 
@@ -74,7 +74,7 @@ def _stamped(
     request: ToolCallRequest, result: ToolMessage | Command[Any]
 ) -> ToolMessage | Command[Any]:
     is_task = request.tool_call.get("name") == TASK
-    return stamped(result) if is_task and isinstance(result, ToolMessage) else result
+    return with_status(result) if is_task and isinstance(result, ToolMessage) else result
 
 
 def _cut(detail: str) -> str:

@@ -10,19 +10,19 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.authors import is_from_a_person
 from agent.locales import AgentMessages
-from agent.middleware.call_removal import with_note, without_calls
-from agent.middleware.speech import words_for
+from agent.middleware.localization import wording_for
+from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
-from agent.subagents.execution import TURN_CAPPED
+from agent.subagents.progress import TURN_CAPPED
+from agent.user_messages import is_user_message
 
-LAST_TURN = (
+LAST_TURN_REMINDER = (
     "This is your last turn: no tool can be called any more. "
     "Answer now with what you have, and say what is missing."
 )
 
-STEPS_A_TURN = 2
+STEPS_PER_MODEL_CALL = 2
 """A model call and its tools: two steps of a graph whose middleware adds none."""
 
 
@@ -48,7 +48,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return handler(request)
-        return _final(handler(_told(request)), words_for(request))
+        return _final(handler(_told(request)), wording_for(request))
 
     @override
     async def awrap_model_call(
@@ -58,19 +58,19 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return await handler(request)
-        return _final(await handler(_told(request)), words_for(request))
+        return _final(await handler(_told(request)), wording_for(request))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
-        most = self._max_turns or get_config()["recursion_limit"] // STEPS_A_TURN
+        most = self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
         turn = takewhile(
-            lambda message: not is_from_a_person(message), reversed(request.state["messages"])
+            lambda message: not is_user_message(message), reversed(request.state["messages"])
         )
         said = sum(isinstance(message, AIMessage) for message in turn)
         return said + 1 >= most
 
 
 def _told(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    return request.override(messages=[*request.messages, HumanMessage(LAST_TURN)])
+    return request.override(messages=[*request.messages, HumanMessage(LAST_TURN_REMINDER)])
 
 
 def _final(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
@@ -81,7 +81,7 @@ def _final(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[
 def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
-    capped = without_calls(message, lambda _: True)
+    capped = remove_tool_calls(message, lambda _: True)
     marks = {**capped.additional_kwargs, TURN_CAPPED: True}
     marked = capped.model_copy(update={"additional_kwargs": marks})
-    return marked if marked.text.strip() else with_note(marked, words.steps_used_up)
+    return marked if marked.text.strip() else append_note(marked, words.steps_used_up)

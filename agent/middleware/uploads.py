@@ -12,13 +12,13 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.authors import is_from_a_person
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
 from agent.uploads.names import suffix_of
 from agent.uploads.prompt_block import uploads_block
 from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
+from agent.user_messages import is_user_message
 
 Block = dict[str, Any]
 
@@ -85,7 +85,7 @@ class _Telling:
         self._view = view
         self._messages = messages
         self._sees = sees
-        people = [i for i, message in enumerate(messages) if is_said_in_history(message)]
+        people = [i for i, message in enumerate(messages) if is_stored_user_message(message)]
         self._named = {
             i: _Named(
                 files=view.present(file_references(messages[i].additional_kwargs)),
@@ -136,15 +136,15 @@ class _Telling:
         return uploads_block(told, earlier, sees=self._sees)
 
 
-def is_said_in_history(message: AnyMessage) -> bool:
+def is_stored_user_message(message: AnyMessage) -> bool:
     """Say whether a person wrote this, and the thread has it: some words of the framework are in the request only.
 
     >>> from langchain_core.messages import HumanMessage
-    >>> is_said_in_history(HumanMessage("hi", id="1")), is_said_in_history(HumanMessage("go on"))
+    >>> is_stored_user_message(HumanMessage("hi", id="1")), is_stored_user_message(HumanMessage("go on"))
     (True, False)
     """
     # The history gives every message an id.
-    return is_from_a_person(message) and message.id is not None
+    return is_user_message(message) and message.id is not None
 
 
 def _content(
@@ -168,4 +168,4 @@ def _content(
 
 
 def _thread_of(request: ModelRequest[Any]) -> str:
-    return thread_id_of(request.runtime.context, get_config())
+    return thread_id_for_run(request.runtime.context, get_config())

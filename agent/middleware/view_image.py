@@ -12,8 +12,8 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
-from agent.middleware.uploads import is_said_in_history
-from agent.options import thread_id_of
+from agent.middleware.uploads import is_stored_user_message
+from agent.options import thread_id_for_run
 from agent.state import ThreadState, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, NAME, load_image
@@ -44,9 +44,9 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ExtendedModelResponse[Any]:
-        viewed, place = _viewed(request), place_of(request.messages)
+        viewed, place = _viewed(request), image_insert_position(request.messages)
         if viewed and place is not None:
-            request = _with_message(request, place, shown(self._thread(request), viewed))
+            request = _with_message(request, place, image_message(self._thread(request), viewed))
         response = handler(request)
         return ExtendedModelResponse(response, _change(viewed, place, response))
 
@@ -56,33 +56,33 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        viewed, place = _viewed(request), place_of(request.messages)
+        viewed, place = _viewed(request), image_insert_position(request.messages)
         if viewed and place is not None:
             thread = self._thread(request)
-            message = await anyio.to_thread.run_sync(shown, thread, viewed)
+            message = await anyio.to_thread.run_sync(image_message, thread, viewed)
             request = _with_message(request, place, message)
         response = await handler(request)
         return ExtendedModelResponse(response, _change(viewed, place, response))
 
     def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
-        return self._folders.folders(thread_id_of(request.runtime.context, get_config()))
+        return self._folders.folders(thread_id_for_run(request.runtime.context, get_config()))
 
 
-def place_of(messages: Sequence[AnyMessage]) -> int | None:
+def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
     """Return where the images of the turn belong: right behind the results of its newest view_image calls.
 
     None when the turn has no such calls, or when a call beside them has no result yet.
     """
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        if is_said_in_history(message):
+        if is_stored_user_message(message):
             return None
         if isinstance(message, AIMessage) and any(c["name"] == NAME for c in message.tool_calls):
             return _behind_results(messages, position, message)
     return None
 
 
-def shown(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMessage:
+def image_message(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMessage:
     """Return the message that shows images; one that cannot be read any more is told of. Blocking."""
     content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
     left = MAX_IMAGE_BYTES

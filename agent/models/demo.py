@@ -25,7 +25,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field
 from typing_extensions import override
 
-from agent.models.playback import Call, Turn, chunks_of
+from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.prompt import BOOTSTRAP_TAG
 
@@ -127,10 +127,10 @@ class DemoChatModel(BaseChatModel):
         self, messages: list[BaseMessage], bound: dict[str, Any]
     ) -> Iterator[AIMessageChunk]:
         tools = {tool["function"]["name"] for tool in bound.get("tools") or ()}
-        return chunks_of(plan(messages, tools), messages)
+        return stream_chunks(plan(messages, tools), messages)
 
 
-def plan(messages: Sequence[BaseMessage], tools: set[str]) -> Turn:
+def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
     """Decide what the demo answers: report on tools that ran, follow a request it knows, or echo.
 
     Args:
@@ -143,29 +143,34 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> Turn:
     humans = [message for message in messages if isinstance(message, HumanMessage)]
     said = _BLOCK.sub("", humans[-1].text).strip() if humans else ""
     if any(message.type == "system" and BOOTSTRAP_TAG in message.text for message in messages):
-        return Turn(text=WELCOME + HINT)
+        return ScriptedTurn(text=WELCOME + HINT)
     turn = _request(said, tools, call_id=f"call_{len(messages)}")
-    return turn or Turn(text=_echo(said, humans))
+    return turn or ScriptedTurn(text=_echo(said, humans))
 
 
-def _request(said: str, tools: set[str], *, call_id: str) -> Turn | None:
+def _request(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
     """Return the tool calls that a request asks for, or None when it asks for none that the demo knows."""
     if "bash" in tools and (found := _RUN.search(said)):
         args = {"description": "run it", "command": found.group(2).strip()}
-        return Turn(calls=(Call(name="bash", args=args, id=call_id),))
+        return ScriptedTurn(calls=(ScriptedCall(name="bash", args=args, id=call_id),))
     if _ASK.search(said) and "ask_clarification" in tools:
-        return Turn(calls=(Call(name="ask_clarification", args=_QUESTION, id=call_id),))
+        return ScriptedTurn(
+            calls=(ScriptedCall(name="ask_clarification", args=_QUESTION, id=call_id),)
+        )
     if _LIST.search(said) and "ls" in tools:
         folders = (WORKSPACE, UPLOADS, OUTPUTS)
         calls = (
-            Call(name="ls", args={"description": "look around", "path": path}, id=f"{call_id}_{n}")
+            ScriptedCall(
+                name="ls", args={"description": "look around", "path": path}, id=f"{call_id}_{n}"
+            )
             for n, path in enumerate(folders)
         )
-        return Turn(text="Let me look. ", calls=tuple(calls))
+        return ScriptedTurn(text="Let me look. ", calls=tuple(calls))
     if _WRITE.search(said) and {"write_file", "present_files"} <= tools:
         args = {"description": "write it", "path": _target(said), "content": _content(said)}
-        return Turn(
-            text="I will write it. ", calls=(Call(name="write_file", args=args, id=call_id),)
+        return ScriptedTurn(
+            text="I will write it. ",
+            calls=(ScriptedCall(name="write_file", args=args, id=call_id),),
         )
     return None
 
@@ -178,18 +183,26 @@ _QUESTION = {
 }
 
 
-def _report(messages: Sequence[BaseMessage], results: list[ToolMessage], tools: set[str]) -> Turn:
+def _report(
+    messages: Sequence[BaseMessage], results: list[ToolMessage], tools: set[str]
+) -> ScriptedTurn:
     last = results[-1]
     failed = [result for result in results if result.text.startswith("Error")]
     if failed:
-        return Turn(text=f"That did not work. The tool {failed[0].name} said:\n\n{failed[0].text}")
+        return ScriptedTurn(
+            text=f"That did not work. The tool {failed[0].name} said:\n\n{failed[0].text}"
+        )
     if last.name == "write_file" and "present_files" in tools:
         args = {"filepaths": [_written(messages, last)]}
-        return Turn(calls=(Call(name="present_files", args=args, id=f"call_{len(messages)}"),))
+        return ScriptedTurn(
+            calls=(ScriptedCall(name="present_files", args=args, id=f"call_{len(messages)}"),)
+        )
     if last.name == "present_files":
-        return Turn(text="Done: here is your file.")
+        return ScriptedTurn(text="Done: here is your file.")
     texts = "\n".join(result.text for result in results if result.text != "(empty)")
-    return Turn(text=f"This is what {last.name} found:\n\n```\n{texts or 'nothing yet'}\n```")
+    return ScriptedTurn(
+        text=f"This is what {last.name} found:\n\n```\n{texts or 'nothing yet'}\n```"
+    )
 
 
 def _echo(said: str, humans: Sequence[HumanMessage]) -> str:

@@ -6,10 +6,10 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from agent.config import AgentConfig, ModelConfig
-from agent.errors import ModelNotFound, ModelUnusable, Unresolvable
-from agent.models.connections import Connections
+from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
+from agent.importer import import_class
+from agent.models.http_client import ModelHttpClient
 from agent.models.thinking import deep_merge, thinking_settings
-from agent.reflect import resolve_class
 
 
 def create_chat_model(
@@ -19,7 +19,7 @@ def create_chat_model(
     thinking_enabled: bool = False,
     reasoning_effort: str | None = None,
     overrides: dict[str, Any] | None = None,
-    connections: Connections | None = None,
+    connections: ModelHttpClient | None = None,
 ) -> BaseChatModel:
     """Build a configured model. Blocking: the first time it imports the provider's package.
 
@@ -36,19 +36,19 @@ def create_chat_model(
         ModelUnusable: The entry cannot be used; the text says what to change, and quotes no value of it.
     """
     entry = _entry(config, name)
-    settings = settings_of(
+    settings = model_arguments(
         entry, thinking_enabled=thinking_enabled, reasoning_effort=reasoning_effort
     )
     settings.update(overrides or {})
     try:
-        model_class = resolve_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
-    except Unresolvable as error:
+        model_class = import_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
+    except ObjectNotImportable as error:
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
     _complete(settings, model_class, connections)
     return _built(entry, model_class, settings)
 
 
-def settings_of(
+def model_arguments(
     entry: ModelConfig, *, thinking_enabled: bool, reasoning_effort: str | None
 ) -> dict[str, Any]:
     """Return the arguments for the entry's class.
@@ -79,7 +79,7 @@ def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
 
 
 def _complete(
-    settings: dict[str, Any], model_class: type[BaseChatModel], connections: Connections | None
+    settings: dict[str, Any], model_class: type[BaseChatModel], connections: ModelHttpClient | None
 ) -> None:
     """Add what the class takes and the entry leaves open."""
     fields = model_class.model_fields

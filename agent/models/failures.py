@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from agent.locales import AgentMessages
 
-Reason = Literal[
+FailureReason = Literal[
     "auth",
     "quota",
     "rate_limit",
@@ -32,7 +32,7 @@ Reason = Literal[
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses after which the same request may succeed; 529 is Anthropic's "overloaded"."""
 
-MARK = "error_fallback"
+FALLBACK_KEY = "error_fallback"
 """Key in `additional_kwargs` of a message that only says that no model could be reached."""
 
 _TIMEOUTS = {
@@ -47,7 +47,7 @@ _OF_A_PROVIDER = {"APIError", "ModelError"}
 _SAID_NOTHING = {"No generation chunks were returned", "No generations found in stream."}
 """LangChain's words for a stream that ended before it began."""
 _STATUSES = range(400, 600)
-_BY_STATUS: Mapping[int, Reason] = {
+_BY_STATUS: Mapping[int, FailureReason] = {
     401: "auth",
     402: "quota",
     403: "auth",
@@ -73,7 +73,7 @@ class ModelFailure:
         retry_after_s: How long the server asks to wait.
     """
 
-    reason: Reason
+    reason: FailureReason
     kind: str
     status: int | None = None
     code: str = ""
@@ -93,14 +93,14 @@ class ModelFailure:
         return ", ".join(part for part in parts if part) or self.kind
 
 
-def failure_of(error: Exception) -> ModelFailure | None:
+def classify_error(error: Exception) -> ModelFailure | None:
     """Say why a call failed; None when the error does not come from a model's server.
 
     >>> class RateLimitError(Exception):
     ...     status_code = 429
-    >>> failure_of(RateLimitError("slow down")).reason
+    >>> classify_error(RateLimitError("slow down")).reason
     'rate_limit'
-    >>> failure_of(TypeError("a mistake in a program")) is None
+    >>> classify_error(TypeError("a mistake in a program")) is None
     True
     """
     status = _status(error)
@@ -132,7 +132,7 @@ def fallback_message(
         content=f"{said.rstrip()}\n\n{words.model(failure.reason)}".strip(),
         id=message_id,
         additional_kwargs={
-            MARK: True,
+            FALLBACK_KEY: True,
             "error_type": failure.kind,
             "error_reason": failure.reason,
             "error_detail": failure.detail,
@@ -142,10 +142,10 @@ def fallback_message(
 
 def is_fallback(message: BaseMessage) -> bool:
     """Return whether a message only says that no model could be reached."""
-    return isinstance(message, AIMessage) and bool(message.additional_kwargs.get(MARK))
+    return isinstance(message, AIMessage) and bool(message.additional_kwargs.get(FALLBACK_KEY))
 
 
-def _reason(error: Exception, status: int | None, names: set[str]) -> Reason | None:
+def _reason(error: Exception, status: int | None, names: set[str]) -> FailureReason | None:
     text = f"{_code(error)} {error}"
     of_a_provider = bool(names & _OF_A_PROVIDER or _body(error)) or str(error) in _SAID_NOTHING
     if isinstance(error, ContextOverflowError) or (of_a_provider and _TOO_LONG.search(text)):
@@ -159,12 +159,12 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> Reason | N
     return _reason_without_status(error) if of_a_provider else None
 
 
-def _reason_without_status(error: Exception) -> Reason:
+def _reason_without_status(error: Exception) -> FailureReason:
     refused = isinstance(error, ModelError) and not error.is_retryable
     return "request" if refused else "server"
 
 
-def _reason_of_status(status: int, text: str) -> Reason:
+def _reason_of_status(status: int, text: str) -> FailureReason:
     if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.TOO_MANY_REQUESTS) and _QUOTA.search(text):
         return "quota"
     is_retryable = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in RETRYABLE_STATUSES

@@ -13,7 +13,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from typing_extensions import override
 
-FIELDS = ("reasoning", "reasoning_content")
+REASONING_FIELDS = ("reasoning", "reasoning_content")
 """What servers call it: vLLM since 0.11 `reasoning`, before that and DeepSeek `reasoning_content`."""
 
 
@@ -73,7 +73,7 @@ class VllmChatModel(ChatOpenAI):
                 sent.update(
                     {
                         key: message.additional_kwargs[key]
-                        for key in FIELDS
+                        for key in REASONING_FIELDS
                         if message.additional_kwargs.get(key)
                     }
                 )
@@ -83,6 +83,6 @@ class VllmChatModel(ChatOpenAI):
 def _keep(message: AIMessage, source: Any) -> None:  # noqa: ANN401 - this is the wire
     if not isinstance(source, dict):
         return
-    for key in FIELDS:
+    for key in REASONING_FIELDS:
         if isinstance(source.get(key), str) and source[key]:
             message.additional_kwargs[key] = source[key]

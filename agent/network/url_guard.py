@@ -16,7 +16,7 @@ import anyio
 import httpx
 from typing_extensions import override
 
-from agent.errors import HostUnknown, UrlRefused
+from agent.errors import UnknownHost, UrlNotAllowed
 from agent.network.addresses import Address, is_local_name, is_public, parse_ip_literal
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -80,24 +80,24 @@ class UrlGuard:
         """Return where a URL leads, when that may be asked for.
 
         Raises:
-            UrlRefused: Malformed, not http or https, with a user name, or leading to a place that is not public.
-            HostUnknown: The name cannot be resolved.
+            UrlNotAllowed: Malformed, not http or https, with a user name, or leading to a place that is not public.
+            UnknownHost: The name cannot be resolved.
         """
         parsed = parse_url(url)
         host = _host_of(parsed)
         try:
             address = parse_ip_literal(host)
         except ValueError as error:
-            raise UrlRefused(
+            raise UrlNotAllowed(
                 f"The host is written in a form that is not allowed: {host[:80]}"
             ) from error
         if address is None and _NAME.fullmatch(host) is None:
-            raise UrlRefused("The host of the URL is not a valid name.")
+            raise UrlNotAllowed("The host of the URL is not a valid name.")
         if address is not None:
             self._require_open(host, address)
             return CheckedUrl(url=parsed, host=host, addresses=(str(address),))
         if is_local_name(host) and host not in self._names:
-            raise UrlRefused(f"Names of private networks cannot be reached: {host[:80]}")
+            raise UrlNotAllowed(f"Names of private networks cannot be reached: {host[:80]}")
         addresses = await self._addresses(host, parsed.port or _PORTS[parsed.scheme])
         for found in addresses:
             self._require_open(host, found)
@@ -110,9 +110,9 @@ class UrlGuard:
             with anyio.fail_after(LOOKUP_S):
                 found = [ip_address(text) for text in await self._resolve(host, port)]
         except (gaierror, OSError, ValueError) as error:  # OSError: TimeoutError is one
-            raise HostUnknown(f"The host name cannot be resolved: {host[:80]}") from error
+            raise UnknownHost(f"The host name cannot be resolved: {host[:80]}") from error
         if not found:
-            raise HostUnknown(f"The host name cannot be resolved: {host[:80]}")
+            raise UnknownHost(f"The host name cannot be resolved: {host[:80]}")
         return found
 
     def _require_open(self, host: str, address: Address) -> None:
@@ -121,7 +121,7 @@ class UrlGuard:
         if any(address in network for network in self._networks):
             return
         # The address itself is not told: what a private name resolves to is nobody's business.
-        raise UrlRefused(f"Private and reserved addresses cannot be reached: {host[:80]}")
+        raise UrlNotAllowed(f"Private and reserved addresses cannot be reached: {host[:80]}")
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
@@ -156,7 +156,7 @@ def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) ->
     """Build a client that reaches only what the guard lets through. The caller closes it.
 
     It goes straight, never through a proxy (a proxy would look up names by itself), and follows no redirects: read
-    bounded, then ask again. Its requests also raise UrlRefused.
+    bounded, then ask again. Its requests also raise UrlNotAllowed.
     """
     return httpx.AsyncClient(
         transport=GuardedTransport(guard, tls),
@@ -172,11 +172,11 @@ async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
     A name that cannot be resolved here passes: behind a proxy nothing can, and the service asks by itself.
 
     Raises:
-        UrlRefused: As `UrlGuard.checked`.
+        UrlNotAllowed: As `UrlGuard.checked`.
     """
     try:
         await guard.check(url)
-    except HostUnknown:
+    except UnknownHost:
         return
 
 
@@ -184,20 +184,20 @@ def parse_url(url: str | httpx.URL) -> httpx.URL:
     """Parse a URL that can be asked for over http or https.
 
     Raises:
-        UrlRefused: It is not one, or holds a user name.
+        UrlNotAllowed: It is not one, or holds a user name.
     """
     if len(str(url)) > MAX_URL_CHARS:
-        raise UrlRefused(f"The URL is longer than {MAX_URL_CHARS} characters.")
+        raise UrlNotAllowed(f"The URL is longer than {MAX_URL_CHARS} characters.")
     try:
         parsed = httpx.URL(url.strip()) if isinstance(url, str) else url
     except (httpx.InvalidURL, ValueError) as error:
-        raise UrlRefused("This is not a valid URL.") from error
+        raise UrlNotAllowed("This is not a valid URL.") from error
     if parsed.scheme not in _PORTS:
-        raise UrlRefused("Only http:// and https:// URLs can be reached; give the full URL.")
+        raise UrlNotAllowed("Only http:// and https:// URLs can be reached; give the full URL.")
     if parsed.userinfo:
-        raise UrlRefused("A URL with a user name or password in it cannot be reached.")
+        raise UrlNotAllowed("A URL with a user name or password in it cannot be reached.")
     if not parsed.host or (parsed.port is not None and not 0 < parsed.port <= MAX_PORT):
-        raise UrlRefused("The URL has no host, or a port that does not exist.")
+        raise UrlNotAllowed("The URL has no host, or a port that does not exist.")
     return parsed
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import cast
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxUnusable, Unresolvable
-from agent.reflect import resolve
+from agent.errors import ObjectNotImportable, SandboxUnusable
+from agent.importer import import_object
 from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
 from agent.sandbox.disk import DiskLimits
@@ -33,7 +33,7 @@ def build_sandbox_provider(
     A `module:Class` is called with `config`, `folders` and `shared`. Blocking: it looks at the mounts and runs a trial.
 
     Raises:
-        Unresolvable: `use` names no class, or one that cannot be called like this.
+        ObjectNotImportable: `use` names no class, or one that cannot be called like this.
         SandboxUnusable: It names bubblewrap, which does not work here.
     """
     if config.use not in BUILT_IN:
@@ -82,11 +82,11 @@ def _rules(config: SandboxConfig) -> BubblewrapOptions:
 def _built(
     use: str, config: SandboxConfig, folders: ThreadStorage, shared: SharedMounts
 ) -> SandboxProvider:
-    found = resolve(use)
+    found = import_object(use)
     if not callable(found):
-        raise Unresolvable(f"sandbox.use: {use} is not a class")
+        raise ObjectNotImportable(f"sandbox.use: {use} is not a class")
     try:
         make = cast("Callable[..., SandboxProvider]", found)
         return make(config=config, folders=folders, shared=shared)
     except TypeError as error:
-        raise Unresolvable(f"sandbox.use: {use} cannot be built: {error}") from error
+        raise ObjectNotImportable(f"sandbox.use: {use} cannot be built: {error}") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from agent.errors import PathRefused, SandboxError
+from agent.errors import PathNotAllowed, SandboxError
 from agent.paths import MountTable
 
 MAX_TEXT_BYTES = 20_000_000
@@ -39,19 +39,19 @@ def resolve_path(table: MountTable, path: str, *, write: bool = False) -> Resolv
     """Resolve a virtual path and check that it stays where it may.
 
     Raises:
-        PathRefused: Outside every folder, through a symlink out of its folder, or not writable.
+        PathNotAllowed: Outside every folder, through a symlink out of its folder, or not writable.
     """
     place = table.locate(path, write=write)
     root = place.mount.host
     try:
         real = root.joinpath(*place.parts).resolve()
     except (OSError, RuntimeError) as error:  # a symlink loop
-        raise PathRefused(f"the path cannot be resolved: {place.virtual}") from error
+        raise PathNotAllowed(f"the path cannot be resolved: {place.virtual}") from error
     if not real.is_relative_to(root):
-        raise PathRefused(f"the path leads out of {place.mount.virtual}: {place.virtual}")
+        raise PathNotAllowed(f"the path leads out of {place.mount.virtual}: {place.virtual}")
     nearest = table.mount_for(real)
     if write and nearest is not None and nearest.read_only:
-        raise PathRefused(f"write access to {nearest.virtual} is not allowed: {place.virtual}")
+        raise PathNotAllowed(f"write access to {nearest.virtual} is not allowed: {place.virtual}")
     return ResolvedPath(root=root, parts=real.relative_to(root).parts, virtual=place.virtual)
 
 

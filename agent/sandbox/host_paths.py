@@ -7,7 +7,7 @@ no harm from leaving its folders by mistake.
 import posixpath
 import re
 
-from agent.errors import PathRefused
+from agent.errors import PathNotAllowed
 from agent.paths import USER_DATA, MountTable, relative_parts
 from agent.sandbox.shell_parser import Command, Word, parse
 
@@ -24,7 +24,7 @@ def check_host_paths(command: str, table: MountTable) -> None:
     """Check the paths that a command names.
 
     Raises:
-        PathRefused: One leads outside, or cannot be known before.
+        PathNotAllowed: One leads outside, or cannot be known before.
     """
     for one in parse(command).commands:
         _check_move(one)
@@ -43,20 +43,20 @@ def _check_move(command: Command) -> None:
         return
     goals = [word for word in called[1:] if not word.text.startswith("-") or word.text == "-"]
     if not goals:
-        raise PathRefused("cd needs a folder: the workspace is where every command begins")
+        raise PathNotAllowed("cd needs a folder: the workspace is where every command begins")
     goal = goals[0]
     if goal.expands or goal.text in ("-", "/") or goal.text.startswith("~"):
-        raise PathRefused(f"cd only to a folder that is named as it is: {goal.text}")
+        raise PathNotAllowed(f"cd only to a folder that is named as it is: {goal.text}")
 
 
 def _check_word(word: Word, table: MountTable) -> None:
     text = word.text
     if _FILE_URL.search(text):
-        raise PathRefused("file:// addresses are not allowed: use paths")
+        raise PathNotAllowed("file:// addresses are not allowed: use paths")
     if _URL.match(text):
         return
     if not word.is_quoted and ".." in re.split(r"[/\\=]", text):
-        raise PathRefused(f"path traversal is not allowed: {text}")
+        raise PathNotAllowed(f"path traversal is not allowed: {text}")
     if word.is_quoted and " " in text:
         return  # text, not a path
     for path in _PATH.findall(text):
@@ -72,4 +72,4 @@ def _check_path(path: str, table: MountTable) -> None:
     if normal in _FILES or _DESCRIPTOR.fullmatch(normal):
         return
     shown = ", ".join(sorted(mapping.virtual for mapping in table.mounts))
-    raise PathRefused(f"only paths below these folders can be used: {shown} (not {path})")
+    raise PathNotAllowed(f"only paths below these folders can be used: {shown} (not {path})")

@@ -34,7 +34,7 @@ class HostShell:
         """Run a command, with virtual paths turned into those of this machine, and back in what it writes.
 
         Raises:
-            PathRefused: It names a path outside of what the agent sees.
+            PathNotAllowed: It names a path outside of what the agent sees.
             SandboxError: There is no shell.
         """
         check_host_paths(command, self.table)

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from agent.errors import CommandsOff, SandboxError, SearchTooSlow
+from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
 from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
 from agent.sandbox.host_shell import HostShell
@@ -97,7 +97,7 @@ class LocalSandbox(Sandbox):
             with anyio.fail_after(self._search_deadline_s):
                 answer = await self._search(parts, query)
         except TimeoutError as error:
-            raise SearchTooSlow from error
+            raise SearchTimeout from error
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         lines = tuple(
@@ -112,7 +112,7 @@ class LocalSandbox(Sandbox):
     @override
     async def execute(self, command: str, *, timeout_s: float) -> str:
         if self._shell is None:
-            raise CommandsOff
+            raise CommandsDisabled
         return await self._shell(command, timeout_s)
 
     def _list_dir(self, path: str, max_depth: int) -> FileListing:

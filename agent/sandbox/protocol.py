@@ -81,7 +81,7 @@ class Sandbox(Protocol):
             timeout_s: Seconds it may take; the answer says so when they were not enough.
 
         Raises:
-            CommandsOff: This sandbox runs no commands.
+            CommandsDisabled: This sandbox runs no commands.
             SandboxError: The shell cannot be started, or the thread has used up its space.
         """
         ...

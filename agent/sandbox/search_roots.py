@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.errors import PathRefused
+from agent.errors import PathNotAllowed
 from agent.paths import USER_DATA, MountTable, normalize_path, relative_parts
 from agent.sandbox.files import ResolvedPath, resolve_path
 
@@ -32,11 +32,11 @@ def search_roots(table: MountTable, path: str) -> tuple[str, list[SearchRoot]]:
     A folder that exists only as the way to others, like /mnt/skills, has those as its parts.
 
     Raises:
-        PathRefused: It leads nowhere, or out of its folder.
+        PathNotAllowed: It leads nowhere, or out of its folder.
     """
     try:
         way = resolve_path(table, path)
-    except PathRefused:
+    except PathNotAllowed:
         parts = _parts_below(table, path)
         if not parts:
             raise

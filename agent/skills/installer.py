@@ -13,7 +13,7 @@ from typing import IO, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillNotFound, SkillNotWritten
+from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillNotFound, SkillWriteFailed
 from agent.skills import archive, manifest
 from agent.skills.archive import UnpackedSkill
 from agent.skills.history import Action, SkillChange, SkillHistory, timestamp
@@ -61,7 +61,7 @@ class SkillInstaller:
             filename: Its name.
 
         Raises:
-            SkillInvalid, SkillBlocked, SkillExists, SkillNotWritten: It is not installed.
+            SkillInvalid, SkillBlocked, SkillExists, SkillWriteFailed: It is not installed.
         """
         staged = await _written(self._stage)
         try:
@@ -96,13 +96,13 @@ class SkillInstaller:
         """Replace the SKILL.md of a custom skill.
 
         Raises:
-            SkillNotFound, SkillInvalid, SkillBlocked, SkillNotWritten: Nothing was changed.
+            SkillNotFound, SkillInvalid, SkillBlocked, SkillWriteFailed: Nothing was changed.
         """
         await self._custom(name)
         return await self._rewrite(name, content, "update")
 
     async def delete(self, name: str) -> None:
-        """Remove a custom skill with its files; its history stays. Raises SkillNotFound, SkillNotWritten."""
+        """Remove a custom skill with its files; its history stays. Raises SkillNotFound, SkillWriteFailed."""
         async with self._changing:
             skill = await self._custom(name)
             text = await anyio.to_thread.run_sync(_text_or_none, skill)
@@ -127,7 +127,7 @@ class SkillInstaller:
         Raises:
             SkillNotFound: There is no such skill or change.
             SkillInvalid: There was no text before that change.
-            SkillBlocked, SkillNotWritten: Nothing was changed.
+            SkillBlocked, SkillWriteFailed: Nothing was changed.
         """
         changes = await self.history(name)
         if not -len(changes) <= index < len(changes):
@@ -284,9 +284,9 @@ def _removed(folder: Path) -> None:
 
 
 async def _written(work: Callable[[], T]) -> T:
-    """Do disk work in a worker thread. Raises SkillNotWritten for what the disk refuses."""
+    """Do disk work in a worker thread. Raises SkillWriteFailed for what the disk refuses."""
     try:
         return await anyio.to_thread.run_sync(work)
     except OSError as error:
         logger.warning("a skill cannot be written: %s", error)
-        raise SkillNotWritten from error
+        raise SkillWriteFailed from error

@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from agent.config import SkillsConfig
 from agent.errors import SkillBlocked
-from agent.models.side import ModelSource, aside
+from agent.models.auxiliary import ModelSource, auxiliary_run_config
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class SkillScanner:
         try:
             with anyio.fail_after(self._deadline_s):
                 model = await self._models(self._config().scan_model_name)
-                answer = await model.ainvoke(messages, aside("skill_scan"))
+                answer = await model.ainvoke(messages, auxiliary_run_config("skill_scan"))
         except Exception as error:
             logger.warning("a skill could not be judged", exc_info=error)
             raise SkillBlocked(_NO_VERDICT.format(why="the model could not be asked")) from error

@@ -19,13 +19,18 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.errors import AgentError
-from agent.subagents.execution import CANCELLED, Outcome, Progress, Said
+from agent.subagents.progress import (
+    CANCELLED_ERROR,
+    SubagentMessage,
+    SubagentProgress,
+    SubagentResult,
+)
 
 logger = logging.getLogger(__name__)
 
-Graph = CompiledStateGraph[Any, Any, Any, Any]
+SubagentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
-MAX_AT_ONCE = 64
+MAX_RUNNING_SUBAGENTS = 64
 """Subagents of all runs that work at once: 16 runs with four each."""
 
 STOP_S = 5.0
@@ -35,7 +40,7 @@ A connection to a model or a sandbox is closed in well under a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SubagentTask:
     """What a subagent is started with.
 
     Attributes:
@@ -47,46 +52,46 @@ class Job:
         report: Told each message that its model says; called in the parent's context.
     """
 
-    build: Callable[[], Awaitable[Graph]]
+    build: Callable[[], Awaitable[SubagentGraph]]
     input: Mapping[str, Any]
     config: RunnableConfig
     context: Any
     timeout_s: float
-    report: Callable[[Said], None]
+    report: Callable[[SubagentMessage], None]
 
 
-class Execution:
+class SubagentRun:
     """One subagent at work. Its outcome is written once; what comes later is not heard."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.outcome: Outcome | None = None
-        self.settled = anyio.Event()
+    def __init__(self, job: SubagentTask) -> None:
+        self.task_spec = job
+        self.result: SubagentResult | None = None
+        self.has_result = anyio.Event()
         self.ended = anyio.Event()
         self.task: asyncio.Task[Any] | None = None
-        self.stopping = False
-        self.progress = Progress(self._report)
+        self.is_cancelling = False
+        self.progress = SubagentProgress(self._report)
         self._parent = contextvars.copy_context()
 
-    def settle(self, outcome: Outcome) -> Outcome:
+    def set_result(self, outcome: SubagentResult) -> SubagentResult:
         """Write the outcome, unless there is one; return the one that holds."""
-        if self.outcome is None:
-            self.outcome = outcome
-            self.settled.set()
-        return self.outcome
+        if self.result is None:
+            self.result = outcome
+            self.has_result.set()
+        return self.result
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Cancel it: once, so that what it has open is closed undisturbed."""
-        self.stopping = True
+        self.is_cancelling = True
         if self.task is not None:
             self.task.cancel()
 
-    def _report(self, said: Said) -> None:
-        if self.outcome is None:
-            self._parent.run(self.job.report, said)
+    def _report(self, said: SubagentMessage) -> None:
+        if self.result is None:
+            self._parent.run(self.task_spec.report, said)
 
 
-class Subagents:
+class SubagentExecutor:
     """Runs subagents; owns each until it has ended.
 
     Args:
@@ -96,56 +101,58 @@ class Subagents:
     """
 
     def __init__(
-        self, group: TaskGroup, *, at_once: int = MAX_AT_ONCE, stop_s: float = STOP_S
+        self, group: TaskGroup, *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
     ) -> None:
         self._group = group
         self._slots = anyio.Semaphore(at_once)
         self._stop_s = stop_s
-        self._running: set[Execution] = set()
+        self._running: set[SubagentRun] = set()
 
     @property
     def running(self) -> int:
         """How many have not ended."""
         return len(self._running)
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SubagentTask) -> SubagentResult:
         """Run a subagent to its end, its deadline at most.
 
         When the caller is cancelled, the subagent is stopped and waited for, `stop_s` at most.
         """
-        execution = Execution(job)
+        execution = SubagentRun(job)
         _apart().run(self._group.start_soon, self._host, execution)
         self._running.add(execution)
         try:
             with anyio.move_on_after(job.timeout_s + self._stop_s):
-                await execution.settled.wait()
+                await execution.has_result.wait()
         finally:
-            if execution.outcome is None:
+            if execution.result is None:
                 await _stopped(execution, self._stop_s)
         usage = execution.progress.usage
-        return execution.settle(Outcome(status="polling_timed_out", usage=usage))
+        return execution.set_result(SubagentResult(status="polling_timed_out", usage=usage))
 
-    async def _host(self, execution: Execution) -> None:
+    async def _host(self, execution: SubagentRun) -> None:
         """Be the task of one subagent: whatever happens in it becomes its outcome."""
         execution.task = asyncio.current_task()
         try:
-            if not execution.stopping:
-                execution.settle(await self._within_deadline(execution))
+            if not execution.is_cancelling:
+                execution.set_result(await self._within_deadline(execution))
         except asyncio.CancelledError:
-            if not execution.stopping or execution.task is None:
+            if not execution.is_cancelling or execution.task is None:
                 raise
             execution.task.uncancel()
         except Exception as error:  # noqa: BLE001 - a subagent: its error is told to the lead agent
-            execution.settle(_failed(execution, error))
+            execution.set_result(_failed(execution, error))
         finally:
-            cancelled = Outcome(status="cancelled", error=CANCELLED, usage=execution.progress.usage)
-            execution.settle(cancelled)
+            cancelled = SubagentResult(
+                status="cancelled", error=CANCELLED_ERROR, usage=execution.progress.usage
+            )
+            execution.set_result(cancelled)
             execution.task = None
             self._running.discard(execution)
             execution.ended.set()
 
-    async def _within_deadline(self, execution: Execution) -> Outcome:
-        timeout_s = execution.job.timeout_s
+    async def _within_deadline(self, execution: SubagentRun) -> SubagentResult:
+        timeout_s = execution.task_spec.timeout_s
         deadline = asyncio.timeout(timeout_s)
         try:
             async with deadline, self._slots:
@@ -154,18 +161,18 @@ class Subagents:
             if not deadline.expired():
                 raise
             text = f"Execution timed out after {timeout_s:g} seconds"
-            return Outcome(status="timed_out", error=text, usage=execution.progress.usage)
-        return execution.progress.outcome()
+            return SubagentResult(status="timed_out", error=text, usage=execution.progress.usage)
+        return execution.progress.result()
 
 
 @asynccontextmanager
-async def open_subagents(
-    *, at_once: int = MAX_AT_ONCE, stop_s: float = STOP_S
-) -> AsyncIterator[Subagents]:
+async def open_subagent_executor(
+    *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
+) -> AsyncIterator[SubagentExecutor]:
     """Open the owner of all subagents; leaving stops those that still run."""
     try:
         async with anyio.create_task_group() as group:
-            yield Subagents(group, at_once=at_once, stop_s=stop_s)
+            yield SubagentExecutor(group, at_once=at_once, stop_s=stop_s)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as raised:
         # The group wraps what was raised inside the caller's block, as others inside may have: no task here raises.
@@ -175,29 +182,29 @@ async def open_subagents(
         raise error from error.__cause__
 
 
-async def _drive(execution: Execution) -> None:
-    job = execution.job
+async def _drive(execution: SubagentRun) -> None:
+    job = execution.task_spec
     graph = await job.build()
     snapshots = graph.astream(job.input, job.config, context=job.context, stream_mode="values")
     async with aclosing(cast("AsyncGenerator[Mapping[str, Any]]", snapshots)) as stream:
         async for values in stream:
-            execution.progress.take(values)
+            execution.progress.add_snapshot(values)
 
 
-async def _stopped(execution: Execution, bound_s: float) -> None:
+async def _stopped(execution: SubagentRun, bound_s: float) -> None:
     """Stop a subagent whose parent no longer waits for its outcome."""
-    execution.stop()
+    execution.cancel()
     with anyio.move_on_after(bound_s, shield=True):
         await execution.ended.wait()
     if not execution.ended.is_set():
         logger.warning("a subagent does not stop; it is left to its owner")
 
 
-def _failed(execution: Execution, error: Exception) -> Outcome:
+def _failed(execution: SubagentRun, error: Exception) -> SubagentResult:
     logger.warning("a subagent failed with %s", type(error).__name__, exc_info=error)
     # Other errors may quote a request, a path or a key: only their kind is told.
     told = error.user_message if isinstance(error, AgentError) else type(error).__name__
-    return Outcome(status="failed", error=told, usage=execution.progress.usage)
+    return SubagentResult(status="failed", error=told, usage=execution.progress.usage)
 
 
 def _apart() -> contextvars.Context:

@@ -18,15 +18,15 @@ from langchain_core.messages.ai import UsageMetadata
 TASK = "task"
 """The name of the tool that delegates."""
 
-Status = Literal["completed", "failed", "cancelled", "timed_out", "polling_timed_out"]
-STATUSES: tuple[Status, ...] = get_args(Status)
+SubagentStatus = Literal["completed", "failed", "cancelled", "timed_out", "polling_timed_out"]
+STATUSES: tuple[SubagentStatus, ...] = get_args(SubagentStatus)
 
 STATUS_KEY = "subagent_status"
 ERROR_KEY = "subagent_error"
 STOP_REASON_KEY = "subagent_stop_reason"
 USAGE_KEY = "subagent_token_usage"
 
-_PREFIXES: tuple[tuple[str, Status], ...] = (
+_PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
     ("Task Succeeded. Result:", "completed"),
     ("Task polling timed out", "polling_timed_out"),
     ("Task timed out", "timed_out"),
@@ -39,15 +39,15 @@ _PREFIXES: tuple[tuple[str, Status], ...] = (
 _LEADS = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
 
 
-def stamp(status: str, error: str | None = None) -> dict[str, str]:
+def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
     """Return the keys that say how a delegation ended.
 
     Raises:
         ValueError: There is no such status.
 
-    >>> stamp("failed", "  no model ")
+    >>> status_kwargs("failed", "  no model ")
     {'subagent_status': 'failed', 'subagent_error': 'no model'}
-    >>> stamp("completed", " ")
+    >>> status_kwargs("completed", " ")
     {'subagent_status': 'completed'}
     """
     if not _known(status):
@@ -58,36 +58,36 @@ def stamp(status: str, error: str | None = None) -> dict[str, str]:
     return stamps
 
 
-def status_of(text: str) -> Status | None:
+def parse_status(text: str) -> SubagentStatus | None:
     """Read from a text of the tool how the delegation ended; None = not at an end.
 
-    >>> status_of("  Task Succeeded. Result: 42"), status_of("Investigating ...")
+    >>> parse_status("  Task Succeeded. Result: 42"), parse_status("Investigating ...")
     ('completed', None)
     """
     bare = text.strip()
     return next((status for prefix, status in _PREFIXES if bare.startswith(prefix)), None)
 
 
-def error_of(text: str) -> str | None:
+def parse_error(text: str) -> str | None:
     """Read from a text of the tool why the delegation did not complete.
 
-    >>> error_of("Task failed. Error: no model"), error_of("Task cancelled by user.")
+    >>> parse_error("Task failed. Error: no model"), parse_error("Task cancelled by user.")
     ('no model', None)
     """
-    status = status_of(text)
+    status = parse_status(text)
     if status in (None, "completed", "cancelled"):
         return None
     return _LEADS.sub("", text.strip(), count=1) or None
 
 
-def stamped(message: ToolMessage) -> ToolMessage:
+def with_status(message: ToolMessage) -> ToolMessage:
     """Return a result of the tool with its stamp; one that has a stamp, or needs none, is returned itself."""
     if STATUS_KEY in message.additional_kwargs:
         return message
-    status = status_of(message.text)
+    status = parse_status(message.text)
     if status is None:
         return message
-    stamps = stamp(status, error_of(message.text))
+    stamps = status_kwargs(status, parse_error(message.text))
     return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, **stamps}})
 
 
@@ -110,5 +110,5 @@ def _usage(given: Mapping[str, Any]) -> UsageMetadata:
     )
 
 
-def _known(status: str) -> TypeGuard[Status]:
+def _known(status: str) -> TypeGuard[SubagentStatus]:
     return status in STATUSES

@@ -15,13 +15,13 @@ from langchain_core.tracers._streaming import (
 )
 from pydantic import BaseModel, Field
 
-from agent.subagents.execution import CANCELLED, TURN_CAPPED, Outcome, Said
-from agent.subagents.executor import Graph, Job, Subagents
-from agent.subagents.kinds import SubagentKind
-from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, error_of, stamp
+from agent.subagents.executor import SubagentExecutor, SubagentGraph, SubagentTask
+from agent.subagents.progress import CANCELLED_ERROR, TURN_CAPPED, SubagentMessage, SubagentResult
+from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, parse_error, status_kwargs
+from agent.subagents.subagent_types import SubagentType
 from agent.tools.bash import BASH
 
-Build = Callable[[SubagentKind], Awaitable[Graph]]
+BuildSubagent = Callable[[SubagentType], Awaitable[SubagentGraph]]
 """Gives the graph of a kind. Raises AgentError."""
 
 _SHARED_STATE = ("sandbox", "thread_data")
@@ -51,7 +51,9 @@ class TaskArgs(BaseModel):
     )
 
 
-def task_tool(subagents: Subagents, kinds: Mapping[str, SubagentKind], build: Build) -> BaseTool:
+def task_tool(
+    subagents: SubagentExecutor, kinds: Mapping[str, SubagentType], build: BuildSubagent
+) -> BaseTool:
     """Build task.
 
     Args:
@@ -77,7 +79,7 @@ class _Desk:
     """Takes the calls of task."""
 
     def __init__(
-        self, subagents: Subagents, kinds: Mapping[str, SubagentKind], build: Build
+        self, subagents: SubagentExecutor, kinds: Mapping[str, SubagentType], build: BuildSubagent
     ) -> None:
         self._subagents = subagents
         self._kinds = kinds
@@ -95,12 +97,12 @@ class _Desk:
         refusal = self._refusal(kind, subagent_type, prompt)
         if kind is None or refusal is not None:
             text = refusal or ""
-            return _told(runtime, text, stamp("failed", error_of(text)))
+            return _told(runtime, text, status_kwargs("failed", parse_error(text)))
         if max_turns is not None:
             kind = replace(kind, max_turns=max(1, min(max_turns, kind.max_turns)))
         return await self._delegate(kind, _Errand(description, prompt, runtime))
 
-    def _refusal(self, kind: SubagentKind | None, asked: str, prompt: str) -> str | None:
+    def _refusal(self, kind: SubagentType | None, asked: str, prompt: str) -> str | None:
         if kind is None and asked.strip() == BASH:
             return NO_BASH
         if kind is None:
@@ -110,16 +112,16 @@ class _Desk:
             return "Error: The prompt is empty: describe the whole task in it"
         return None
 
-    async def _delegate(self, kind: SubagentKind, errand: "_Errand") -> ToolMessage:
+    async def _delegate(self, kind: SubagentType, errand: "_Errand") -> ToolMessage:
         errand.started()
         job = errand.job(kind, self._build)
-        outcome = Outcome(status="cancelled", error=CANCELLED)
+        outcome = SubagentResult(status="cancelled", error=CANCELLED_ERROR)
         try:
             outcome = await self._subagents.run(job)
         finally:
             # Also when the run is stopped: its stream may still be read.
             errand.finished(outcome)
-        return _told(errand.runtime, text_of(outcome, kind.timeout_seconds), _stamps(outcome))
+        return _told(errand.runtime, result_text(outcome, kind.timeout_seconds), _stamps(outcome))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,10 @@ class _Errand:
     prompt: str
     runtime: ToolRuntime
 
-    def job(self, kind: SubagentKind, build: Build) -> Job:
+    def job(self, kind: SubagentType, build: BuildSubagent) -> SubagentTask:
         state = self.runtime.state
         shared = {key: state[key] for key in _SHARED_STATE if state.get(key) is not None}
-        return Job(
+        return SubagentTask(
             build=lambda: build(kind),
             input={"messages": [HumanMessage(self.prompt)], **shared},
             config=_config(self.runtime.config, kind),
@@ -145,7 +147,7 @@ class _Errand:
     def started(self) -> None:
         self._say("task_started", description=self.description)
 
-    def running(self, said: Said) -> None:
+    def running(self, said: SubagentMessage) -> None:
         self._say(
             "task_running",
             message=said.message.model_dump(),
@@ -153,7 +155,7 @@ class _Errand:
             total_messages=said.index,
         )
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, outcome: SubagentResult) -> None:
         usage = None if outcome.usage is None else dict(outcome.usage)
         if outcome.status == "completed":
             self._say("task_completed", result=outcome.result, usage=usage)
@@ -165,15 +167,15 @@ class _Errand:
         self.runtime.stream_writer({"type": kind, "task_id": self.runtime.tool_call_id, **more})
 
 
-def text_of(outcome: Outcome, timeout_s: float) -> str:
+def result_text(outcome: SubagentResult, timeout_s: float) -> str:
     """Return what the lead agent's model reads of an outcome.
 
-    >>> text_of(Outcome(status="completed", result="42"), 900)
+    >>> result_text(SubagentResult(status="completed", result="42"), 900)
     'Task Succeeded. Result: 42'
     """
     match outcome.status:
         case "completed":
-            note = f"\n\n{_CAPPED_NOTE}" if outcome.capped else ""
+            note = f"\n\n{_CAPPED_NOTE}" if outcome.is_capped else ""
             return f"Task Succeeded. Result: {outcome.result}{note}"
         case "cancelled":
             return "Task cancelled by user."
@@ -188,16 +190,16 @@ def text_of(outcome: Outcome, timeout_s: float) -> str:
             return f"Task failed. Error: {outcome.error}"
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: SubagentResult) -> str:
     if outcome.status == "polling_timed_out":
         return "It does not stop after its deadline"
     return outcome.error
 
 
-def _stamps(outcome: Outcome) -> dict[str, Any]:
+def _stamps(outcome: SubagentResult) -> dict[str, Any]:
     error = None if outcome.status == "completed" else _reason(outcome)
-    stamps: dict[str, Any] = stamp(outcome.status, error)
-    if outcome.capped:
+    stamps: dict[str, Any] = status_kwargs(outcome.status, error)
+    if outcome.is_capped:
         stamps[STOP_REASON_KEY] = TURN_CAPPED
     if outcome.usage is not None:
         stamps[USAGE_KEY] = dict(outcome.usage)
@@ -214,7 +216,7 @@ def _told(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> ToolMessag
     )
 
 
-def _config(parent: RunnableConfig, kind: SubagentKind) -> RunnableConfig:
+def _config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
     """Return the config of a subagent: its parent's, without what ties that to the parent's graph."""
     configurable = {
         key: value

@@ -9,7 +9,7 @@ from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 from agent.tools.command_audit import BLOCKED, AuditDecision, AuditResult, audit_command
 from agent.tools.results import run_in_sandbox, truncate_middle
@@ -48,7 +48,7 @@ def bash_tool(sandboxes: SandboxProvider, limits: ShellLimits) -> BaseTool:
         verdict = audit_command(args.command)
 
         async def work(sandbox: Sandbox) -> str:
-            _log(args.command, verdict, thread_id_of(runtime.context, runtime.config))
+            _log(args.command, verdict, thread_id_for_run(runtime.context, runtime.config))
             if verdict.decision is AuditDecision.BLOCK:
                 return f"Error: {BLOCKED} Reason: {verdict.reason}."
             text = await sandbox.execute(args.command, timeout_s=limits.timeout_s)

@@ -6,8 +6,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from agent.errors import AgentError, PathRefused
-from agent.options import thread_id_of
+from agent.errors import AgentError, PathNotAllowed
+from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS, relative_parts
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 
@@ -29,7 +29,7 @@ def present_files_tool(sandboxes: SandboxProvider) -> BaseTool:
         filepaths: list[str], runtime: ToolRuntime
     ) -> Command[None] | ToolMessage:
         try:
-            sandbox = await sandboxes.acquire(thread_id_of(runtime.context, runtime.config))
+            sandbox = await sandboxes.acquire(thread_id_for_run(runtime.context, runtime.config))
             paths = [await _presentable(sandbox, path) for path in filepaths]
         except AgentError as error:
             return _told(runtime, f"Error: {error.user_message}", failed=True)
@@ -50,7 +50,7 @@ def present_files_tool(sandboxes: SandboxProvider) -> BaseTool:
 async def _presentable(sandbox: Sandbox, path: str) -> str:
     checked = await sandbox.check_file(path)
     if not relative_parts(checked, OUTPUTS):
-        raise PathRefused(
+        raise PathNotAllowed(
             f"Only files in {OUTPUTS} can be presented: {path}. Copy the file there and present the copy."
         )
     return checked

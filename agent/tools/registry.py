@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from langchain_core.tools import BaseTool
 
 from agent.config import ToolConfig
-from agent.errors import Unresolvable
-from agent.reflect import resolve
+from agent.errors import ObjectNotImportable
+from agent.importer import import_object
 from agent.sandbox.protocol import SandboxProvider
 from agent.tools.ask_clarification import ask_clarification_tool
 from agent.tools.bash import ShellLimits, bash_tool
@@ -42,7 +42,7 @@ def configured_tools(
         groups: Only tools of these groups; None = all.
 
     Raises:
-        Unresolvable: An entry names no tool.
+        ObjectNotImportable: An entry names no tool.
     """
     return [_tool_of(entry) for entry in entries if groups is None or entry.group in groups]
 
@@ -59,20 +59,20 @@ def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
 
 
 def _tool_of(entry: ToolConfig) -> BaseTool:
-    found = resolve(entry.use)
+    found = import_object(entry.use)
     if not isinstance(found, BaseTool) and callable(found):
         try:
             found = found(**entry.extra_keys())
-        except Unresolvable as error:
-            raise Unresolvable(f"tools: {entry.name}: {error}") from error
+        except ObjectNotImportable as error:
+            raise ObjectNotImportable(f"tools: {entry.name}: {error}") from error
         except (TypeError, ValueError) as error:
             # The keys hold secrets: the text of the error is not shown when it may quote them.
-            raise Unresolvable(
+            raise ObjectNotImportable(
                 f"tools: {entry.name}: {entry.use} cannot be built with the keys given "
                 f"({type(error).__name__})"
             ) from error
     if not isinstance(found, BaseTool):
-        raise Unresolvable(f"tools: {entry.name}: {entry.use} is not a LangChain tool")
+        raise ObjectNotImportable(f"tools: {entry.name}: {entry.use} is not a LangChain tool")
     if found.name != entry.name:
         logger.warning("tools: %s is named %s by its code", entry.name, found.name)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from langchain.tools import ToolRuntime
 
 from agent.errors import AgentError
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def run_in_sandbox(
 ) -> str:
     """Do file work in the thread's sandbox; an error of ours becomes the answer, `Error: ...`."""
     try:
-        sandbox = await sandboxes.acquire(thread_id_of(runtime.context, runtime.config))
+        sandbox = await sandboxes.acquire(thread_id_for_run(runtime.context, runtime.config))
         return await work(sandbox)
     except AgentError as error:
         logger.debug("a tool answered with an error: %s", error.user_message)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from agent.custom_agents import CustomAgent, CustomAgentStore, normalize_agent_name
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, CustomAgentError
-from agent.options import Caller
+from agent.options import RunContext
 
 NAMELESS: Final = (
     "Error: this conversation works with the lead agent, which cannot be saved over. Keep to what the person asked "
@@ -30,7 +30,7 @@ def setup_agent_tool(agents: CustomAgentStore) -> BaseTool:
     """Build setup_agent over the custom agents given."""
 
     async def setup_agent(soul: str, description: str, runtime: ToolRuntime) -> str:
-        caller = Caller.of(runtime.context, runtime.config)
+        caller = RunContext.from_runtime(runtime.context, runtime.config)
         if caller.agent_name is None:
             return NAMELESS
         try:
@@ -51,7 +51,7 @@ def setup_agent_tool(agents: CustomAgentStore) -> BaseTool:
 
 
 async def _saved(
-    agents: CustomAgentStore, caller: Caller, soul: str, description: str
+    agents: CustomAgentStore, caller: RunContext, soul: str, description: str
 ) -> CustomAgent:
     """Store a new agent, or another form of one that the same person made."""
     if not soul.strip():

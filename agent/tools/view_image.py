@@ -12,7 +12,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from agent.errors import AgentError, SandboxError
-from agent.options import thread_id_of
+from agent.options import thread_id_for_run
 from agent.paths import USER_DATA, MountTable, relative_parts
 from agent.sandbox import files
 from agent.state import ViewedImage
@@ -46,7 +46,7 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
 
     async def view_image(image_path: str, runtime: ToolRuntime) -> Command[None] | ToolMessage:
         try:
-            thread = folders.folders(thread_id_of(runtime.context, runtime.config))
+            thread = folders.folders(thread_id_for_run(runtime.context, runtime.config))
             image = await anyio.to_thread.run_sync(load_image, thread, image_path)
         except AgentError as error:
             return _told(runtime, f"Error: {error.user_message}"[:600], failed=True)
@@ -70,7 +70,7 @@ def load_image(thread: ThreadFolders, path: str, *, with_data: bool = False) -> 
     """Check that a path names an image that may be shown; read it when asked to. Blocking.
 
     Raises:
-        PathRefused: Outside the thread's own folders, or through a link out of them.
+        PathNotAllowed: Outside the thread's own folders, or through a link out of them.
         SandboxError: No such file, no image, too large, or not what its name says.
     """
     way = files.resolve_path(

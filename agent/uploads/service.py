@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import anyio
 import anyio.to_thread
 
-from agent.errors import ConversionFailed, UploadError, UploadNotFound, UploadRefused
+from agent.errors import ConversionFailed, UploadError, UploadNotAllowed, UploadNotFound
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadStorage
 from agent.uploads.batch import ReceivedFile, UploadBatch, UploadRequestLimits
@@ -125,11 +125,11 @@ class UploadService:
 
         Raises:
             ThreadIdInvalid: The id must not become a folder's name.
-            UploadRefused: The name is a path.
+            UploadNotAllowed: The name is a path.
             UploadNotFound: There is no such file.
         """
         if not is_basename(filename):
-            raise UploadRefused("This is a path, not the name of an uploaded file.")
+            raise UploadNotAllowed("This is a path, not the name of an uploaded file.")
         shelf = self._shelf(thread_id)
         with _explained():
             await anyio.to_thread.run_sync(self._delete, shelf, filename)
@@ -147,7 +147,7 @@ class UploadService:
             for file in arrived:
                 try:
                     shelf.commit(file.staged, file.name)
-                except UploadRefused as error:
+                except UploadNotAllowed as error:
                     logger.warning("an upload was skipped: %s", error)
                     skipped.append(file.name)
                     continue
@@ -216,7 +216,7 @@ class UploadService:
                 return ConversionRecord(error="the document was replaced meanwhile")
             try:
                 made = ConversionRecord(markdown=shelf.store_text(text, entry.name))
-            except (OSError, UploadRefused) as error:
+            except (OSError, UploadNotAllowed) as error:
                 logger.warning("the text of a document was not kept: %s", error)
                 return ConversionRecord(error="its text could not be saved")
             shelf.save_conversion(entry.name, made)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 
-from agent.errors import UploadRefused
+from agent.errors import UploadNotAllowed
 from agent.thread_storage import ThreadFolders
 from agent.uploads.names import (
     MAX_NAME_BYTES,
@@ -81,7 +81,7 @@ class UploadStore:
         """Give an arrived file its name at once; a regular file of that name is replaced.
 
         Raises:
-            UploadRefused: A link, a hard-linked or a special file stands there.
+            UploadNotAllowed: A link, a hard-linked or a special file stands there.
         """
         with self._root() as root, self._folder() as folder:
             _require_replaceable(name, folder)
@@ -127,7 +127,7 @@ class UploadStore:
                         )
                     )
                     return candidate
-        raise UploadRefused(f"No name is free for the text of this document: {name}")
+        raise UploadNotAllowed(f"No name is free for the text of this document: {name}")
 
     # --- looking ----------------------------------------------------------------------------------------------
 
@@ -291,9 +291,9 @@ def _require_replaceable(name: str, folder: int) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
-        raise UploadRefused(f"Something that is not a regular file has this name: {name}")
+        raise UploadNotAllowed(f"Something that is not a regular file has this name: {name}")
     if status.st_nlink > 1:
-        raise UploadRefused(f"The file of this name is linked from elsewhere: {name}")
+        raise UploadNotAllowed(f"The file of this name is linked from elsewhere: {name}")
 
 
 def _age_s(name: str, folder: int) -> float:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.config import AgentConfig
-from agent.errors import AgentError, Unresolvable
+from agent.errors import AgentError, ObjectNotImportable
 from agent.extensions import ExtensionsFile
 from agent.guardrails.factory import build_guardrail_provider
+from agent.importer import import_object
 from agent.mcp.server_config import is_disabled, parse_server
-from agent.reflect import resolve
 from agent.sandbox.factory import (
     BUILT_IN,
     PROVIDER_CLASSES,
@@ -50,8 +50,8 @@ def find_problems(config: Config) -> Iterator[str]:
         yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
     for path, use in _classes(config.agent):
         try:
-            resolve(use)
-        except Unresolvable as error:
+            import_object(use)
+        except ObjectNotImportable as error:
             yield f"{label}: {path}: {error.user_message}"
     for fault in _agent_faults(config.agent):
         yield f"{label}: {fault}"
@@ -122,8 +122,8 @@ def _tool_faults(config: AgentConfig) -> Iterator[str]:
     """Yield why tools cannot be built with their keys."""
     for tool in config.tools:
         try:
-            resolve(tool.use)
-        except Unresolvable:
+            import_object(tool.use)
+        except ObjectNotImportable:
             continue  # told with the other classes
         try:
             configured_tools([tool])

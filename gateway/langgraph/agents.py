@@ -2,9 +2,9 @@
 
 from agent.custom_agents import CustomAgent
 from agent.errors import AgentInvalid, AgentNotFound
-from agent.runtime.assistants import assistant_id_of
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import BEGINNING
+from gateway.runtime.assistants import assistant_id_for_graph
 from store.assistants import Assistant
 
 
@@ -29,7 +29,7 @@ async def agent_assistant(services: LangGraphServices, given: str) -> Assistant 
 
 def _assistant(services: LangGraphServices, agent: CustomAgent) -> Assistant:
     return Assistant(
-        assistant_id=assistant_id_of(agent.name),
+        assistant_id=assistant_id_for_graph(agent.name),
         graph_id=next(iter(services.graphs)),
         name=agent.name,
         description=agent.description or None,

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.events import CONTROL, RunEvent
-from agent.runtime.live import LiveRun
-from agent.runtime.modes import MODES
-from agent.runtime.shown import run_fields
 from gateway.langgraph.route import Refused, answer
 from gateway.langgraph.services import services_of
+from gateway.runtime.events import CONTROL_EVENTS, RunEvent
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.stream_modes import STREAM_MODES
+from gateway.runtime.wire import run_to_wire
 from gateway.sse import EventStream, LateAnswer, framed, last_event_id
 
 
 def created(request: Request, live: LiveRun) -> Response:
     """Answer with a run that was started."""
     headers = {"Content-Location": run_headers(request, live, "join")["Content-Location"]}
-    return answer(run_fields(live.row), headers=headers)
+    return answer(run_to_wire(live.row), headers=headers)
 
 
 def streamed(request: Request, live: LiveRun) -> Response:
@@ -50,7 +50,7 @@ def joined(request: Request, live: LiveRun) -> Response:
 def awaited(request: Request, live: LiveRun) -> Response:
     """Answer with a run's result, at its end."""
     return LateAnswer(
-        live.done,
+        live.finished,
         lambda: live.result,
         headers=run_headers(request, live, "join"),
         heartbeat_s=services_of(request).heartbeat_s,
@@ -76,7 +76,7 @@ def _prefix(request: Request) -> str:
 
 def _gone(request: Request, live: LiveRun) -> Callable[[], None]:
     if getattr(request.state, "cancel_on_disconnect", False):
-        return lambda: live.ask_to_stop("interrupt")
+        return lambda: live.request_cancel("interrupt")
     return lambda: None
 
 
@@ -87,12 +87,14 @@ def _wanted(asked: list[str]) -> Callable[[RunEvent], bool]:
         Refused: there is no such mode.
     """
     wanted = listed(asked)
-    if unknown := [name for name in wanted if name not in MODES]:
-        raise Refused(422, f"There is no stream mode {unknown[0]!r}; there are {', '.join(MODES)}.")
+    if unknown := [name for name in wanted if name not in STREAM_MODES]:
+        raise Refused(
+            422, f"There is no stream mode {unknown[0]!r}; there are {', '.join(STREAM_MODES)}."
+        )
     names = {"messages" if name == "messages-tuple" else name for name in wanted}
     if not names:
         return lambda _event: True
-    names |= CONTROL
+    names |= CONTROL_EVENTS
     return lambda event: event.mode in names
 
 

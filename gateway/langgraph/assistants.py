@@ -11,8 +11,6 @@ from langchain_core.runnables import RunnableConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.request import options_of
-from agent.runtime.worker import Graph
 from gateway.langgraph import drawings
 from gateway.langgraph.agents import agent_assistant
 from gateway.langgraph.directory import graph_assistant, listed, named
@@ -26,6 +24,8 @@ from gateway.langgraph.wire import (
     AssistantVersion,
     AssistantVersions,
 )
+from gateway.runtime.request import merge_options
+from gateway.runtime.worker import Graph
 from store.assistants import Assistant, AssistantUpdate, missing_assistant
 from store.errors import RowConflict
 from store.threads import ThreadQuery
@@ -194,7 +194,7 @@ def _check(services: LangGraphServices, made: AssistantCreate | Assistant) -> No
     if made.graph_id not in services.graphs:
         there_are = ", ".join(services.graphs)
         raise Refused(404, f"graph_id: there is no graph {made.graph_id!r}; there are {there_are}.")
-    options_of(made.config or {}, made.context or {})
+    merge_options(made.config or {}, made.context or {})
 
 
 async def _delete_threads(services: LangGraphServices, assistant_id: str) -> None:
@@ -205,7 +205,7 @@ async def _delete_threads(services: LangGraphServices, assistant_id: str) -> Non
 
 
 async def _graph(request: Request, one: Assistant) -> Graph:
-    options = options_of(one.config, one.context)
+    options = merge_options(one.config, one.context)
     return await services_of(request).runs.graph(one.graph_id, RunnableConfig(configurable=options))
 
 

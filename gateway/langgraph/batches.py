@@ -7,13 +7,13 @@ from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.live import LiveRun
-from agent.runtime.shown import run_fields
 from gateway.langgraph.directory import resolved
 from gateway.langgraph.requests import run_request
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body
 from gateway.langgraph.services import LangGraphServices, services_of
 from gateway.langgraph.wire import CancelMany, RunCreate
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.wire import run_to_wire
 from store.errors import RowNotFound
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
@@ -32,9 +32,9 @@ async def create(request: Request) -> Response:
     services = services_of(request)
     wanted = [await resolved(services, run_request(one, None)) for one in batch.root]
     for one in wanted:
-        await services.runs.judge(one)
+        await services.runs.validate(one)
     lives = [await services.runs.start(one) for one in wanted]
-    return answer([run_fields(live.row) for live in lives])
+    return answer([run_to_wire(live.row) for live in lives])
 
 
 @router.post("/runs/cancel", response_model=None)
@@ -47,7 +47,7 @@ async def cancel(request: Request) -> Response:
     if not runs:
         raise RowNotFound("No runs found to cancel.")
     for live in runs:
-        live.ask_to_stop("rollback" if action == "rollback" else "interrupt")
+        live.request_cancel("rollback" if action == "rollback" else "interrupt")
     return Response(status_code=204)
 
 
@@ -59,5 +59,5 @@ def _chosen(services: LangGraphServices, body: CancelMany) -> list[LiveRun]:
     if not (body.thread_id and body.run_ids):
         raise Refused(422, "Give thread_id and run_ids, or status.")
     wanted = {checked_id(one, "run") for one in body.run_ids}
-    thread = services.runs.on_thread(checked_id(body.thread_id, "thread"))
-    return [run for run in thread if run.run_id in wanted and not run.over]
+    thread = services.runs.active_on_thread(checked_id(body.thread_id, "thread"))
+    return [run for run in thread if run.run_id in wanted and not run.is_finished]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from agent.runtime.protocol import ProtocolEvent
 from gateway.langgraph.route import Refused
+from gateway.runtime.protocol import ProtocolEvent
 
 CHANNELS = (
     "values",

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from agent.runtime.errors import RuntimeProblem
-from agent.runtime.protocol import MODES
 from gateway.langgraph import stating
 from gateway.langgraph.directory import last_used, resolved
 from gateway.langgraph.requests import run_request
@@ -12,6 +10,8 @@ from gateway.langgraph.route import Refused, checked_id, validated
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.stating import CommandFailed
 from gateway.langgraph.wire import RunCreate
+from gateway.runtime.errors import RunRequestError
+from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from store.errors import RowConflict, RowNotFound
 
 Json = dict[str, Any]
@@ -46,11 +46,11 @@ async def carried_out(
         result = await handler(services, thread_id, params)
     except CommandFailed as error:
         return failed(number, error.code, str(error))
-    except (RuntimeProblem, RowNotFound, RowConflict) as error:
+    except (RunRequestError, RowNotFound, RowConflict) as error:
         return failed(number, "invalid_argument", str(error))
     except Refused as error:
         return failed(number, "invalid_argument", error.detail)
-    applied = services.sequences.of(thread_id).last_seq
+    applied = services.sequences.for_thread(thread_id).last_seq
     return {
         "type": "success",
         "id": number,
@@ -66,19 +66,19 @@ def failed(number: int | None, code: str, message: str) -> Json:
 
 async def _tree(services: LangGraphServices, thread_id: str, params: Json) -> Json:
     """Show the graphs of a run, by default the one that began last."""
-    begun = services.runs.begun(thread_id)
+    begun = services.runs.started_runs(thread_id)
     wanted = params.get("run_id")
     if wanted is not None:
         wanted = checked_id(str(wanted), "run")
         begun = [live for live in begun if live.run_id == wanted]
     if not begun:
         raise CommandFailed("no_such_run", "The thread has no run whose events are still kept.")
-    sequence = services.sequences.of(thread_id)
-    sequence.advance(services.runs.begun(thread_id))
+    sequence = services.sequences.for_thread(thread_id)
+    sequence.advance(services.runs.started_runs(thread_id))
     tree = sequence.tree(begun[-1].run_id)
     if tree is None:
         raise CommandFailed("no_such_run", "The run was stopped before it began.")
-    return {"tree": tree.view()}
+    return {"tree": tree.to_wire()}
 
 
 async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Json:
@@ -155,7 +155,11 @@ async def _inject(services: LangGraphServices, thread_id: str, params: Json) -> 
 
 
 async def _run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
-    streaming = {"stream_mode": MODES, "stream_subgraphs": True, "if_not_exists": "create"}
+    streaming = {
+        "stream_mode": PROTOCOL_STREAM_MODES,
+        "stream_subgraphs": True,
+        "if_not_exists": "create",
+    }
     request = run_request(validated(RunCreate, {**body, **streaming}), thread_id)
     live = await services.runs.start(await resolved(services, request))
     return {"run_id": live.run_id}

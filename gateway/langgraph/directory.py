@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.runtime.assistants import assistant_id_of
-from agent.runtime.request import RunRequest, options, options_of
 from gateway.langgraph.agents import agent_assistant, agent_assistants
 from gateway.langgraph.route import Refused, checked_id
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import assistant_of_graph
+from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.request import GraphRunRequest, merge_options, request_options
 from store.assistants import Assistant, missing_assistant
 from store.threads import Thread
 
@@ -36,7 +36,7 @@ async def named(services: LangGraphServices, given: str) -> Assistant:
     raise missing_assistant(given)
 
 
-async def resolved(services: LangGraphServices, request: RunRequest) -> RunRequest:
+async def resolved(services: LangGraphServices, request: GraphRunRequest) -> GraphRunRequest:
     """Return the request with what its assistant sets, as far as the request does not set it otherwise.
 
     One whose assistant is a graph as it is, or nothing that is known, is returned as it is. Raises InvalidRequest.
@@ -48,9 +48,9 @@ async def resolved(services: LangGraphServices, request: RunRequest) -> RunReque
     return replace(
         request,
         assistant_id=found.graph_id,
-        shown_as=found.assistant_id,
+        shown_assistant_id=found.assistant_id,
         config=_merged(found.config, request.config) if own else request.config,
-        context=options_of(found.config, found.context) | options(request)
+        context=merge_options(found.config, found.context) | request_options(request)
         if own
         else request.context,
     )
@@ -77,7 +77,7 @@ def graph_assistant(services: LangGraphServices, assistant_id: str) -> Assistant
 
 
 async def _found(services: LangGraphServices, given: str) -> Assistant | None:
-    wanted = assistant_id_of(given) if given in services.graphs else _canonical(given)
+    wanted = assistant_id_for_graph(given) if given in services.graphs else _canonical(given)
     made = await services.runs.assistants.find(wanted)
     if made is not None and made.graph_id in services.graphs:
         return made

@@ -7,7 +7,7 @@ from typing import Any
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import PydanticUserError, create_model
 
-from agent.runtime.worker import Graph
+from gateway.runtime.worker import Graph
 
 Schema = dict[str, Any]
 

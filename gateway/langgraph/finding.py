@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from agent.runtime.serialise import dumps
 from gateway.langgraph.route import Refused
 from gateway.langgraph.services import LangGraphServices
+from gateway.runtime.serialization import dumps
 from store.threads import Thread, ThreadQuery
 
 _PAGE = 250

@@ -10,13 +10,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.events import RunEvent
-from agent.runtime.live import LiveRun
-from agent.runtime.runs import RunManager
-from agent.runtime.serialise import dumps
 from gateway.langgraph.answers import listed
 from gateway.langgraph.route import Refused, WireRoute, checked_id
 from gateway.langgraph.services import services_of
+from gateway.runtime.events import RunEvent
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.runs import RunManager
+from gateway.runtime.serialization import dumps
 from gateway.sse import EventStream
 
 router = APIRouter(tags=["threads"], route_class=WireRoute)
@@ -69,14 +69,14 @@ class Place:
 async def _frames(
     runs: RunManager, thread_id: str, place: Place, *, whole: bool
 ) -> AsyncGenerator[bytes]:
-    with runs.feeds.following(thread_id) as following:
-        backlog = _backlog(runs.begun(thread_id), place)
+    with runs.subscribers.subscribe(thread_id) as following:
+        backlog = _backlog(runs.started_runs(thread_id), place)
         seen = {live.run_id for live, _ in backlog}
         yield b""  # what begins from here on is heard of
         for live, after in backlog:
             async for body in _run_frames(live, after, whole=whole):
                 yield body
-        while (next_run := await following.next()) is not None:
+        while (next_run := await following.receive()) is not None:
             if next_run.run_id not in seen:
                 async for body in _run_frames(next_run, 0, whole=whole):
                     yield body
@@ -85,7 +85,7 @@ async def _frames(
 def _backlog(begun: list[LiveRun], place: Place) -> list[tuple[LiveRun, int]]:
     """Return the runs that began before, each with the number of the event after which to read on."""
     if not place.run_id:
-        return [(live, live.log.last_id) for live in begun if not live.over]
+        return [(live, live.log.last_id) for live in begun if not live.is_finished]
     index = next((i for i, live in enumerate(begun) if live.run_id == place.run_id), None)
     if index is None:
         return [(live, 0) for live in begun]

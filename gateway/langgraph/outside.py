@@ -9,19 +9,19 @@ from pathlib import Path
 import anyio.to_thread
 
 from agent.network.url_guard import UrlGuard
-from agent.runtime.webhooks import Webhooks
 from agent.thread_storage import ThreadStorage
 from gateway.config import Config
+from gateway.runtime.webhooks import RunWebhooks
 
 KEY_FILE = "webhook_key"
 
 log = logging.getLogger(__name__)
 
 
-def webhooks_of(config: Config) -> Webhooks:
+def webhooks_of(config: Config) -> RunWebhooks:
     """Return what sends webhooks; the key is made when the first is sent."""
     guard = UrlGuard(allow_private_hosts=config.gateway.webhook_hosts)
-    return Webhooks(guard, lambda: webhook_key(config.home / KEY_FILE))
+    return RunWebhooks(guard, lambda: webhook_key(config.home / KEY_FILE))
 
 
 def webhook_key(file: Path) -> bytes:

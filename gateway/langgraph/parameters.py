@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.runtime.modes import MODES
 from gateway.langgraph.following import MODES as FOLLOWED
 from gateway.langgraph.wire import MAX_OFFSET, RUN_STATUSES
+from gateway.runtime.stream_modes import STREAM_MODES
 
 Json = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _runs() -> Iterator[tuple[str, list[Json]]]:
             f"GET {start}/{{run_id}}/stream",
             [
                 RESUME,
-                _query("stream_mode", _modes(MODES), "Only events of these modes"),
+                _query("stream_mode", _modes(STREAM_MODES), "Only events of these modes"),
                 _query("cancel_on_disconnect", FLAG, "Stop the run when the client goes"),
             ],
         )

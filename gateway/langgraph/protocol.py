@@ -9,14 +9,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.protocol import ProtocolEvent
-from agent.runtime.runs import RunManager
-from agent.runtime.serialise import dumps
-from agent.runtime.stream import COALESCE_S
 from gateway.langgraph.channels import Wanted, since_of, wanted_of
 from gateway.langgraph.commands import carried_out, failed
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, parsed
 from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.runtime.event_log import COALESCE_S
+from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.runs import RunManager
+from gateway.runtime.serialization import dumps
 from gateway.sse import EventStream
 
 router = APIRouter(tags=["streaming"], route_class=WireRoute)
@@ -55,27 +55,27 @@ async def _frames(
     services: LangGraphServices, thread_id: str, wanted: Wanted, since: int
 ) -> AsyncGenerator[bytes]:
     runs = services.runs
-    sequence = services.sequences.of(thread_id)
-    with runs.feeds.following(thread_id) as following:
+    sequence = services.sequences.for_thread(thread_id)
+    with runs.subscribers.subscribe(thread_id) as following:
         while True:
-            sequence.advance(runs.begun(thread_id))
-            if sequence.lacks(since):
+            sequence.advance(runs.started_runs(thread_id))
+            if sequence.has_gap_after(since):
                 yield b"event: error\ndata: %b\n\n" % GAP
             found = sequence.read(since)
             if found:
                 since = found[-1].seq
                 yield b"".join([_frame(event) for event in found if wanted.takes(event)])
-            elif not await more(runs, thread_id, following.next):
+            elif not await more(runs, thread_id, following.receive):
                 return
 
 
 async def more(runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]) -> bool:
     """Wait for a thread to say something; False = it will not any more."""
-    speaking = next((live for live in runs.begun(thread_id) if not live.over), None)
+    speaking = next((live for live in runs.started_runs(thread_id) if not live.is_finished), None)
     if speaking is None:
         return await begins() is not None
     if not speaking.log.closed:
-        await speaking.log.changed()
+        await speaking.log.wait_for_change()
     await anyio.sleep(COALESCE_S)
     return True
 

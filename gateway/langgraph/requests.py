@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from agent.runtime.errors import InvalidRequest
-from agent.runtime.modes import parse
-from agent.runtime.request import MAX_DELAY_S, RunRequest
 from gateway.langgraph.wire import RunCreate
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.request import MAX_DELAY_S, GraphRunRequest
+from gateway.runtime.stream_modes import parse_stream_modes
 
 
-def run_request(body: RunCreate, thread_id: str | None) -> RunRequest:
+def run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest:
     """Return what the runtime is asked for. Raises InvalidRequest for what is understood but not offered."""
     after_seconds = body.after_seconds or 0.0
     if not 0 <= after_seconds <= MAX_DELAY_S:
@@ -18,10 +18,10 @@ def run_request(body: RunCreate, thread_id: str | None) -> RunRequest:
     checkpoint = dict(body.checkpoint or {})
     if body.checkpoint_id:
         checkpoint["checkpoint_id"] = body.checkpoint_id
-    return RunRequest(
+    return GraphRunRequest(
         thread_id=thread_id,
         assistant_id=body.assistant_id,
-        modes=parse(body.stream_mode, subgraphs=bool(body.stream_subgraphs)),
+        modes=parse_stream_modes(body.stream_mode, subgraphs=bool(body.stream_subgraphs)),
         input=body.input,
         command=body.command.model_dump() if body.command else None,
         config=body.config or {},

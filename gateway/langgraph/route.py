@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
-from agent.runtime.errors import (
-    Closing,
+from gateway.runtime.errors import (
     InvalidRequest,
-    RuntimeProblem,
-    ThreadBusy,
+    RunRequestError,
+    RuntimeClosing,
+    ThreadBusyError,
     UnknownAssistant,
 )
-from agent.runtime.serialise import dumps
+from gateway.runtime.serialization import dumps
 from store.errors import RowConflict, RowNotFound
 
 MAX_DEPTH = 100
@@ -28,10 +28,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Body = TypeVar("Body", bound=BaseModel)
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (ThreadBusy, 409),
+    (ThreadBusyError, 409),
     (RowConflict, 409),
     (RowNotFound, 404),
-    (Closing, 503),
+    (RuntimeClosing, 503),
 )
 
 
@@ -56,7 +56,7 @@ class WireRoute(APIRoute):
                 return await inner(request)
             except Refused as error:
                 return problem(error.status, error.detail)
-            except (RuntimeProblem, RowNotFound, RowConflict) as error:
+            except (RunRequestError, RowNotFound, RowConflict) as error:
                 return problem(status_of(error), str(error))
 
         return handler

@@ -4,10 +4,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.live import LiveRun
-from agent.runtime.serialise import dumps
-from agent.runtime.shown import run_fields
-from agent.runtime.stream import EventLog
 from gateway.langgraph.answers import awaited, created, joined, listed, run_headers, streamed
 from gateway.langgraph.directory import resolved
 from gateway.langgraph.requests import run_request
@@ -22,6 +18,10 @@ from gateway.langgraph.route import (
 )
 from gateway.langgraph.services import services_of
 from gateway.langgraph.wire import RUN_STATUSES, RunCreate
+from gateway.runtime.event_log import EventLog
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.serialization import dumps
+from gateway.runtime.wire import run_to_wire
 from gateway.sse import EventStream, LateAnswer, framed, last_event_id
 from store.errors import RowNotFound
 from store.runs import Run
@@ -81,13 +81,13 @@ async def listing(request: Request, thread_id: str) -> Response:
         limit=number_of(query.get("limit"), default=10, most=1000),
         offset=number_of(query.get("offset"), default=0, most=1_000_000_000),
     )
-    return answer([selected(run_fields(row), select) for row in rows])
+    return answer([selected(run_to_wire(row), select) for row in rows])
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=None)
 async def get(request: Request, thread_id: str, run_id: str) -> Response:
     """Return one run."""
-    return answer(run_fields(await _run(request, thread_id, run_id)))
+    return answer(run_to_wire(await _run(request, thread_id, run_id)))
 
 
 @router.delete("/threads/{thread_id}/runs/{run_id}", response_model=None)
@@ -96,7 +96,7 @@ async def delete(request: Request, thread_id: str, run_id: str) -> Response:
     runs = services_of(request).runs
     ids = checked_id(thread_id, "thread"), checked_id(run_id, "run")
     live = runs.find(*ids)
-    if live and not live.over:
+    if live and not live.is_finished:
         raise Refused(409, "The run is not over: cancel it first.")
     if not await runs.rows.delete(*ids):
         raise RowNotFound("Run not found")
@@ -119,7 +119,7 @@ async def cancel(request: Request, thread_id: str, run_id: str) -> Response:
     if query.get("wait", "0").lower() not in {"1", "true"}:
         return Response(status_code=202)
     return LateAnswer(
-        live.done,
+        live.finished,
         lambda: b"{}",
         headers=run_headers(request, live, "join"),
         heartbeat_s=services.heartbeat_s,

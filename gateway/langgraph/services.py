@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from agent.custom_agents import CustomAgentStore
-from agent.runtime.assistants import GraphSource
-from agent.runtime.protocol import ThreadSequences
-from agent.runtime.runs import RunManager
-from agent.runtime.states import ThreadStates
+from gateway.runtime.assistants import GraphSource
+from gateway.runtime.protocol import ThreadEventLogs
+from gateway.runtime.runs import RunManager
+from gateway.runtime.thread_states import ThreadStates
 from store.checkpoints import CheckpointSaver
 from store.threads import ThreadStore
 
@@ -39,13 +39,13 @@ class LangGraphServices:
     graphs: Mapping[str, GraphSource]
     agents: CustomAgentStore | None = None
     discard: Callable[[str], Awaitable[None]] = _nothing
-    sequences: ThreadSequences = field(default_factory=lambda: ThreadSequences(time.time))
+    sequences: ThreadEventLogs = field(default_factory=lambda: ThreadEventLogs(time.time))
     most_looked_at: int = 5000
     heartbeat_s: float = 5.0
 
     async def forget(self, thread_id: str) -> bool:
         """Delete a thread with everything that belongs to it; False if there is none."""
-        known = await self.runs.forget(thread_id)
+        known = await self.runs.delete_thread(thread_id)
         if known:
             await self.discard(thread_id)
         return known

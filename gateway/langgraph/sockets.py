@@ -12,8 +12,6 @@ from anyio.lowlevel import checkpoint
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agent.runtime.protocol import ProtocolEvent
-from agent.runtime.serialise import dumps
 from gateway.langgraph.channels import Json, Wanted, since_of, wanted_of
 from gateway.langgraph.commands import Handler, carried_out, failed
 from gateway.langgraph.protocol import GAP, more
@@ -21,6 +19,8 @@ from gateway.langgraph.route import Refused, checked_id, parsed
 from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.stating import CommandFailed
 from gateway.limits import Buckets
+from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.serialization import dumps
 from store.errors import StoreError
 
 router = APIRouter()
@@ -96,7 +96,7 @@ class Session:
         self._services = services
         self._thread_id = thread_id
         self._send = send
-        self._sequence = services.sequences.of(thread_id)
+        self._sequence = services.sequences.for_thread(thread_id)
         self._wanted: dict[str, Wanted] = {}
         self._after = 0
         self._subscribed = anyio.Event()
@@ -118,17 +118,17 @@ class Session:
     async def send_events(self) -> None:
         """Send the events that are subscribed to, until there will be no more."""
         runs, thread_id = self._services.runs, self._thread_id
-        with runs.feeds.following(thread_id) as following:
+        with runs.subscribers.subscribe(thread_id) as following:
             await self._subscribed.wait()
             while True:
                 async with self._writing:
                     is_new = await self._send_new()
-                if not is_new and not await more(runs, thread_id, following.next):
+                if not is_new and not await more(runs, thread_id, following.receive):
                     return
 
     async def _send_new(self) -> bool:
         self._advance()
-        if self._sequence.lacks(self._after):
+        if self._sequence.has_gap_after(self._after):
             await self._send(GAP)
         found = self._sequence.read(self._after)
         if not found:
@@ -157,7 +157,7 @@ class Session:
             return failed(None, "unknown_error", "The store cannot be used at the moment.")
 
     def _advance(self) -> None:
-        self._sequence.advance(self._services.runs.begun(self._thread_id))
+        self._sequence.advance(self._services.runs.started_runs(self._thread_id))
 
     async def _subscribe(self, _services: LangGraphServices, _thread: str, params: Json) -> Json:
         """Send events from now on, after those that were before."""
@@ -190,7 +190,7 @@ class Session:
         self._advance()
         tree = self._sequence.tree(run_id)
         namespaces = [] if tree is None else tree.statuses()
-        place = self._sequence.place(str(params.get("last_event_id")))
+        place = self._sequence.find_seq(str(params.get("last_event_id")))
         if place is None:
             return {"restored": False, "current_namespaces": namespaces}
         self._replay = self._before(place, chosen)

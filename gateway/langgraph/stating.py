@@ -72,7 +72,7 @@ async def _place(services: LangGraphServices, thread: Thread, params: Json) -> J
     given = params.get("namespace") or []
     if not isinstance(given, list) or not all(isinstance(step, str) for step in given):
         raise CommandFailed("invalid_argument", "namespace must be a list of names.")
-    if given and not await services.states.has_inner(thread, given):
+    if given and not await services.states.has_subgraph(thread, given):
         raise CommandFailed("no_such_namespace", "The thread's graph has no such graph inside.")
     return {"checkpoint_ns": "|".join(given)}
 

@@ -8,8 +8,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.runtime.errors import InvalidRequest
-from agent.runtime.states import Step, Update
 from gateway.langgraph.answers import listed
 from gateway.langgraph.finding import at, steps_of, values_of, with_values
 from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body, selected
@@ -27,6 +25,8 @@ from gateway.langgraph.wire import (
     ThreadSearch,
     ThreadTtl,
 )
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.thread_states import SuperstepUpdate, ThreadStateUpdate
 from store.errors import RowConflict, RowNotFound
 from store.threads import Thread, ThreadExpiry, ThreadQuery, TtlStrategy, missing_thread
 
@@ -50,7 +50,9 @@ async def create(request: Request) -> Response:
     if not body.supersteps:
         return answer(thread_view(thread, None))
     try:
-        await services.states.build(thread, [_superstep(one) for one in body.supersteps])
+        await services.states.create_from_supersteps(
+            thread, [_superstep(one) for one in body.supersteps]
+        )
     except InvalidRequest:
         await services.threads.delete(thread_id)
         raise
@@ -170,7 +172,7 @@ async def update_state(request: Request, thread_id: str) -> Response:
     if body.checkpoint_id:
         checkpoint = {**checkpoint, "checkpoint_id": body.checkpoint_id}
     written = await services.states.update(
-        thread, Update(values=body.values, as_node=body.as_node, checkpoint=checkpoint)
+        thread, ThreadStateUpdate(values=body.values, as_node=body.as_node, checkpoint=checkpoint)
     )
     where = checkpoint_view(written) or {}
     return answer(
@@ -225,7 +227,7 @@ async def _prune(services: LangGraphServices, thread_id: str, strategy: TtlStrat
     except RowNotFound:
         return False
     # While a run goes on its older checkpoints are trimmed by itself, at its end.
-    if services.runs.on_thread(thread_id):
+    if services.runs.active_on_thread(thread_id):
         return False
     await services.checkpointer.trim_thread(thread_id, keep=1)
     return True
@@ -294,9 +296,9 @@ def _ttl(given: ThreadTtl | float | None) -> ThreadExpiry | None:
     return ThreadExpiry(minutes=given)
 
 
-def _superstep(given: Superstep) -> list[Step]:
+def _superstep(given: Superstep) -> list[SuperstepUpdate]:
     return [
-        Step(
+        SuperstepUpdate(
             values=one.values,
             command=one.command.model_dump() if one.command else None,
             as_node=one.as_node,

@@ -6,8 +6,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import PregelTask, StateSnapshot
 
-from agent.runtime.assistants import assistant_id_of
-from agent.runtime.shown import when
+from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.wire import format_timestamp
 from store.assistants import Assistant
 from store.threads import Thread, ThreadExpiry
 
@@ -21,9 +21,9 @@ def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
     """Return a Thread."""
     return {
         "thread_id": thread.thread_id,
-        "created_at": when(thread.created_at),
-        "updated_at": when(thread.updated_at),
-        "state_updated_at": when(thread.state_updated_at),
+        "created_at": format_timestamp(thread.created_at),
+        "updated_at": format_timestamp(thread.updated_at),
+        "state_updated_at": format_timestamp(thread.state_updated_at),
         "metadata": thread.metadata,
         "status": thread.status,
         "config": {"configurable": {}},
@@ -40,14 +40,14 @@ def ttl_view(ttl: ThreadExpiry | None) -> View | None:
     return {
         "strategy": ttl.strategy,
         "ttl_minutes": ttl.minutes,
-        "expires_at": None if ttl.expires_at is None else when(ttl.expires_at),
+        "expires_at": None if ttl.expires_at is None else format_timestamp(ttl.expires_at),
     }
 
 
 def assistant_of_graph(graph_id: str) -> Assistant:
     """Return the assistant that exists for a graph."""
     return Assistant(
-        assistant_id=assistant_id_of(graph_id),
+        assistant_id=assistant_id_for_graph(graph_id),
         graph_id=graph_id,
         name=graph_id,
         metadata={"created_by": "system"},
@@ -66,8 +66,8 @@ def assistant_view(one: Assistant) -> View:
         "context": one.context,
         "metadata": one.metadata,
         "name": one.name,
-        "created_at": when(one.created_at),
-        "updated_at": when(one.updated_at),
+        "created_at": format_timestamp(one.created_at),
+        "updated_at": format_timestamp(one.updated_at),
         "version": one.version,
         "description": one.description,
     }
@@ -75,7 +75,7 @@ def assistant_view(one: Assistant) -> View:
 
 def version_view(one: Assistant) -> View:
     """Return a version of an Assistant; it was made once and does not change."""
-    view = assistant_view(one) | {"created_at": when(one.version_created_at)}
+    view = assistant_view(one) | {"created_at": format_timestamp(one.version_created_at)}
     del view["updated_at"]
     return view
 

@@ -12,7 +12,7 @@ from gateway.description import problems
 
 
 def _switched_on(parts: Parts) -> None:
-    if not parts.systems.settings.now().agents_api.enabled:
+    if not parts.systems.config.get().agents_api.enabled:
         raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
 
 
@@ -63,59 +63,62 @@ class Profile(BaseModel):
 @router.get("/agents")
 async def agents(parts: Parts) -> AgentList:
     """List the custom agents."""
-    return AgentList(agents=[_view(agent) for agent in await parts.systems.agents.list_agents()])
+    return AgentList(
+        agents=[_view(agent) for agent in await parts.systems.custom_agents.list_agents()]
+    )
 
 
 @router.post("/agents", status_code=201)
 async def create(body: NewAgent, parts: Parts) -> AgentView:
     """Store a new one."""
-    _check(body, parts.systems.settings.now())
+    _check(body, parts.systems.config.get())
     fields = body.model_dump()
-    return _view(await parts.systems.agents.create(CustomAgent.model_validate(fields)))
+    return _view(await parts.systems.custom_agents.create(CustomAgent.model_validate(fields)))
 
 
 @router.get("/agents/check")
 async def check(name: Annotated[str, Query()], parts: Parts) -> NameCheck:
     """Say whether a name is free."""
     return NameCheck(
-        available=not await parts.systems.agents.exists(name), name=normalize_agent_name(name)
+        available=not await parts.systems.custom_agents.exists(name),
+        name=normalize_agent_name(name),
     )
 
 
 @router.get("/agents/{name}")
 async def agent(name: str, parts: Parts) -> AgentView:
     """Return one."""
-    return _view(await parts.systems.agents.get(name))
+    return _view(await parts.systems.custom_agents.get(name))
 
 
 @router.put("/agents/{name}")
 async def update(name: str, body: AgentFields, parts: Parts) -> AgentView:
     """Change the fields that are given."""
-    _check(body, parts.systems.settings.now())
+    _check(body, parts.systems.config.get())
     fields = body.model_dump(exclude_unset=True)
 
     def changed(old: CustomAgent) -> CustomAgent:
         return CustomAgent.model_validate({**old.model_dump(), **fields})
 
-    return _view(await parts.systems.agents.update(name, changed))
+    return _view(await parts.systems.custom_agents.update(name, changed))
 
 
 @router.delete("/agents/{name}", status_code=204)
 async def delete(name: str, parts: Parts) -> None:
     """Remove one with its files."""
-    await parts.systems.agents.delete(name)
+    await parts.systems.custom_agents.delete(name)
 
 
 @router.get("/user-profile")
 async def profile(parts: Parts) -> Profile:
     """Return USER.md."""
-    return Profile(content=await parts.systems.agents.load_profile())
+    return Profile(content=await parts.systems.custom_agents.load_profile())
 
 
 @router.put("/user-profile")
 async def write_profile(body: Profile, parts: Parts) -> Profile:
     """Replace USER.md."""
-    await parts.systems.agents.write_profile(body.content)
+    await parts.systems.custom_agents.write_profile(body.content)
     return body
 
 

@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Response
 
 from agent.artifacts import ArchiveMember, ArtifactFile, open_artifact
-from agent.errors import MemberTooLarge, PathRefused, ThreadIdInvalid
+from agent.errors import ArchiveMemberTooLarge, PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.artifacts import OpenFileResponse, is_active
 from gateway.deps import Parts
@@ -22,13 +22,13 @@ async def artifact(thread_id: str, path: str, parts: Parts, *, download: bool = 
         found = await to_thread.run_sync(open_artifact, parts.folders, thread_id, f"/{path}")
     except ThreadIdInvalid:
         raise HTTPException(422, "This is not a thread's id.") from None
-    except PathRefused:
+    except PathNotAllowed:
         raise HTTPException(403, f"Only files below {USER_DATA} can be read.") from None
     except FileNotFoundError:
         raise HTTPException(404, "There is no such file.") from None
     except IsADirectoryError:
         raise HTTPException(400, "This is not a file.") from None
-    except MemberTooLarge:
+    except ArchiveMemberTooLarge:
         raise HTTPException(413, "This part of the archive is too large to be shown.") from None
     return _response(found, download=download)
 

@@ -6,8 +6,13 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.config import MemoryConfig
-from agent.memory.schema import DEFAULT_CATEGORY, DEFAULT_CONFIDENCE, Document, as_json
-from agent.memory.scopes import DEFAULT, Spot, spot
+from agent.memory.schema import (
+    DEFAULT_CATEGORY,
+    DEFAULT_CONFIDENCE,
+    MemoryDocument,
+    document_to_json,
+)
+from agent.memory.scope import DEFAULT, MemoryScope, memory_scope
 from agent.memory.service import MemoryService
 from gateway.deps import Parts
 from gateway.description import problems
@@ -15,7 +20,7 @@ from gateway.description import problems
 router = APIRouter(responses=problems(400, 404, 500))
 
 
-class MemorySection(BaseModel):
+class MemorySectionView(BaseModel):
     """One summary."""
 
     summary: str = ""
@@ -25,20 +30,20 @@ class MemorySection(BaseModel):
 class UserContext(BaseModel):
     """How things stand."""
 
-    workContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
-    personalContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
-    topOfMind: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    workContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
+    personalContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
+    topOfMind: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
 
 
 class HistoryContext(BaseModel):
     """What happened."""
 
-    recentMonths: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
-    earlierContext: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
-    longTermBackground: MemorySection = Field(default_factory=MemorySection)  # noqa: N815
+    recentMonths: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
+    earlierContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
+    longTermBackground: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
 
 
-class MemoryFact(BaseModel):
+class MemoryFactView(BaseModel):
     """Something held to be true."""
 
     id: str = ""
@@ -50,14 +55,14 @@ class MemoryFact(BaseModel):
     sourceError: str | None = None  # noqa: N815
 
 
-class MemoryDocument(BaseModel):
+class MemoryDocumentView(BaseModel):
     """All that is remembered in one place."""
 
     version: str = "1.0"
     lastUpdated: str = ""  # noqa: N815
     user: UserContext = Field(default_factory=UserContext)
     history: HistoryContext = Field(default_factory=HistoryContext)
-    facts: list[MemoryFact] = Field(default_factory=list)
+    facts: list[MemoryFactView] = Field(default_factory=list)
 
 
 class NewFact(BaseModel):
@@ -94,10 +99,10 @@ class MemoryStatus(BaseModel):
     """The configuration and a document."""
 
     config: MemorySettings
-    data: MemoryDocument
+    data: MemoryDocumentView
 
 
-class MemoryScope(BaseModel):
+class MemoryScopeView(BaseModel):
     """A scope that has something. `facts` and `last_updated` are those of its own document."""
 
     scope: str
@@ -109,7 +114,7 @@ class MemoryScope(BaseModel):
 class MemoryScopes(BaseModel):
     """All of them, by name."""
 
-    scopes: list[MemoryScope]
+    scopes: list[MemoryScopeView]
 
 
 def _memory(parts: Parts) -> MemoryService:
@@ -119,12 +124,12 @@ def _memory(parts: Parts) -> MemoryService:
 def _where(
     scope: Annotated[str, Query(description="whose memory")] = DEFAULT,
     agent: Annotated[str, Query(description="a custom agent's; empty = the lead agent's")] = "",
-) -> Spot:
-    return spot(scope, agent)
+) -> MemoryScope:
+    return memory_scope(scope, agent)
 
 
 Memory = Annotated[MemoryService, Depends(_memory)]
-Where = Annotated[Spot, Depends(_where)]
+Where = Annotated[MemoryScope, Depends(_where)]
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"description": "What was given breaks a rule; `detail` says which."}
@@ -132,8 +137,8 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such fact."}}
 
 
-def _shown(document: Document) -> MemoryDocument:
-    return MemoryDocument.model_validate(as_json(document))
+def _shown(document: MemoryDocument) -> MemoryDocumentView:
+    return MemoryDocumentView.model_validate(document_to_json(document))
 
 
 def _settings(config: MemoryConfig) -> MemorySettings:
@@ -141,37 +146,37 @@ def _settings(config: MemoryConfig) -> MemorySettings:
 
 
 @router.get("/memory", responses=REFUSED, response_model_exclude_none=True)
-async def memory(memory: Memory, where: Where) -> MemoryDocument:
+async def memory(memory: Memory, where: Where) -> MemoryDocumentView:
     """Return a document; an empty one when nothing is remembered."""
     return _shown(await memory.get(where))
 
 
 @router.delete("/memory", responses=REFUSED, response_model_exclude_none=True)
-async def clear(memory: Memory, where: Where) -> MemoryDocument:
+async def clear(memory: Memory, where: Where) -> MemoryDocumentView:
     """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
     return _shown(await memory.clear(where))
 
 
 @router.post("/memory/reload", responses=REFUSED, response_model_exclude_none=True)
-async def reload(memory: Memory, where: Where) -> MemoryDocument:
+async def reload(memory: Memory, where: Where) -> MemoryDocumentView:
     """Read the documents from disk again; return one."""
     return _shown(await memory.reload(where))
 
 
 @router.get("/memory/export", responses=REFUSED, response_model_exclude_none=True)
-async def export(memory: Memory, where: Where) -> MemoryDocument:
+async def export(memory: Memory, where: Where) -> MemoryDocumentView:
     """Return a document, to be imported elsewhere."""
     return _shown(await memory.get(where))
 
 
 @router.post("/memory/import", responses=REFUSED, response_model_exclude_none=True)
-async def import_(document: MemoryDocument, memory: Memory, where: Where) -> MemoryDocument:
+async def import_(document: MemoryDocumentView, memory: Memory, where: Where) -> MemoryDocumentView:
     """Put a document in the place of the present one."""
     return _shown(await memory.replace(where, document.model_dump(exclude_unset=True)))
 
 
 @router.post("/memory/facts", responses=REFUSED, response_model_exclude_none=True)
-async def create_fact(fact: NewFact, memory: Memory, where: Where) -> MemoryDocument:
+async def create_fact(fact: NewFact, memory: Memory, where: Where) -> MemoryDocumentView:
     """Add a fact; return the whole document."""
     made = await memory.create_fact(where, fact.content, fact.category, fact.confidence)
     return _shown(made)
@@ -182,7 +187,7 @@ async def create_fact(fact: NewFact, memory: Memory, where: Where) -> MemoryDocu
 )
 async def update_fact(
     fact_id: str, changes: FactChanges, memory: Memory, where: Where
-) -> MemoryDocument:
+) -> MemoryDocumentView:
     """Change a fact; return the whole document."""
     given = changes.model_dump(exclude_none=True)
     return _shown(await memory.update_fact(where, fact_id, given))
@@ -191,7 +196,7 @@ async def update_fact(
 @router.delete(
     "/memory/facts/{fact_id}", responses=REFUSED | UNKNOWN, response_model_exclude_none=True
 )
-async def delete_fact(fact_id: str, memory: Memory, where: Where) -> MemoryDocument:
+async def delete_fact(fact_id: str, memory: Memory, where: Where) -> MemoryDocumentView:
     """Remove a fact; return the whole document."""
     return _shown(await memory.delete_fact(where, fact_id))
 
@@ -212,12 +217,12 @@ async def status(memory: Memory, where: Where) -> MemoryStatus:
 async def scopes(memory: Memory) -> MemoryScopes:
     """List whose memory there is."""
     found = [
-        MemoryScope(
+        MemoryScopeView(
             scope=info.scope,
             agents=list(info.agents),
             facts=info.facts,
             last_updated=info.last_updated,
         )
-        for info in await memory.scopes()
+        for info in await memory.list_scopes()
     ]
     return MemoryScopes(scopes=found)

@@ -53,14 +53,14 @@ def public(model: ModelConfig) -> dict[str, Any]:
 @router.get("/models", response_model=ModelList)
 async def models(parts: Parts) -> dict[str, Any]:
     """List the models, the default first."""
-    listed = [public(model) for model in parts.systems.settings.now().chat_models]
+    listed = [public(model) for model in parts.systems.config.get().chat_models]
     return {"models": listed, "token_usage": {"enabled": False}}
 
 
 @router.get("/models/{name}", response_model=ModelView)
 async def model(name: str, parts: Parts) -> dict[str, Any]:
     """Return one model."""
-    found = parts.systems.settings.now().model_named(name)
+    found = parts.systems.config.get().model_named(name)
     if found is None:
         raise HTTPException(404, "There is no model of this name.")
     return public(found)

@@ -10,8 +10,8 @@ from anyio import to_thread
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 
-from agent.artifacts import ArtifactFile, open_below
-from agent.errors import PathRefused, ThreadIdInvalid
+from agent.artifacts import ArtifactFile, open_beneath
+from agent.errors import PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.skills.loader import Skill
 from gateway.deps import Parts
@@ -109,7 +109,7 @@ async def skills(parts: Parts) -> SkillList:
 async def install(body: InstallRequest, parts: Parts) -> InstallAnswer:
     """Install a `.skill` file of a thread."""
     with closing(await _opened(parts, body)) as file:
-        installed = await parts.systems.workshop.install(file.raw, file.name)
+        installed = await parts.systems.skill_installer.install(file.raw, file.name)
     name = installed.skill.name
     message = ". ".join((f"The skill {name} is installed", *installed.notes))
     return InstallAnswer(success=True, skill_name=name, message=f"{message}.")
@@ -125,35 +125,35 @@ async def custom(parts: Parts) -> SkillList:
 @router.get("/skills/custom/{name}")
 async def text(name: str, parts: Parts) -> SkillText:
     """Return one of these with its text."""
-    skill, content = await parts.systems.workshop.content(name)
+    skill, content = await parts.systems.skill_installer.content(name)
     return SkillText(**_view(skill).model_dump(), content=content)
 
 
 @router.put("/skills/custom/{name}")
 async def edit(name: str, body: NewText, parts: Parts) -> SkillText:
     """Replace its text."""
-    skill = await parts.systems.workshop.edit(name, body.content)
+    skill = await parts.systems.skill_installer.edit(name, body.content)
     return SkillText(**_view(skill).model_dump(), content=body.content)
 
 
 @router.delete("/skills/custom/{name}")
 async def delete(name: str, parts: Parts) -> Done:
     """Remove it with its files; the history stays."""
-    await parts.systems.workshop.delete(name)
+    await parts.systems.skill_installer.delete(name)
     return Done(success=True)
 
 
 @router.get("/skills/custom/{name}/history")
 async def history(name: str, parts: Parts) -> ChangeList:
     """Return what was done to it."""
-    changes = await parts.systems.workshop.history(name)
+    changes = await parts.systems.skill_installer.history(name)
     return ChangeList(history=[ChangeView.model_validate(asdict(change)) for change in changes])
 
 
 @router.post("/skills/custom/{name}/rollback")
 async def rollback(name: str, body: RollbackRequest, parts: Parts) -> SkillText:
     """Take a change back."""
-    await parts.systems.workshop.rollback(name, body.history_index)
+    await parts.systems.skill_installer.rollback(name, body.history_index)
     return await text(name, parts)
 
 
@@ -198,10 +198,10 @@ def _opening(parts: Parts, body: InstallRequest) -> Callable[[], ArtifactFile]:
     try:
         way = relative_parts(normalize_path(body.path), USER_DATA)
         folder = parts.folders.folders(body.thread_id).user_data
-    except PathRefused:
+    except PathNotAllowed:
         raise HTTPException(403, "This path may not be read.") from None
     except ThreadIdInvalid:
         raise HTTPException(422, "This is not a thread's id.") from None
     if way is None:
         raise HTTPException(403, f"Only files below {USER_DATA} can be installed.")
-    return partial(open_below, folder, way)
+    return partial(open_beneath, folder, way)

@@ -50,7 +50,7 @@ async def suggest(
         ConversationMessage(role=one.role, text=text_of(one.content)) for one in asked.messages
     ]
     made = await suggest_follow_ups(
-        parts.systems.models.get, spoken, count=asked.n, model_name=asked.model_name
+        parts.systems.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
     )
     return Suggestions(suggestions=made)
 

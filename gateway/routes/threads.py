@@ -16,7 +16,7 @@ router = APIRouter()
 @router.delete("/threads/{thread_id}", status_code=204, include_in_schema=False)
 async def delete(thread_id: UUID, parts: Parts) -> Response:
     """Delete a thread: what runs on it is stopped; its runs, state and files go."""
-    known = await parts.runs.forget(str(thread_id))
+    known = await parts.runs.delete_thread(str(thread_id))
     try:
         had_files = await to_thread.run_sync(parts.folders.delete, str(thread_id))
     except OSError:

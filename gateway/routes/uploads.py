@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from agent.errors import (
     ThreadIdInvalid,
     UploadError,
+    UploadNotAllowed,
     UploadNotFound,
-    UploadRefused,
     UploadTooLarge,
 )
 from agent.paths import UPLOADS
@@ -25,7 +25,7 @@ router = APIRouter(responses=problems(400, 404, 500))
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ThreadIdInvalid, 400),
-    (UploadRefused, 400),
+    (UploadNotAllowed, 400),
     (UploadNotFound, 404),
     (UploadTooLarge, 413),
     (UploadError, 507),

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.config import DEMO_MODEL_CLASS
-from agent.reflect import absence
+from agent.importer import missing_package_hint
 from bots.config import BotsConfig
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
@@ -58,7 +58,7 @@ def hints(config: Config) -> Iterator[str]:
 def absences(config: Config) -> Iterator[str]:
     """Yield the models whose package is not installed."""
     for model in config.agent.chat_models:
-        if fault := absence(model.use):
+        if fault := missing_package_hint(model.use):
             yield f"the model {model.name} cannot answer: {fault}"
 
 

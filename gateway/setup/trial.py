@@ -8,17 +8,17 @@ from langchain_core.messages import HumanMessage
 
 from agent.config import DEMO_MODEL_CLASS, AgentConfig, ModelConfig
 from agent.errors import AgentError
-from agent.models.connections import Connections
+from agent.models.auxiliary import auxiliary_run_config
 from agent.models.factory import create_chat_model
-from agent.models.failures import Reason, failure_of
-from agent.models.side import aside
+from agent.models.failures import FailureReason, classify_error
+from agent.models.http_client import ModelHttpClient
 from bots.common.diagnosis import CheckResult, Severity, problem
 
 QUESTION = "Answer with the single word: ok"
 WITHIN_S = 45.0
 """A model that has to be loaded first (Ollama) takes its time."""
 
-_FIXES: Mapping[Reason, str] = {
+_FIXES: Mapping[FailureReason, str] = {
     "auth": "renew its api_key; the key must have a right to this model",
     "quota": "the account with the provider needs credit",
     "rate_limit": "wait, or ask the provider for a higher limit",
@@ -53,7 +53,7 @@ async def try_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
             grade=Severity.NOTE,
             fix="`parley init` sets up a real model",
         )
-    connections = Connections()
+    connections = ModelHttpClient()
     try:
         return await _asked(config, entry, connections)
     except TimeoutError:
@@ -67,18 +67,20 @@ async def try_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
 def _failed(entry: ModelConfig, error: Exception) -> CheckResult:
     if isinstance(error, AgentError):
         return problem(entry.name, error.user_message, "correct this entry of `models`")
-    failure = failure_of(error)
+    failure = classify_error(error)
     if failure is None:
         return problem(entry.name, f"failed ({type(error).__name__})", _FIXES["request"])
     return problem(entry.name, f"{failure.reason} ({failure.detail})", _FIXES[failure.reason])
 
 
-async def _asked(config: AgentConfig, entry: ModelConfig, connections: Connections) -> CheckResult:
+async def _asked(
+    config: AgentConfig, entry: ModelConfig, connections: ModelHttpClient
+) -> CheckResult:
     model = await anyio.to_thread.run_sync(
         lambda: create_chat_model(config, entry.name, connections=connections)
     )
     began = time.monotonic()
     with anyio.fail_after(WITHIN_S):
-        await model.ainvoke([HumanMessage(QUESTION)], aside("doctor"))
+        await model.ainvoke([HumanMessage(QUESTION)], auxiliary_run_config("doctor"))
     took = time.monotonic() - began
     return CheckResult(subject=entry.name, text=f"{entry.model} answered in {took:.1f} s")

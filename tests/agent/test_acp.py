@@ -13,9 +13,9 @@ from langchain_core.messages import AnyMessage
 
 from agent.acp.process import run_agent_process
 from agent.config import AgentConfig
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 ROOT = Path(__file__).parents[2]
 LINES = ROOT / "tests" / "fakes" / "acp_lines.py"
@@ -40,8 +40,10 @@ def entry(kind: str, **further: object) -> dict[str, Any]:
 
 
 def asking(agent: str, prompt: str = "hello") -> ScriptedChatModel:
-    call = Call(name="invoke_acp_agent", args={"agent": agent, "prompt": prompt}, id="call-1")
-    return ScriptedChatModel.playing(Turn(calls=(call,)), "Done.")
+    call = ScriptedCall(
+        name="invoke_acp_agent", args={"agent": agent, "prompt": prompt}, id="call-1"
+    )
+    return ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "Done.")
 
 
 def told(messages: list[AnyMessage]) -> str:
@@ -52,7 +54,7 @@ def told(messages: list[AnyMessage]) -> str:
 async def answer_of(home: Path, kind: str, prompt: str = "hello", **further: object) -> str:
     agents = {"helper": entry(kind, **further)}
     with anyio.fail_after(90):
-        async with house(home, asking("helper", prompt), {"acp_agents": agents}) as opened:
+        async with open_agent(home, asking("helper", prompt), {"acp_agents": agents}) as opened:
             messages = await opened.say("Ask the helper.")
     assert messages[-1].content == "Done."
     return told(messages)
@@ -86,22 +88,22 @@ async def test_what_the_agent_says_is_the_answer(
 async def test_its_files_are_seen_by_our_agent_which_cannot_change_them(tmp_path: Path) -> None:
     path = "/mnt/acp-workspace/made.txt"
     model = ScriptedChatModel.playing(
-        Turn(
+        ScriptedTurn(
             calls=(
-                Call(
+                ScriptedCall(
                     name="invoke_acp_agent", args={"agent": "helper", "prompt": "text"}, id="call-1"
                 ),
             )
         ),
-        Turn(
+        ScriptedTurn(
             calls=(
-                Call(name="read_file", args={"path": path}, id="call-2"),
-                Call(name="write_file", args={"path": path, "content": "x"}, id="call-3"),
+                ScriptedCall(name="read_file", args={"path": path}, id="call-2"),
+                ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="call-3"),
             )
         ),
         "Done.",
     )
-    async with house(tmp_path, model, {"acp_agents": {"helper": entry("file")}}) as opened:
+    async with open_agent(tmp_path, model, {"acp_agents": {"helper": entry("file")}}) as opened:
         messages = await opened.say("Ask the helper.")
     answers = [str(message.content) for message in messages if message.type == "tool"]
     assert answers[0] == f"See {path}."  # its path on this machine is not told
@@ -150,7 +152,7 @@ async def test_however_it_behaves_the_turn_goes_on(
 
 async def test_an_agent_that_does_not_stop_talking_is_cut(tmp_path: Path) -> None:
     config = {"acp_agents": {"helper": entry("flood")}, "tool_output": {"enabled": False}}
-    async with house(tmp_path, asking("helper"), config) as opened:
+    async with open_agent(tmp_path, asking("helper"), config) as opened:
         answer = told(await opened.say("Ask the helper."))
     assert answer == "x" * 200_000
 
@@ -184,7 +186,7 @@ async def test_plain_codex_is_told_to_be_no_server(tmp_path: Path) -> None:
 
 async def test_an_unknown_agent_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     agents = {"helper": entry("plain"), "other": entry("plain")}
-    async with house(tmp_path, asking("nobody"), {"acp_agents": agents}) as opened:
+    async with open_agent(tmp_path, asking("nobody"), {"acp_agents": agents}) as opened:
         answer = told(await opened.say("Ask."))
     assert answer == "Error: There is no agent 'nobody'; there are: helper, other."
 
@@ -221,11 +223,11 @@ async def test_a_deadline_ends_the_agent_and_its_children(tmp_path: Path) -> Non
 async def test_a_run_that_is_cancelled_ends_the_agent_and_its_children(tmp_path: Path) -> None:
     agents = {"helper": entry("hang")}
 
-    async def say(opened: House) -> None:
+    async def say(opened: AgentHarness) -> None:
         await opened.say("Ask the helper.")
 
     async with (
-        house(tmp_path, asking("helper"), {"acp_agents": agents}) as opened,
+        open_agent(tmp_path, asking("helper"), {"acp_agents": agents}) as opened,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(say, opened)
@@ -252,7 +254,7 @@ async def test_a_program_that_ignores_the_end_of_its_input_is_ended(tmp_path: Pa
 
 
 async def test_without_a_configured_agent_there_is_no_tool(tmp_path: Path) -> None:
-    async with house(tmp_path, asking("helper")) as opened:
+    async with open_agent(tmp_path, asking("helper")) as opened:
         answer = told(await opened.say("Ask."))
     assert "invoke_acp_agent is not a valid tool" in answer
 

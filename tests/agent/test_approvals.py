@@ -17,11 +17,11 @@ from agent.guardrails.protocol import (
     ask_for_approval,
     deny,
 )
-from agent.middleware.guardrails import guardrail_link
+from agent.middleware.guardrails import guardrail_middleware
 from agent.paths import OUTPUTS
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
 APPROVE = {"decisions": [{"type": "approve"}]}
@@ -47,12 +47,12 @@ class Judge:
 class Waiting:
     """The agent of a house in one thread, and what it waits for."""
 
-    def __init__(self, home: House) -> None:
+    def __init__(self, home: AgentHarness) -> None:
         self.home = home
         self.interrupts: tuple[Any, ...] = ()
 
     async def go(self, given: object, **context: object) -> list[AnyMessage]:
-        graph = await self.home.agents.graph(CONFIG)
+        graph = await self.home.factory.graph_for(CONFIG)
         state = await graph.ainvoke(
             given, CONFIG, context={"thread_id": THREAD, **context}, durability="sync"
         )
@@ -76,18 +76,18 @@ def guarded(*ask: str, use: str = "") -> dict[str, Any]:
     return {"guardrails": section | ({"provider": {"use": use}} if use else {})}
 
 
-def write(name: str, call_id: str = "c1") -> Call:
+def write(name: str, call_id: str = "c1") -> ScriptedCall:
     args = {"path": f"{OUTPUTS}/{name}", "content": "hi"}
-    return Call(name="write_file", args=args, id=call_id)
+    return ScriptedCall(name="write_file", args=args, id=call_id)
 
 
-def append(call_id: str) -> Call:
+def append(call_id: str) -> ScriptedCall:
     args = {"path": f"{OUTPUTS}/log.txt", "content": "x", "append": True}
-    return Call(name="write_file", args=args, id=call_id)
+    return ScriptedCall(name="write_file", args=args, id=call_id)
 
 
-def model(*calls: Call) -> ScriptedChatModel:
-    return ScriptedChatModel.playing(Turn(text="Let me.", calls=calls), "I see.")
+def model(*calls: ScriptedCall) -> ScriptedChatModel:
+    return ScriptedChatModel.playing(ScriptedTurn(text="Let me.", calls=calls), "I see.")
 
 
 def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
@@ -95,7 +95,7 @@ def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
 
 
 async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
-    async with house(tmp_path, model(write("a.txt")), guarded("write_*")) as home:
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_*")) as home:
         agent = Waiting(home)
         await agent.say("write it")
         (asked,) = agent.interrupts
@@ -112,7 +112,7 @@ async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with house(tmp_path, model(write("a.txt")), guarded("*")) as home:
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("*")) as home:
         agent = Waiting(home)
         await agent.say("write it")
         messages = await agent.resume(REJECT)
@@ -127,7 +127,7 @@ async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path:
     "answer", [None, "", "yes", True, {}, {"decisions": []}, {"type": "edit"}, [1, 2]]
 )
 async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: object) -> None:
-    async with house(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
         agent = Waiting(home)
         await agent.say("write it")
         messages = await agent.resume(answer)
@@ -136,9 +136,9 @@ async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: obje
 
 
 async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_path: Path) -> None:
-    free = Call(name="ls", args={"path": OUTPUTS}, id="free")
+    free = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="free")
     calls = model(append("c1"), append("c2"), free, append("c3"))
-    async with house(tmp_path, calls, guarded("write_file")) as home:
+    async with open_agent(tmp_path, calls, guarded("write_file")) as home:
         agent = Waiting(home)
         await agent.say("write them")
         assert len(agent.interrupts) == 3
@@ -156,7 +156,7 @@ async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_p
 
 async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
     calls = model(write("ask-1", "ask"), write("no-1", "no"), write("free-1", "free"))
-    async with house(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as home:
+    async with open_agent(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as home:
         agent = Waiting(home)
         await agent.say("write them")
         (asked,) = agent.interrupts
@@ -168,7 +168,9 @@ async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
 
 
 async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) -> None:
-    async with house(tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:Judge")) as home:
+    async with open_agent(
+        tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:Judge")
+    ) as home:
         agent = Waiting(home)
         messages = await agent.say("write it")
         assert agent.interrupts == ()
@@ -176,7 +178,7 @@ async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) ->
 
 
 async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path) -> None:
-    async with house(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
         agent = Waiting(home)
         await agent.say("write it")
         messages = await agent.say("forget it")
@@ -185,18 +187,18 @@ async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path
 
 
 async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
-    link = guardrail_link(
+    link = guardrail_middleware(
         GuardrailsConfig(enabled=True, ask=["write_file"]), None, is_subagent=True
     )
     assert link is not None
     args = {"description": "write", "prompt": "write it", "subagent_type": "general-purpose"}
     lead = ScriptedChatModel.playing(
-        Turn(calls=(Call(name="task", args=args, id="t"),)),
-        Turn(calls=(write("a.txt"),)),
+        ScriptedTurn(calls=(ScriptedCall(name="task", args=args, id="t"),)),
+        ScriptedTurn(calls=(write("a.txt"),)),
         "It needs approval.",
         "Done.",
     )
-    async with house(tmp_path, lead, guarded("write_file")) as home:
+    async with open_agent(tmp_path, lead, guarded("write_file")) as home:
         agent = Waiting(home)
         messages = await home.say("delegate", subagent_enabled=True)
         assert messages[-1].text == "Done."
@@ -206,6 +208,6 @@ async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
 
 def test_ask_alone_is_a_guardrail() -> None:
     config = AgentConfig.model_validate(guarded("bash")).guardrails
-    assert guardrail_link(config, None) is not None
+    assert guardrail_middleware(config, None) is not None
     off = GuardrailsConfig(enabled=False, ask=["bash"])
-    assert guardrail_link(off, None) is None
+    assert guardrail_middleware(off, None) is None

@@ -13,8 +13,8 @@ import pytest
 from langchain_core.messages import AnyMessage, ToolMessage
 
 from agent.config import AgentConfig, SandboxConfig
-from agent.errors import SandboxUnusable, Unresolvable
-from agent.models.playback import Call, Turn
+from agent.errors import ObjectNotImportable, SandboxUnusable
+from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE
 from agent.paths import Mount as Folder
 from agent.sandbox import bubblewrap_args
@@ -25,8 +25,8 @@ from agent.sandbox.factory import build_sandbox_provider, sandbox_problem
 from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.seccomp import seccomp_filter
 from agent.thread_storage import ThreadStorage
-from tests.agent.house import house
-from tests.agent.turns import THREAD
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedChatModel
 
 FAULT = probe_bubblewrap()
@@ -37,10 +37,14 @@ LONG_S = 60.0
 def calling(*commands: str) -> ScriptedChatModel:
     """A model that runs commands one after the other, then answers."""
     turns = [
-        Turn(calls=(Call(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),))
+        ScriptedTurn(
+            calls=(
+                ScriptedCall(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),
+            )
+        )
         for at, one in enumerate(commands)
     ]
-    return ScriptedChatModel.playing(*turns, Turn(text="Done."))
+    return ScriptedChatModel.playing(*turns, ScriptedTurn(text="Done."))
 
 
 def results(messages: Sequence[AnyMessage]) -> list[str]:
@@ -54,7 +58,7 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
         f"cp a.txt {OUTPUTS}/b.txt; ls {OUTPUTS}; cat nowhere",
         "cat /etc/shadow",
     )
-    async with house(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
         said = results(await home.say("go"))
         state = await home.state()
         assert (home.folders().outputs / "b.txt").read_text() == "one\n"
@@ -68,24 +72,26 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
 @needs_bubblewrap
 async def test_files_and_commands_see_each_others_work(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        Turn(
+        ScriptedTurn(
             calls=(
                 call("write_file", path="a.sh", content="echo 1\n"),
                 call("bash", command="sleep 0"),
             )
         ),
-        Turn(calls=(call("bash", command="sed -i s/1/2/ a.sh; bash a.sh; mkdir d; echo x > d/f"),)),
-        Turn(calls=(call("str_replace", path="a.sh", old_str="2", new_str="3"),)),
-        Turn(calls=(call("write_file", path="d/f", content="y\n"),)),
-        Turn(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
-        Turn(text="Done."),
+        ScriptedTurn(
+            calls=(call("bash", command="sed -i s/1/2/ a.sh; bash a.sh; mkdir d; echo x > d/f"),)
+        ),
+        ScriptedTurn(calls=(call("str_replace", path="a.sh", old_str="2", new_str="3"),)),
+        ScriptedTurn(calls=(call("write_file", path="d/f", content="y\n"),)),
+        ScriptedTurn(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
+        ScriptedTurn(text="Done."),
     )
-    async with house(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
         assert results(await home.say("go")) == ["OK", "(no output)", "2\n", "OK", "OK", "3\ny\n"]
 
 
-def call(name: str, **args: str) -> Call:
-    return Call(
+def call(name: str, **args: str) -> ScriptedCall:
+    return ScriptedCall(
         name=name, args=args, id=f"{name}-{args.get('path', '')}-{len(args.get('command', ''))}"
     )
 
@@ -94,7 +100,7 @@ async def test_without_commands_the_tool_is_missing_and_a_call_is_told_what_to_s
     tmp_path: Path,
 ) -> None:
     model = calling("ls")
-    async with house(tmp_path, model, {"sandbox": {"use": "local"}}) as home:
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "local"}}) as home:
         (told,) = results(await home.say("go"))
         state = await home.state()
     assert "sandbox.allow_host_bash" in told
@@ -103,7 +109,7 @@ async def test_without_commands_the_tool_is_missing_and_a_call_is_told_what_to_s
 
 async def test_commands_on_this_machine_where_they_are_allowed(tmp_path: Path) -> None:
     sandbox = {"use": "local", "allow_host_bash": True, "environment": {"NAME": "you"}}
-    async with house(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as home:
+    async with open_agent(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as home:
         assert results(await home.say("go")) == ["hello you\n"]
 
 
@@ -117,7 +123,7 @@ async def test_limits_of_the_configuration_hold(tmp_path: Path) -> None:
         "max_processes": 33,
     }
     model = calling("sleep 60", "seq 1000", "head -c 2000000 /dev/zero > f; ls -s f; ulimit -u")
-    async with house(tmp_path, model, {"sandbox": sandbox}) as home:
+    async with open_agent(tmp_path, model, {"sandbox": sandbox}) as home:
         slow, long, large = results(await home.say("go"))
     assert "longer than 1 s" in slow
     assert len(long) <= 200
@@ -131,7 +137,7 @@ async def test_every_command_is_logged_with_its_verdict(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent.tools.bash.audit")
-    async with house(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
+    async with open_agent(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
         said = results(await home.say("go"))
     lines = [json.loads(record.getMessage()) for record in caplog.records if "shell" in record.name]
     assert [line["verdict"] for line in lines] == ["pass", "warn", "block"]
@@ -143,8 +149,8 @@ async def test_every_command_is_logged_with_its_verdict(
 @needs_bubblewrap
 async def test_the_prompt_tells_of_bash_where_it_is(tmp_path: Path) -> None:
     for use, is_told in (("bubblewrap", True), ("local", False)):
-        model = ScriptedChatModel.playing(Turn(text="Hi."))
-        async with house(tmp_path, model, {"sandbox": {"use": use}}) as home:
+        model = ScriptedChatModel.playing(ScriptedTurn(text="Hi."))
+        async with open_agent(tmp_path, model, {"sandbox": {"use": use}}) as home:
             await home.say("hello")
         assert ("<shell>" in model.prompts[0][0].text) is is_told
 
@@ -236,7 +242,7 @@ def test_a_sandbox_is_chosen_by_what_works(tmp_path: Path) -> None:
         assert FAULT in found.description
         assert not found.can_execute
     assert found.uses_thread_folders
-    with pytest.raises(Unresolvable):
+    with pytest.raises(ObjectNotImportable):
         build_sandbox_provider(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
 
 

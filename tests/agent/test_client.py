@@ -29,7 +29,7 @@ from agent.errors import (
     UploadTooLarge,
 )
 from agent.locales.en import ENGLISH
-from agent.models.playback import Call, Turn
+from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import OUTPUTS
 from store.errors import StoreLocked
 from tests.agent.test_skills import put
@@ -94,10 +94,15 @@ async def test_a_turn_is_told_in_the_golden_sequence(tmp_path: Path) -> None:
 
 
 async def test_later_turns_remember_and_do_not_repeat(tmp_path: Path) -> None:
-    write = Call(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
-    show = Call(name="present_files", args={"filepaths": [f"{OUTPUTS}/a.txt"]}, id="c2")
+    write = ScriptedCall(
+        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
+    )
+    show = ScriptedCall(name="present_files", args={"filepaths": [f"{OUTPUTS}/a.txt"]}, id="c2")
     model = ScriptedChatModel.playing(
-        Turn(text="I write.", calls=(write,)), Turn(calls=(show,)), "Written.", "Still there."
+        ScriptedTurn(text="I write.", calls=(write,)),
+        ScriptedTurn(calls=(show,)),
+        "Written.",
+        "Still there.",
     )
     async with opened(tmp_path, model) as client:
         first = [event async for event in client.stream("write", "t1")]
@@ -122,10 +127,13 @@ async def test_later_turns_remember_and_do_not_repeat(tmp_path: Path) -> None:
 
 
 async def test_chat_returns_the_last_words(tmp_path: Path) -> None:
-    look = Call(name="ls", args={"path": OUTPUTS}, id="c1")
-    ask = Call(name="ask_clarification", args={"question": "Which one?"}, id="c2")
+    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="c1")
+    ask = ScriptedCall(name="ask_clarification", args={"question": "Which one?"}, id="c2")
     model = ScriptedChatModel.playing(
-        Turn(text="Let me look.", calls=(look,)), "Nothing there.", Turn(calls=(ask,)), Turn()
+        ScriptedTurn(text="Let me look.", calls=(look,)),
+        "Nothing there.",
+        ScriptedTurn(calls=(ask,)),
+        ScriptedTurn(),
     )
     async with opened(tmp_path, model) as client:
         assert await client.chat("look", "t1") == "Nothing there."
@@ -188,7 +196,7 @@ async def test_what_a_turn_may_ask_for(tmp_path: Path) -> None:
 
 
 async def test_a_turn_is_bounded_in_steps(tmp_path: Path) -> None:
-    look = Turn(calls=(Call(name="ls", args={"path": OUTPUTS}, id="c1"),))
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": OUTPUTS}, id="c1"),))
     async with opened(tmp_path, ScriptedChatModel.playing(*[look] * 9)) as client:
         assert await client.chat("go on", "t1", recursion_limit=3) == ENGLISH.steps_used_up
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["t1"]

@@ -16,7 +16,7 @@ from langchain_core.messages import (
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 
-from agent.client.events import LastWords, StreamEvent, Telling
+from agent.client.events import FinalText, StreamEvent, TurnEvents
 from agent.subagents.status import USAGE_KEY
 
 ASKED = HumanMessage("and now?", id="h2")
@@ -50,8 +50,8 @@ def values(*messages: AnyMessage, **more: object) -> Part:
 
 def told(*parts: Part) -> list[StreamEvent]:
     """Return the events of a turn whose graph streams the thread as it was, and then these parts."""
-    telling = Telling("h2")
-    events = [event for part in (values(), *parts) for event in telling.told(*part)]
+    telling = TurnEvents("h2")
+    events = [event for part in (values(), *parts) for event in telling.read(*part)]
     return [*events, telling.end()]
 
 
@@ -98,17 +98,17 @@ def test_nothing_of_earlier_turns_is_told_or_counted() -> None:
 
 def test_a_first_state_that_holds_more_than_what_was_asked_is_told() -> None:
     """As when a run goes on from a step that was finished before."""
-    telling = Telling("h2")
-    first = list(telling.told(*values(AIMessage("Yes", id="a2"))))
+    telling = TurnEvents("h2")
+    first = list(telling.read(*values(AIMessage("Yes", id="a2"))))
     assert spoken(first) == [ai("Yes").data]
     assert kinds(first) == ["messages-tuple", "values"]
 
 
 def test_a_state_without_what_was_asked_tells_nothing_old() -> None:
     """As when a middleware replaces the message."""
-    telling = Telling("h2")
-    assert list(telling.told("values", {"messages": OLD})) == []
-    later = telling.told("values", {"messages": [*OLD, AIMessage("Yes", id="a2")]})
+    telling = TurnEvents("h2")
+    assert list(telling.read("values", {"messages": OLD})) == []
+    later = telling.read("values", {"messages": [*OLD, AIMessage("Yes", id="a2")]})
     assert spoken(later) == [ai("Yes").data]
 
 
@@ -221,9 +221,9 @@ def test_empty_pieces_are_not_told() -> None:
 
 
 def words(*events: StreamEvent) -> str:
-    heard = LastWords()
+    heard = FinalText()
     for event in events:
-        heard.hear(event)
+        heard.add(event)
     return heard.text
 
 
@@ -262,13 +262,13 @@ def effort(pieces: int) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    telling, heard = Telling("h2"), LastWords()
+    telling, heard = TurnEvents("h2"), FinalText()
     parts = [chunk("x") for _ in range(pieces)]
     sys.setprofile(count)
     try:
         for part in parts:
-            for event in telling.told(*part):
-                heard.hear(event)
+            for event in telling.read(*part):
+                heard.add(event)
         text = heard.text
     finally:
         sys.setprofile(None)

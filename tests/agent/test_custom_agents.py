@@ -9,10 +9,10 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
 from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, CustomAgentStore, normalize_agent_name
-from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentNotWritten
-from tests.agent.house import House, house
+from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
+from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import call, custom, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, Turn, registered
+from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn, registered
 
 TOOLS = {
     "tool_groups": [{"name": "web"}, {"name": "math"}],
@@ -44,9 +44,9 @@ def write(home: Path, name: str, soul: str = "", **fields: object) -> None:
     (folder / "SOUL.md").write_text(soul)
 
 
-async def tools_of(house: House, **context: object) -> set[str]:
+async def tools_of(house: AgentHarness, **context: object) -> set[str]:
     config: RunnableConfig = {"configurable": {"thread_id": "t", **context}}
-    graph = await house.agents.graph(config)
+    graph = await house.factory.graph_for(config)
     return set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
 
 
@@ -62,7 +62,7 @@ async def test_an_agent_has_its_model_its_soul_and_its_skills(tmp_path: Path) ->
     first, second = ScriptedChatModel.playing("lead"), ScriptedChatModel.playing("poet")
     with registered(second) as keys:
         entry = {**keys, "name": "second"}
-        async with house(tmp_path, first, {"models": [entry]}) as agent:
+        async with open_agent(tmp_path, first, {"models": [entry]}) as agent:
             said = await agent.say("hello", agent_name="Poet")
             assert said[-1].text == "poet"
             prompt = prompt_of(second)
@@ -81,7 +81,7 @@ async def test_an_agent_without_skills_is_told_of_none(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems")
     write(tmp_path, "plain", "Be plain.", skills=[])
     model = ScriptedChatModel.playing("ok")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         await agent.say("hello", agent_name="plain")
     assert "skill_system" not in prompt_of(model)
     assert "Be plain." in prompt_of(model)
@@ -90,7 +90,7 @@ async def test_an_agent_without_skills_is_told_of_none(tmp_path: Path) -> None:
 async def test_tool_groups_choose_among_configured_tools_only(tmp_path: Path) -> None:
     write(tmp_path, "counting", tool_groups=["math"])
     write(tmp_path, "bare", tool_groups=[])
-    async with house(tmp_path, ScriptedChatModel.playing(), TOOLS) as agent:
+    async with open_agent(tmp_path, ScriptedChatModel.playing(), TOOLS) as agent:
         everything = await tools_of(agent)
         counting = await tools_of(agent, agent_name="counting")
         bare = await tools_of(agent, agent_name="bare")
@@ -100,7 +100,7 @@ async def test_tool_groups_choose_among_configured_tools_only(tmp_path: Path) ->
 
 
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async with house(tmp_path, ScriptedChatModel.playing()) as agent:
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
         with pytest.raises(AgentNotFound, match="'ghost'"):
             await agent.say("hello", agent_name="ghost")
         with pytest.raises(AgentNotFound) as caught:
@@ -129,15 +129,15 @@ async def test_a_broken_agent_fails_its_own_runs_only(tmp_path: Path, file: str,
     with pytest.raises(AgentInvalid) as caught:
         await agents.get("broken")
     assert str(tmp_path) not in caught.value.user_message
-    async with house(tmp_path, ScriptedChatModel.playing("ok")) as agent:
+    async with open_agent(tmp_path, ScriptedChatModel.playing("ok")) as agent:
         assert (await agent.say("hello", agent_name="sound"))[-1].text == "ok"
 
 
 async def test_the_profile_stands_in_every_prompt(tmp_path: Path) -> None:
     write(tmp_path, "poet", "Rhyme.")
     model = ScriptedChatModel.playing("1", "2", "3")
-    async with house(tmp_path, model) as agent:
-        await agent.systems.agents.write_profile("We are <Acme>.")
+    async with open_agent(tmp_path, model) as agent:
+        await agent.services.custom_agents.write_profile("We are <Acme>.")
         for name in (None, "poet"):
             await agent.say("hello", **({"agent_name": name} if name else {}))
             assert "<user_profile>\nWe are &lt;Acme&gt;.\n</user_profile>" in prompt_of(model)
@@ -149,37 +149,37 @@ async def test_the_profile_stands_in_every_prompt(tmp_path: Path) -> None:
 async def test_runs_share_a_graph_until_the_agent_changes(tmp_path: Path) -> None:
     write(tmp_path, "poet", "Rhyme.")
     config: RunnableConfig = {"configurable": {"thread_id": "t", "agent_name": "poet"}}
-    async with house(tmp_path, ScriptedChatModel.playing()) as agent:
-        first = await agent.agents.graph(config)
-        assert await agent.agents.graph(config) is first
-        await agent.systems.agents.update(
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
+        first = await agent.factory.graph_for(config)
+        assert await agent.factory.graph_for(config) is first
+        await agent.services.custom_agents.update(
             "poet", lambda old: old.model_copy(update={"soul": "Do not rhyme."})
         )
-        assert await agent.agents.graph(config) is not first
+        assert await agent.factory.graph_for(config) is not first
 
 
 # ---- setting one up in a chat -------------------------------------------------------------------
 
 
-def setup(soul: str = "Be brief.") -> Turn:
-    return Turn(calls=(call("setup_agent", {"soul": soul, "description": "A helper"}),))
+def setup(soul: str = "Be brief.") -> ScriptedTurn:
+    return ScriptedTurn(calls=(call("setup_agent", {"soul": soul, "description": "A helper"}),))
 
 
 async def test_a_bootstrap_run_saves_the_agent_it_is_asked_for(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(setup(), "Saved.", setup("Be long."), "Again.", "Hello.")
     bob = {"agent_name": "Helper", "user_id": "slack:T:bob"}
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         said = await agent.say("I want short answers", is_bootstrap=True, **bob)
         assert answers(said)[0].startswith("The agent helper is saved")
         await agent.say("longer", is_bootstrap=True, **bob)
         await agent.say("hello", **bob)
         assert "<soul>\nBe long.\n</soul>" in prompt_of(model)
-        saved = await agent.systems.agents.get("helper")
+        saved = await agent.services.custom_agents.get("helper")
     assert (saved.description, saved.made_by) == ("A helper", "slack:T:bob")
 
 
 async def test_only_bootstrap_runs_have_the_tool(tmp_path: Path) -> None:
-    async with house(tmp_path, ScriptedChatModel.playing()) as agent:
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
         assert "setup_agent" not in await tools_of(agent)
         assert "setup_agent" in await tools_of(agent, is_bootstrap=True)
 
@@ -202,20 +202,20 @@ async def test_what_a_chat_may_not_save(
     write(tmp_path, "theirs", "Theirs.", made_by="slack:T:bob")
     write(tmp_path, "admins", "Admins'.")
     model = ScriptedChatModel.playing(setup(), "No.")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         said = await agent.say("be mine", thread="t", is_bootstrap=True, **context)
         assert answers(said)[0].startswith("Error: ")
         assert answer in answers(said)[0]
-        souls = {one.name: one.soul for one in await agent.systems.agents.list_agents()}
+        souls = {one.name: one.soul for one in await agent.services.custom_agents.list_agents()}
     assert souls == {"theirs": "Theirs.", "admins": "Admins'."}
 
 
 async def test_an_empty_or_endless_soul_is_refused(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(setup(" "), setup("x" * (MAX_SOUL_CHARS + 1)), "No.")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         said = await agent.say("x", is_bootstrap=True, agent_name="helper", user_id="u")
         assert [text.startswith("Error: ") for text in answers(said)] == [True, True]
-        assert await agent.systems.agents.list_agents() == []
+        assert await agent.services.custom_agents.list_agents() == []
 
 
 # ---- on disk ------------------------------------------------------------------------------------
@@ -284,6 +284,6 @@ async def test_a_link_is_no_agent(tmp_path: Path) -> None:
 
 async def test_a_disk_that_refuses_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "agents").write_text("in the way")
-    with pytest.raises(AgentNotWritten) as caught:
+    with pytest.raises(AgentWriteFailed) as caught:
         await CustomAgentStore(tmp_path).create(CustomAgent(name="poet"))
     assert str(tmp_path) not in caught.value.user_message

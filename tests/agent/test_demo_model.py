@@ -6,10 +6,10 @@ import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage
 
 from agent.models.demo import DemoChatModel, plan
-from agent.models.playback import Call, Turn, chunks_of
+from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
 from agent.paths import OUTPUTS
 from agent.prompt import BOOTSTRAP_TAG
-from tests.agent.turns import CONFIG, room
+from tests.agent.plain_agent import CONFIG, open_plain_agent
 
 
 def demo() -> DemoChatModel:
@@ -17,7 +17,7 @@ def demo() -> DemoChatModel:
 
 
 async def test_it_says_what_it_is_and_remembers(tmp_path: Path) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         first = (await thread.say("Good morning"))[-1].text
         second = (await thread.say("And you?"))[-1].text
     assert first.startswith("You said: Good morning")
@@ -37,7 +37,7 @@ async def test_it_says_what_it_is_and_remembers(tmp_path: Path) -> None:
     ],
 )
 async def test_it_hands_over_a_file(tmp_path: Path, text: str, name: str, content: str) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         messages = await thread.say(text)
         artifacts = (await thread.state())["artifacts"]
         written = (thread.folders.outputs / name).read_text()
@@ -47,7 +47,7 @@ async def test_it_hands_over_a_file(tmp_path: Path, text: str, name: str, conten
 
 
 async def test_it_lists_files(tmp_path: Path) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         assert "nothing yet" in (await thread.say("list files"))[-1].text
         await thread.say("write a file a.txt")
         assert f"{OUTPUTS}/a.txt" in (await thread.say("show my files"))[-1].text
@@ -70,7 +70,7 @@ def test_it_runs_what_stands_in_backticks_where_it_can(said: str, command: str) 
 
 
 async def test_it_asks_back(tmp_path: Path) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         messages = await thread.say("ask me something")
         assert messages[-1].name == "ask_clarification"
         assert "1. Red" in messages[-1].text
@@ -78,7 +78,7 @@ async def test_it_asks_back(tmp_path: Path) -> None:
 
 
 async def test_its_words_arrive_one_by_one_with_usage_at_the_end(tmp_path: Path) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         question = {"messages": [HumanMessage("hi")]}
         chunks = [
             part[0]
@@ -110,7 +110,7 @@ def test_bootstrap_and_uploads() -> None:
 
 
 async def test_an_error_of_a_tool_is_reported(tmp_path: Path) -> None:
-    async with room(tmp_path, demo()) as thread:
+    async with open_plain_agent(tmp_path, demo()) as thread:
         thread.folders.create()
         (thread.folders.outputs / "a.txt").mkdir()
         answer = (await thread.say("write a file a.txt"))[-1].text
@@ -120,8 +120,10 @@ async def test_an_error_of_a_tool_is_reported(tmp_path: Path) -> None:
 
 def test_a_turn_is_played_in_pieces_that_add_up() -> None:
     args = {"path": "/mnt/ä", "content": "x" * 40}
-    turn = Turn(text="One  two\nthree", calls=(Call(name="write_file", args=args, id="c"),))
-    pieces = list(chunks_of(turn, [HumanMessage("question")]))
+    turn = ScriptedTurn(
+        text="One  two\nthree", calls=(ScriptedCall(name="write_file", args=args, id="c"),)
+    )
+    pieces = list(stream_chunks(turn, [HumanMessage("question")]))
     whole = pieces[0]
     for piece in pieces[1:]:
         whole = whole + piece

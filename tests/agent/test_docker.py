@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxError, SandboxUnusable, Unresolvable
+from agent.errors import ObjectNotImportable, SandboxError, SandboxUnusable
 from agent.paths import Mount
 from agent.sandbox.docker import DockerSandboxProvider
 from agent.sandbox.docker_api import (
@@ -26,9 +26,9 @@ from agent.sandbox.docker_spec import ContainerSpec, installation_id, parse_insp
 from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.maintenance import maintained
 from agent.thread_storage import ThreadStorage
-from tests.agent.house import house
+from tests.agent.agent_harness import open_agent
 from tests.fakes.docker import Machine, machine
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 SECRET = "s3cret-value"
 
@@ -185,7 +185,7 @@ def test_the_class_can_be_named_too() -> None:
     docker = {"command": "sh"}
     config = SandboxConfig.model_validate({"use": use, "docker": docker})
     assert build_sandbox_provider(config, ThreadStorage(Path("/nowhere"))).can_execute
-    with pytest.raises(Unresolvable):
+    with pytest.raises(ObjectNotImportable):
         build_sandbox_provider(
             SandboxConfig.model_validate({"use": f"{use}2"}), ThreadStorage(Path("/nowhere"))
         )
@@ -420,14 +420,16 @@ async def test_those_of_another_installation_are_left_alone(docker: Machine) -> 
 
 async def test_the_agent_has_bash_in_a_container(docker: Machine, tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        Turn(
+        ScriptedTurn(
             calls=(
-                Call(name="bash", args={"command": "echo 42 > /mnt/user-data/outputs/a"}, id="1"),
+                ScriptedCall(
+                    name="bash", args={"command": "echo 42 > /mnt/user-data/outputs/a"}, id="1"
+                ),
             )
         ),
-        Turn(
+        ScriptedTurn(
             calls=(
-                Call(
+                ScriptedCall(
                     name="present_files", args={"filepaths": ["/mnt/user-data/outputs/a"]}, id="2"
                 ),
             )
@@ -437,7 +439,7 @@ async def test_the_agent_has_bash_in_a_container(docker: Machine, tmp_path: Path
     home = tmp_path / "parley"
     home.mkdir()
     with anyio.fail_after(90):
-        async with house(home, model, {"sandbox": section(docker)}) as opened:
+        async with open_agent(home, model, {"sandbox": section(docker)}) as opened:
             messages = await opened.say("Do it.")
             state = await opened.state()
             assert len(docker.containers) == 1

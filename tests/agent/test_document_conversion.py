@@ -21,7 +21,7 @@ from agent.uploads.converter import DocumentConverter
 from agent.uploads.incoming import IncomingFile, file_from_bytes
 from agent.uploads.outline import MAX_HEADINGS, extract_outline
 from agent.uploads.service import UploadResult, UploadService
-from tests.agent.turns import THREAD
+from tests.agent.plain_agent import THREAD
 
 DOCX_TYPES = """<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
 <Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent.errors import ExtensionsBroken, ExtensionsNotWritten
+from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 from agent.extensions import SERVERS, SKILLS, ExtensionsDocument, ExtensionsFile, section
 
 
@@ -84,7 +84,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
     assert held.error is not None
     assert str(tmp_path) not in held.error
     assert len(caplog.records) == 1
-    with pytest.raises(ExtensionsBroken):
+    with pytest.raises(ExtensionsInvalid):
         await file.update(switch_off("b"))
     assert path.read_bytes() == broken.encode(errors="surrogateescape")
     path.write_text('{"skills": {"a": true}}')
@@ -129,7 +129,7 @@ async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path
     def wrong(document: ExtensionsDocument) -> None:
         document[SERVERS] = ["not", "an", "object"]
 
-    with pytest.raises(ExtensionsBroken):
+    with pytest.raises(ExtensionsInvalid):
         await file.update(wrong)
     assert json.loads(path.read_text()) == {"skills": {"a": False}}
 
@@ -137,6 +137,6 @@ async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path
 async def test_a_disk_that_refuses_is_an_error_for_people(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     file = ExtensionsFile(tmp_path / "file" / "e.json")
-    with pytest.raises(ExtensionsNotWritten) as caught:
+    with pytest.raises(ExtensionsWriteFailed) as caught:
         await file.update(switch_off("a"))
     assert str(tmp_path) not in caught.value.user_message

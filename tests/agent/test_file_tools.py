@@ -13,7 +13,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import Command
 
 from agent.config import ToolConfig
-from agent.errors import Unresolvable
+from agent.errors import ObjectNotImportable
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.sandbox.local import LocalSandboxProvider
 from agent.thread_storage import ThreadStorage
@@ -246,7 +246,7 @@ def test_configured_tools_come_by_name_and_group() -> None:
 @pytest.mark.parametrize("attribute", ["NOT_A_TOOL", "make_tool", "missing"])
 def test_a_bad_entry_says_which_and_keeps_its_keys_secret(attribute: str) -> None:
     entry = {"name": "bad", "group": "g", "use": f"{__name__}:{attribute}", "api_key": "sk-secret"}
-    with pytest.raises(Unresolvable) as caught:
+    with pytest.raises(ObjectNotImportable) as caught:
         configured_tools([ToolConfig.model_validate(entry)])
     assert "sk-secret" not in str(caught.value)
 

@@ -22,12 +22,12 @@ from agent.guardrails.factory import FRAMEWORK, build_guardrail_provider
 from agent.guardrails.oap_limits import first_words
 from agent.guardrails.oap_passport import OapPassportProvider
 from agent.guardrails.protocol import GuardrailDecision, GuardrailReason, GuardrailRequest
-from agent.middleware.guardrails import GuardrailMiddleware, guardrail_link
+from agent.middleware.guardrails import GuardrailMiddleware, guardrail_middleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.paths import OUTPUTS
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
 
@@ -129,8 +129,10 @@ def code_of(decision: GuardrailDecision) -> str:
 
 
 def writing() -> ScriptedChatModel:
-    call = Call(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
-    return ScriptedChatModel.playing(Turn(calls=(call,)), "I see.")
+    call = ScriptedCall(
+        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
+    )
+    return ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "I see.")
 
 
 def answer_of(messages: list[AnyMessage]) -> ToolMessage:
@@ -138,13 +140,13 @@ def answer_of(messages: list[AnyMessage]) -> ToolMessage:
     return found
 
 
-def is_written(home: House) -> bool:
+def is_written(home: AgentHarness) -> bool:
     return (home.folders().outputs / "a.txt").exists()
 
 
 async def test_a_denied_tool_never_runs_and_the_run_goes_on(tmp_path: Path) -> None:
     guard = section("allowlist", {"allowed_tools": ["ls"]})
-    async with house(tmp_path, writing(), {"guardrails": guard}) as home:
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
         messages = await home.say("write it")
         told = answer_of(messages)
         assert told.status == "error"
@@ -159,17 +161,17 @@ async def test_a_denied_tool_never_runs_and_the_run_goes_on(tmp_path: Path) -> N
 
 async def test_an_allowed_tool_runs(tmp_path: Path) -> None:
     guard = section("allowlist", {"allowed_tools": ["write_file"]})
-    async with house(tmp_path, writing(), {"guardrails": guard}) as home:
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
         assert answer_of(await home.say("write it")).status == "success"
         assert is_written(home)
 
 
 async def test_another_configuration_holds_from_the_next_run_on(tmp_path: Path) -> None:
     model = writing()
-    async with house(tmp_path, model) as home:
-        old = home.systems.settings.now()
+    async with open_agent(tmp_path, model) as home:
+        old = home.services.config.get()
         guard = section("allowlist", {"allowed_tools": []})
-        await home.agents.replace(
+        await home.factory.replace_config(
             old.model_copy(update={"guardrails": configured(**guard["provider"])})
         )
         assert answer_of(await home.say("write it")).status == "error"
@@ -180,7 +182,7 @@ async def test_a_passport_guards_the_whole_agent(tmp_path: Path) -> None:
     file = tmp_path / "passport.json"
     file.write_text(json.dumps(passport("data.file.read")))
     guard = section("oap", passport=str(file))
-    async with house(tmp_path, writing(), {"guardrails": guard}) as home:
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
         told = answer_of(await home.say("write it"))
         assert "(oap.tool_not_allowed)" in told.text
         assert "data.file.write" in told.text
@@ -209,7 +211,7 @@ async def test_a_mistake_is_one_clear_line_at_start(
     tmp_path: Path, guard: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(GuardrailUnusable) as caught:
-        async with house(tmp_path, writing(), {"guardrails": guard}):
+        async with open_agent(tmp_path, writing(), {"guardrails": guard}):
             pass
     said = caught.value.user_message
     assert text in said
@@ -237,8 +239,8 @@ def test_a_section_that_makes_no_sense_is_refused(guard: object, text: str) -> N
 def test_nobody_is_asked_unless_it_is_switched_on() -> None:
     config = GuardrailsConfig.model_validate({"provider": {"use": "nowhere:Class"}})
     assert build_guardrail_provider(config) is None
-    assert guardrail_link(config, None) is None
-    assert guardrail_link(config, AllowlistProvider()) is None
+    assert guardrail_middleware(config, None) is None
+    assert guardrail_middleware(config, AllowlistProvider()) is None
 
 
 def test_a_class_is_given_only_what_it_takes() -> None:
@@ -263,16 +265,16 @@ def touch(name: str) -> str:
     return f"touched {name}"
 
 
-def agent(provider: Any, *calls: Call, **more: object) -> Any:  # noqa: ANN401 - a graph
+def agent(provider: Any, *calls: ScriptedCall, **more: object) -> Any:  # noqa: ANN401 - a graph
     """A graph whose model calls `touch`, guarded; the link stands outside the error handling."""
-    model = ScriptedChatModel.playing(Turn(calls=calls or (call("x"),)), "done")
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls or (call("x"),)), "done")
     settings = GuardrailsConfig.model_validate(section("allowlist", **more))
     links = [GuardrailMiddleware(settings, provider, is_subagent=True), ToolErrorMiddleware()]
     return create_agent(model, [touch], middleware=links, checkpointer=InMemorySaver())
 
 
-def call(name: str, tool_name: str = "touch") -> Call:
-    return Call(name=tool_name, args={"name": name}, id=f"c-{name}")
+def call(name: str, tool_name: str = "touch") -> ScriptedCall:
+    return ScriptedCall(name=tool_name, args={"name": name}, id=f"c-{name}")
 
 
 async def run(graph: Any, *, sync: bool = False) -> list[ToolMessage]:  # noqa: ANN401 - a graph

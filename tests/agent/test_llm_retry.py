@@ -20,12 +20,12 @@ from langgraph.errors import GraphInterrupt
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
 from agent.errors import ModelNotFound
 from agent.locales.en import ENGLISH
+from agent.middleware.common import fallback_order
 from agent.middleware.llm_retry import LlmRetryMiddleware
-from agent.middleware.steering import fallback_order
-from agent.models.breakers import Breakers
-from agent.models.failures import failure_of, is_fallback
+from agent.models.circuit_breakers import CircuitBreakers
+from agent.models.failures import classify_error, is_fallback
 from agent.state import ThreadState
-from tests.agent.house import house
+from tests.agent.agent_harness import open_agent
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
@@ -64,7 +64,7 @@ class Rig:
         self.now = 1000.0
         self._others = others or {}
         breaker = CircuitBreakerConfig(failure_threshold=threshold)
-        self.breakers = Breakers(lambda: breaker, lambda: self.now)
+        self.breakers = CircuitBreakers(lambda: breaker, lambda: self.now)
         self.link = LlmRetryMiddleware(
             LlmRetryConfig.model_validate(config),
             names=["first", *self._others],
@@ -133,7 +133,7 @@ class Rig:
     ],
 )
 def test_errors_are_told_apart(error: Exception, reason: str, *, retryable: bool) -> None:
-    failure = failure_of(error)
+    failure = classify_error(error)
     assert failure is not None
     assert (failure.reason, failure.retryable) == (reason, retryable)
     assert SECRET not in failure.detail
@@ -142,7 +142,7 @@ def test_errors_are_told_apart(error: Exception, reason: str, *, retryable: bool
 
 @pytest.mark.parametrize("error", [TypeError("x"), KeyError("x"), ValueError("x"), OSError("disk")])
 def test_other_errors_are_not_a_model_s(error: Exception) -> None:
-    assert failure_of(error) is None
+    assert classify_error(error) is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_other_errors_are_not_a_model_s(error: Exception) -> None:
     ],
 )
 def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    failure = failure_of(refused(429, headers))
+    failure = classify_error(refused(429, headers))
     assert failure is not None
     assert failure.retry_after_s == seconds
 
@@ -276,7 +276,7 @@ async def test_the_whole_agent_goes_on_with_the_next_model(tmp_path: Path) -> No
     with registered(second) as keys:
         config = {"models": [{**keys, "name": "second"}], "llm_retry": {"first_wait_s": 0}}
         first = ScriptedChatModel.playing(*[unreachable()] * 3)
-        async with house(tmp_path, first, config) as home:
+        async with open_agent(tmp_path, first, config) as home:
             assert (await home.say("hi"))[-1].text == "I stand in."
     assert len(first.prompts) == 3
 
@@ -309,7 +309,7 @@ async def test_a_stream_that_breaks_before_its_first_word_is_asked_again(tmp_pat
     async with FakeModelServer() as server:
         server.reply(Reply(text="one two", drop_after=0), "Fine.")
         config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
-        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
             parts = await home.stream("go", "messages", model_name="fake")
     words = [c[0].text for m, c in parts if m == "messages" and isinstance(c[0], AIMessageChunk)]
     assert "".join(words) == "Fine."
@@ -352,40 +352,40 @@ async def test_refusals_and_answers_in_between_do_not_count() -> None:
 async def test_only_one_call_tries_and_one_that_is_cancelled_blocks_nobody() -> None:
     rig = Rig(ScriptedChatModel.playing(), threshold=1)
     _fail(rig.breakers)
-    with rig.breakers.trial("first") as trial:
+    with rig.breakers.call("first") as trial:
         assert not trial.allowed
     rig.now += 61
-    with contextlib.suppress(KeyboardInterrupt), rig.breakers.trial("first") as probe:
+    with contextlib.suppress(KeyboardInterrupt), rig.breakers.call("first") as probe:
         assert probe.allowed
-        with rig.breakers.trial("first") as beside:
+        with rig.breakers.call("first") as beside:
             assert not beside.allowed
         raise KeyboardInterrupt
-    with rig.breakers.trial("first") as next_one:
+    with rig.breakers.call("first") as next_one:
         assert next_one.allowed
         next_one.succeeded()
-    with rig.breakers.trial("first") as after:
+    with rig.breakers.call("first") as after:
         assert after.allowed
 
 
 def test_a_try_that_is_never_settled_ends_by_itself() -> None:
     now = [0.0]
-    breakers = Breakers(lambda: CircuitBreakerConfig(failure_threshold=1), lambda: now[0])
+    breakers = CircuitBreakers(lambda: CircuitBreakerConfig(failure_threshold=1), lambda: now[0])
     _fail(breakers)
     now[0] = 61
-    hanging = breakers.trial("first")
+    hanging = breakers.call("first")
     assert hanging.__enter__().allowed
-    with breakers.trial("first") as trial:
+    with breakers.call("first") as trial:
         assert not trial.allowed
     now[0] = 122
-    with breakers.trial("first") as trial:
+    with breakers.call("first") as trial:
         assert trial.allowed
 
 
 def test_no_threshold_means_no_breaker() -> None:
-    breakers = Breakers(lambda: CircuitBreakerConfig(failure_threshold=0))
+    breakers = CircuitBreakers(lambda: CircuitBreakerConfig(failure_threshold=0))
     for _ in range(20):
         _fail(breakers)
-    with breakers.trial("first") as trial:
+    with breakers.call("first") as trial:
         assert trial.allowed
 
 
@@ -405,8 +405,8 @@ async def _until_cancelled(work: Callable[[], Awaitable[object]]) -> None:
     raise AssertionError("it was not cancelled")
 
 
-def _fail(breakers: Breakers) -> None:
-    with breakers.trial("first") as trial:
+def _fail(breakers: CircuitBreakers) -> None:
+    with breakers.call("first") as trial:
         trial.failed()
 
 

@@ -12,11 +12,11 @@ from agent.client.options import TurnSettings
 from agent.locales import LANGUAGES, AgentMessages
 from agent.locales.en import ENGLISH
 from agent.locales.zh import CHINESE
-from agent.models.failures import Reason
+from agent.models.failures import FailureReason
 from agent.paths import WORKSPACE
-from tests.agent.house import house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 OTHERS = [(code, words) for code, words in LANGUAGES.items() if words is not ENGLISH]
 
@@ -39,21 +39,21 @@ def test_what_is_chinese_is_written_in_chinese() -> None:
 
 @pytest.mark.parametrize("words", LANGUAGES.values())
 def test_every_failure_of_a_model_is_told(words: AgentMessages) -> None:
-    assert all(words.model(reason).startswith("⚠️") for reason in get_args(Reason))
+    assert all(words.model(reason).startswith("⚠️") for reason in get_args(FailureReason))
 
 
 async def test_a_model_that_fails_is_told_in_the_language_of_the_run(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(KeyRefused("no"), KeyRefused("no"))
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         assert (await home.say("你好", language="zh"))[-1].text == CHINESE.model_auth
         assert (await home.say("hello", language="fr"))[-1].text == ENGLISH.model_auth
 
 
 async def test_the_language_may_stand_among_the_configurables_alone(tmp_path: Path) -> None:
-    look = Call(name="ls", args={"path": WORKSPACE}, id="c")
-    async with house(tmp_path, ScriptedChatModel.playing(Turn(calls=(look,)))) as home:
+    look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="c")
+    async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(look,)))) as home:
         options = {"thread_id": THREAD, "language": "zh-CN"}
-        graph = await home.agents.graph({"configurable": options})
+        graph = await home.factory.graph_for({"configurable": options})
         said = {"messages": [HumanMessage("看看")]}
         state = await graph.ainvoke(said, {"configurable": options, "recursion_limit": 2})
         assert state["messages"][-1].text == CHINESE.steps_used_up
@@ -65,6 +65,6 @@ def test_a_client_of_the_embedded_agent_may_ask_for_a_language() -> None:
 
 
 async def test_an_empty_question_is_put_in_the_language_of_the_run(tmp_path: Path) -> None:
-    asks = Call(name="ask_clarification", args={"question": " "}, id="c")
-    async with house(tmp_path, ScriptedChatModel.playing(Turn(calls=(asks,)))) as home:
+    asks = ScriptedCall(name="ask_clarification", args={"question": " "}, id="c")
+    async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(asks,)))) as home:
         assert (await home.say("做点什么", language="zh"))[-1].text == "❓ 接下来我该怎么做？"

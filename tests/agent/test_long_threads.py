@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from agent.middleware.dangling_tool_calls import repaired
-from agent.runtime.serialise import dumps, plain
+from agent.middleware.dangling_tool_calls import repair_history
+from gateway.runtime.serialization import dumps, json_default
 
 _IDS = st.sampled_from("abc")
 
@@ -71,10 +71,10 @@ def _in_order(messages: list[AnyMessage]) -> bool:
 
 @given(st.lists(_MESSAGES, max_size=8))
 def test_a_history_is_repaired_exactly_when_it_has_faults(messages: list[AnyMessage]) -> None:
-    fixed = repaired(messages)
+    fixed = repair_history(messages)
     assert _in_order(fixed)
     assert (fixed is messages) == _in_order(messages)
-    assert repaired(fixed) is fixed
+    assert repair_history(fixed) is fixed
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_history_is_repaired_exactly_when_it_has_faults(messages: list[AnyMess
     ],
 )
 def test_a_state_is_the_same_json_as_message_by_message(state: dict[str, Any]) -> None:
-    assert dumps(state) == orjson.dumps(state, default=plain)
+    assert dumps(state) == orjson.dumps(state, default=json_default)
 
 
 def test_a_state_that_json_refuses_is_still_said() -> None:

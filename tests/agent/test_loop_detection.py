@@ -9,18 +9,20 @@ from pydantic import ValidationError
 
 from agent.config import LoopDetectionConfig
 from agent.locales.en import ENGLISH
-from agent.middleware.loop_detection import STOP, findings
+from agent.middleware.loop_detection import STOP_MESSAGE, count_calls
 from agent.paths import OUTPUTS, WORKSPACE
-from tests.agent.house import House, house
+from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.fakes.model import Call as ServedCall
 from tests.fakes.model import FakeModelServer, Reply
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 LIST = {"path": WORKSPACE, "description": "look"}
 
 
-def looking(number: int, text: str = "", **args: object) -> Turn:
-    return Turn(text=text, calls=(Call(name="ls", args={**LIST, **args}, id=f"c{number}"),))
+def looking(number: int, text: str = "", **args: object) -> ScriptedTurn:
+    return ScriptedTurn(
+        text=text, calls=(ScriptedCall(name="ls", args={**LIST, **args}, id=f"c{number}"),)
+    )
 
 
 def warnings(prompt: list[Any]) -> list[str]:
@@ -33,12 +35,12 @@ def executed(messages: list[Any]) -> int:
 
 async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(5)], "There is nothing.")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         messages = await home.say("look")
         state = await home.state()
     assert [len(warnings(prompt)) for prompt in model.prompts] == [0, 0, 0, 1, 1, 1]
     assert "3 times" in warnings(model.prompts[3])[0]
-    assert warnings(model.prompts[5]) == [STOP]
+    assert warnings(model.prompts[5]) == [STOP_MESSAGE]
     assert executed(messages) == 4
     assert messages[-1].text == "There is nothing."
     assert not [m for m in state["messages"] if m.name == "loop_warning"]
@@ -46,7 +48,7 @@ async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
 
 async def test_the_warning_stands_behind_the_results(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(3)], "Enough.")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         await home.say("look")
     last = model.prompts[-1]
     assert isinstance(last[-1], HumanMessage)
@@ -54,13 +56,13 @@ async def test_the_warning_stands_behind_the_results(tmp_path: Path) -> None:
 
 
 async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) -> None:
-    def both(number: int) -> Turn:
-        here = Call(name="ls", args={"path": WORKSPACE, "description": ""}, id=f"a{number}")
-        there = Call(name="ls", args={"description": "", "path": OUTPUTS}, id=f"b{number}")
-        return Turn(calls=(here, there) if number % 2 else (there, here))
+    def both(number: int) -> ScriptedTurn:
+        here = ScriptedCall(name="ls", args={"path": WORKSPACE, "description": ""}, id=f"a{number}")
+        there = ScriptedCall(name="ls", args={"description": "", "path": OUTPUTS}, id=f"b{number}")
+        return ScriptedTurn(calls=(here, there) if number % 2 else (there, here))
 
     model = ScriptedChatModel.playing(*[both(n) for n in range(5)], "Enough.")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         messages = await home.say("look")
     assert executed(messages) == 8
     assert messages[-1].text == "Enough."
@@ -70,7 +72,7 @@ async def test_different_calls_and_new_turns_and_other_threads_are_no_loop(tmp_p
     script: list[Any] = [looking(n, description=str(n)) for n in range(6)]
     again: list[Any] = [looking(1), looking(2), "b"] * 3
     model = ScriptedChatModel.playing(*script, "a", *again)
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         await home.say("look")
         await home.say("again")
         await home.say("again")
@@ -80,7 +82,7 @@ async def test_different_calls_and_new_turns_and_other_threads_are_no_loop(tmp_p
 
 async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n, "Let me look. ") for n in range(6)])
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         messages = await home.say("look")
         assert len(model.prompts) == 6  # five, and one without tools
         assert (await home.say("and now?"))[-1].text == "(done)"
@@ -92,7 +94,7 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
 
 async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         messages = await home.say("look")
     assert messages[-1].text == ENGLISH.went_in_circles
     assert isinstance(messages[-1], AIMessage)
@@ -103,7 +105,7 @@ async def test_one_tool_too_often(tmp_path: Path) -> None:
     config = {"loop_detection": {"tool_freq_warn": 3, "tool_freq_hard_limit": 4}}
     script = [looking(n, description=str(n)) for n in range(5)]
     model = ScriptedChatModel.playing(*script, "So far.")
-    async with house(tmp_path, model, config) as home:
+    async with open_agent(tmp_path, model, config) as home:
         messages = await home.say("look")
     assert executed(messages) == 4
     assert messages[-1].text == "So far."
@@ -112,7 +114,7 @@ async def test_one_tool_too_often(tmp_path: Path) -> None:
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(8)], "Done.")
-    async with house(tmp_path, model, {"loop_detection": {"enabled": False}}) as home:
+    async with open_agent(tmp_path, model, {"loop_detection": {"enabled": False}}) as home:
         assert executed(await home.say("look")) == 8
 
 
@@ -129,13 +131,13 @@ async def _last_choice(home_folder: Path) -> object:
         entry = {"name": "fake", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
         entry |= {"api_key": "test", "base_url": server.base_url}
         config = {"models": [entry], "memory": {"enabled": False}}
-        async with house(home_folder, ScriptedChatModel.playing(), config) as home:
+        async with open_agent(home_folder, ScriptedChatModel.playing(), config) as home:
             await _say(home)
         assert server.requests[-1].tool_names
         return server.requests[-1].body["tool_choice"]
 
 
-async def _say(home: House) -> None:
+async def _say(home: AgentHarness) -> None:
     messages = await home.say("look", model_name="fake")
     assert messages[-1].text == "Enough."
 
@@ -150,9 +152,9 @@ def test_only_the_window_counts() -> None:
         *[called(n) for n in range(2, 9)],
         called(1),
     ]
-    assert max(findings(messages, 3).sets.values()) == 1
-    assert max(findings(messages, 20).sets.values()) == 2
-    assert findings(messages, 3).tools["ls"] == 9
+    assert max(count_calls(messages, 3).sets.values()) == 1
+    assert max(count_calls(messages, 20).sets.values()) == 2
+    assert count_calls(messages, 3).tools["ls"] == 9
 
 
 @pytest.mark.parametrize(

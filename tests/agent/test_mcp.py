@@ -22,9 +22,9 @@ from langchain_core.tools import BaseTool
 from agent.config import McpConfig
 from agent.extensions import ExtensionsFile
 from agent.mcp.registry import McpToolRegistry, open_mcp
-from tests.agent.house import house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
@@ -72,15 +72,15 @@ def named(tools: tuple[BaseTool, ...]) -> set[str]:
     return {tool.name for tool in tools}
 
 
-def call(name: str, **args: object) -> Call:
-    return Call(name=name, args=args, id=f"c-{name}-{len(args)}")
+def call(name: str, **args: object) -> ScriptedCall:
+    return ScriptedCall(name=name, args=args, id=f"c-{name}-{len(args)}")
 
 
 async def asked(
-    tools: tuple[BaseTool, ...], *calls: Call, thread: str = THREAD
+    tools: tuple[BaseTool, ...], *calls: ScriptedCall, thread: str = THREAD
 ) -> list[ToolMessage]:
     """Run a graph whose model makes these calls; return the answers."""
-    model = ScriptedChatModel.playing(Turn(calls=calls), "done")
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "done")
     config: RunnableConfig = {"configurable": {"thread_id": thread}}
     graph = create_agent(model, list(tools))
     state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
@@ -113,15 +113,15 @@ async def test_a_process_for_each_thread_that_nothing_of_ours_leaks_into(tmp_pat
     env = {"GIVEN": "$TOKEN", "EMPTY": "$UNSET"}
     file = written(tmp_path, {"fake": {**STDIO, "env": env}})
     script = ScriptedChatModel.playing(
-        Turn(calls=(call("fake_remember", text="a"), call("fake_environment"))),
+        ScriptedTurn(calls=(call("fake_remember", text="a"), call("fake_environment"))),
         "one",
-        Turn(calls=(call("fake_remember", text="b"), call("fake_raise_error"))),
+        ScriptedTurn(calls=(call("fake_remember", text="b"), call("fake_raise_error"))),
         "two",
-        Turn(calls=(call("fake_crash"),)),
-        Turn(calls=(call("fake_remember", text="c"),)),
+        ScriptedTurn(calls=(call("fake_crash"),)),
+        ScriptedTurn(calls=(call("fake_remember", text="c"),)),
         "three",
     )
-    async with house(
+    async with open_agent(
         tmp_path, script, extensions=file, environment={"TOKEN": "t", "SECRET": "hush-hush"}
     ) as home:
         first = told(await home.say("one"))
@@ -318,13 +318,13 @@ async def test_names_that_collide_are_told_apart(tmp_path: Path, web: str) -> No
 
 async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {})
-    turn = Turn(calls=(call("web_echo", text="hi"),))
-    async with house(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as home:
+    turn = ScriptedTurn(calls=(call("web_echo", text="hi"),))
+    async with open_agent(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as home:
         assert "web_echo is not a valid tool" in told(await home.say("go"))[0]
         written(tmp_path, {"web": {"url": f"{web}/mcp"}})
         assert told(await home.say("go"))[1] == "hi"
         config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
-        assert await home.agents.graph(config) is await home.agents.graph(config)
+        assert await home.factory.graph_for(config) is await home.factory.graph_for(config)
     assert file.exists()
 
 
@@ -332,9 +332,9 @@ async def test_a_passport_knows_tools_of_servers(tmp_path: Path, web: str) -> No
     file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
     passport = {"spec_version": "oap/1.0", "capabilities": [{"id": "mcp.tool.execute"}]}
     guard = {"enabled": True, "provider": {"use": "oap", "config": {"passport": passport}}}
-    turn = Turn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
+    turn = ScriptedTurn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
     model = ScriptedChatModel.playing(turn, "done")
-    async with house(tmp_path, model, {"guardrails": guard}, extensions=file) as home:
+    async with open_agent(tmp_path, model, {"guardrails": guard}, extensions=file) as home:
         said = told(await home.say("go"))
         assert said[0] == "hi"
         assert "(oap.tool_not_allowed)" in said[1]

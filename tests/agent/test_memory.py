@@ -12,14 +12,14 @@ from langchain_core.messages import HumanMessage
 
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgent
-from agent.memory.scopes import Spot
+from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService
 from agent.middleware.memory import MemoryMiddleware
-from agent.models.playback import Call, Turn
+from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import OUTPUTS
 from agent.state import ThreadState
-from tests.agent.house import house
-from tests.agent.noting import NotingModel
+from tests.agent.agent_harness import open_agent
+from tests.agent.memory_model import MemoryModel
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 ON: dict[str, Any] = {"memory": {"enabled": True}}
@@ -41,12 +41,12 @@ def system_of(model: ScriptedChatModel, call: int = 0) -> str:
 
 async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Noted.", noted("builds ships"))
-    async with house(tmp_path, model, ON) as home:
+    async with open_agent(tmp_path, model, ON) as home:
         messages = await home.say("I build ships", memory_scope=ANN)
         assert [message.type for message in messages] == ["human", "ai"]
         assert len(model.prompts) == 1
     later = ScriptedChatModel.playing("Ships.", "Who are you?", noted(), noted())
-    async with house(tmp_path, later, ON) as home:
+    async with open_agent(tmp_path, later, ON) as home:
         await home.say("What do I do?", thread=OTHER_THREAD, memory_scope=ANN)
         await home.say("And I?", memory_scope="room:slack:T1:C1")
         assert "<memory>" not in str(await home.state(OTHER_THREAD))
@@ -56,34 +56,40 @@ async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> 
 
 
 async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_path: Path) -> None:
-    write = Call(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
-    model = ScriptedChatModel.playing(Turn(text="Writing.", calls=(write,)), "Written.")
+    write = ScriptedCall(
+        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
+    )
+    model = ScriptedChatModel.playing(ScriptedTurn(text="Writing.", calls=(write,)), "Written.")
     reader = ScriptedChatModel.playing(noted("wants files"))
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             parts = await home.stream("a file please", "messages", memory_scope=ANN)
-            memory = home.systems.memory
+            memory = home.services.memory
             assert not reader.prompts
     assert len(model.prompts) == 2
     (asked,) = reader.prompts
     assert "User: a file please\nAssistant: Written." in asked[-1].text
     assert "Writing." not in asked[-1].text
     assert "wants files" not in str(parts)
-    assert [fact.content for fact in (await memory.get(Spot(scope=ANN))).facts] == ["wants files"]
+    assert [fact.content for fact in (await memory.get(MemoryScope(scope=ANN))).facts] == [
+        "wants files"
+    ]
 
 
 async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
-    async with house(
+    async with open_agent(
         tmp_path, ScriptedChatModel.playing("Yes.", noted("of the writer")), ON
     ) as home:
-        await home.systems.agents.create(CustomAgent(name="writer", soul="You write."))
+        await home.services.custom_agents.create(CustomAgent(name="writer", soul="You write."))
         await home.say("write", memory_scope=ANN, agent_name="Writer")
     model = ScriptedChatModel.playing("One.", "Two.", noted(), noted())
-    async with house(tmp_path, model, ON) as home:
-        memory = home.systems.memory
-        assert [(info.scope, info.agents) for info in await memory.scopes()] == [(ANN, ("writer",))]
-        await memory.create_fact(Spot(scope=ANN), "of the lead")
+    async with open_agent(tmp_path, model, ON) as home:
+        memory = home.services.memory
+        assert [(info.scope, info.agents) for info in await memory.list_scopes()] == [
+            (ANN, ("writer",))
+        ]
+        await memory.create_fact(MemoryScope(scope=ANN), "of the lead")
         await home.say("hello", memory_scope=ANN, thread=OTHER_THREAD, agent_name="writer")
         await home.say("hello", memory_scope=ANN)
     assert ("of the writer" in system_of(model), "of the lead" in system_of(model)) == (True, False)
@@ -106,7 +112,7 @@ async def test_before_a_conversation_is_summarised_it_is_learnt_from(tmp_path: P
                 "model_name": "scripted",
             },
         }
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await home.say("I build ships", memory_scope=ANN)
             await home.say("of wood", memory_scope=ANN)
             assert not reader.called.is_set()
@@ -124,18 +130,18 @@ async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
         model = ScriptedChatModel.playing("Hello.")
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await home.say("markone", memory_scope=ANN)
-            home.systems.memory._flush_s = 0.05
+            home.services.memory._flush_s = 0.05
         assert len(reader.prompts) == 1
     assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
 
 
 async def test_also_where_the_graph_is_run_without_a_loop(tmp_path: Path) -> None:
     config = AgentConfig.model_validate({"models": [{"name": "m", "use": "a:B", "model": "m"}]})
-    reader, model = NotingModel(), ScriptedChatModel.playing("One.", "Two.")
+    reader, model = MemoryModel(), ScriptedChatModel.playing("One.", "Two.")
     async with MemoryService(tmp_path, lambda: config, reader.given) as memory:
-        await memory.create_fact(Spot(scope=ANN), "builds ships")
+        await memory.create_fact(MemoryScope(scope=ANN), "builds ships")
         link = MemoryMiddleware(memory, now=lambda: datetime(2026, 3, 1, tzinfo=UTC))
         graph = create_agent(
             model, system_prompt="Be brief.", middleware=[link], state_schema=ThreadState

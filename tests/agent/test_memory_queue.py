@@ -1,5 +1,6 @@
 """What waits to be learnt: rest, joining, hurry, dropping, closing."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,19 +11,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.memory.pending import PendingFile
-from agent.memory.queue import LONGEST_WAIT, MAX_MESSAGES, Key, UpdateQueue, Work, due, joined
-from agent.memory.scopes import Spot
-from agent.memory.turns import Exchange, Said
+from agent.memory.pending import PendingTurnsFile
+from agent.memory.queue import (
+    MAX_DEBOUNCE_FACTOR,
+    MAX_MESSAGES,
+    MemoryQueue,
+    MemoryQueueKey,
+    QueuedTurn,
+    due_at,
+    merge_turns,
+)
+from agent.memory.scope import MemoryScope
+from agent.memory.turns import MemoryMessage, MemoryTurn
 
 NEVER = 1000.0  # seconds of rest that no test waits for
 
 
 def turn(
-    *texts: str, thread: str = "t1", spot: Spot | None = None, corrects: bool = False
-) -> Exchange:
-    said = tuple(Said(id=text, role="user", text=text) for text in texts)
-    return Exchange(spot=spot or Spot(), thread_id=thread, said=said, is_correction=corrects)
+    *texts: str, thread: str = "t1", spot: MemoryScope | None = None, corrects: bool = False
+) -> MemoryTurn:
+    said = tuple(MemoryMessage(id=text, role="user", text=text) for text in texts)
+    return MemoryTurn(
+        scope=spot or MemoryScope(), thread_id=thread, messages=said, is_correction=corrects
+    )
 
 
 class Learner:
@@ -35,11 +46,11 @@ class Learner:
         self.may_go_on.set()
         self._changed = anyio.Event()
 
-    async def learn(self, work: Work) -> None:
+    async def learn(self, work: QueuedTurn) -> None:
         self.begun.set()
         await self.may_go_on.wait()
-        if not work.is_dropped:
-            self.learnt.append([one.text for one in work.exchange.said])
+        if not work.is_cancelled:
+            self.learnt.append([one.text for one in work.turn.messages])
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -50,8 +61,8 @@ class Learner:
 
 
 @asynccontextmanager
-async def queue(learner: Learner, rest_s: float) -> AsyncIterator[UpdateQueue]:
-    made = UpdateQueue(learner.learn, rest_s=lambda: rest_s, gap_s=0)
+async def queue(learner: Learner, rest_s: float) -> AsyncIterator[MemoryQueue]:
+    made = MemoryQueue(learner.learn, rest_s=lambda: rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         yield made
@@ -65,12 +76,12 @@ async def queue(learner: Learner, rest_s: float) -> AsyncIterator[UpdateQueue]:
 def test_a_conversation_is_learnt_from_when_it_rests_or_never_rests(
     first: float, busy_for: float, rest_s: float
 ) -> None:
-    work = Work(exchange=turn("a"), first=first, last=first + busy_for)
-    when = due(work, rest_s)
-    assert when <= first + LONGEST_WAIT * rest_s
-    assert when == work.last + rest_s or when == first + LONGEST_WAIT * rest_s
-    work.is_hurried = True
-    assert due(work, rest_s) == first
+    work = QueuedTurn(turn=turn("a"), first_at=first, last_at=first + busy_for)
+    when = due_at(work, rest_s)
+    assert when <= first + MAX_DEBOUNCE_FACTOR * rest_s
+    assert when == work.last_at + rest_s or when == first + MAX_DEBOUNCE_FACTOR * rest_s
+    work.is_expedited = True
+    assert due_at(work, rest_s) == first
 
 
 async def test_turns_of_one_conversation_are_learnt_together_and_others_by_themselves() -> None:
@@ -78,8 +89,8 @@ async def test_turns_of_one_conversation_are_learnt_together_and_others_by_thems
     async with queue(learner, rest_s=0.05) as waiting:
         waiting.add(turn("a"))
         waiting.add(turn("x", thread="t2"))
-        waiting.add(turn("y", spot=Spot(scope="other")))
-        waiting.add(turn("z", spot=Spot(agent="writer")))
+        waiting.add(turn("y", spot=MemoryScope(scope="other")))
+        waiting.add(turn("z", spot=MemoryScope(agent="writer")))
         waiting.add(turn("b"))
         await learner.until(lambda: len(learner.learnt) == 4)
     assert sorted(learner.learnt) == [["a", "b"], ["x"], ["y"], ["z"]]
@@ -89,10 +100,10 @@ async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
     learner = Learner()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
-        waiting.add_nowait(turn("fast", thread="t2"))
+        waiting.add_expedited(turn("fast", thread="t2"))
         await learner.until(lambda: len(learner.learnt) == 1)
         assert learner.learnt == [["fast"]]
-        assert [exchange.thread_id for exchange in waiting.open] == ["t1"]
+        assert [exchange.thread_id for exchange in waiting.unprocessed] == ["t1"]
 
 
 async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
@@ -103,16 +114,16 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
         return NEVER
 
     learner = Learner()
-    made = UpdateQueue(learner.learn, rest_s=rest_s, gap_s=0)
+    made = MemoryQueue(learner.learn, rest_s=rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         for number in range(50):
             made.add(turn(f"m{number}", thread=f"t{number}"))
             await anyio.lowlevel.checkpoint()
-        assert len(made.open) == 50
+        assert len(made.unprocessed) == 50
         # Once by each that came, and by the loop when it went to sleep the first time.
         assert len(asked) < 60
-        made.hurry(Key(thread_id="t7", spot=Spot()))
+        made.expedite(MemoryQueueKey(thread_id="t7", scope=MemoryScope()))
         await learner.until(lambda: learner.learnt == [["m7"]])
         tasks.cancel_scope.cancel()
 
@@ -121,7 +132,7 @@ async def test_what_waits_can_be_hurried() -> None:
     learner = Learner()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("a"))
-        waiting.hurry(Work(exchange=turn(), first=0, last=0).key)
+        waiting.expedite(QueuedTurn(turn=turn(), first_at=0, last_at=0).key)
         await learner.until(lambda: learner.learnt == [["a"]])
 
 
@@ -137,19 +148,19 @@ async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_tw
         assert learner.learnt[0] == ["a"]
         waiting.add(turn("a"))
         waiting.add(turn("b"))
-        assert waiting.open == []
+        assert waiting.unprocessed == []
     assert "b" in learner.learnt[1]
 
 
 def test_joining_keeps_each_message_once_and_all_flags() -> None:
     before = turn("a", "b", corrects=True)
     after = turn("b", "c")
-    both = joined(before, after)
-    assert [one.text for one in both.said] == ["a", "b", "c"]
+    both = merge_turns(before, after)
+    assert [one.text for one in both.messages] == ["a", "b", "c"]
     assert both.is_correction
-    many = joined(turn(*map(str, range(MAX_MESSAGES))), turn("last"))
-    assert len(many.said) == MAX_MESSAGES
-    assert many.said[-1].text == "last"
+    many = merge_turns(turn(*map(str, range(MAX_MESSAGES))), turn("last"))
+    assert len(many.messages) == MAX_MESSAGES
+    assert many.messages[-1].text == "last"
 
 
 # ---- dropping and closing ----------------------------------------------------------------------
@@ -158,15 +169,15 @@ def test_joining_keeps_each_message_once_and_all_flags() -> None:
 async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> None:
     learner = Learner()
     learner.may_go_on = anyio.Event()
-    mine, agents = Spot(scope="p"), Spot(scope="p", agent="writer")
+    mine, agents = MemoryScope(scope="p"), MemoryScope(scope="p", agent="writer")
     async with queue(learner, rest_s=0.01) as waiting:
-        waiting.add_nowait(turn("a", spot=mine))
+        waiting.add_expedited(turn("a", spot=mine))
         await learner.begun.wait()
         waiting.add(turn("b", spot=mine, thread="t2"))
         waiting.add(turn("c", spot=agents))
-        waiting.add(turn("kept", spot=Spot(scope="q")))
+        waiting.add(turn("kept", spot=MemoryScope(scope="q")))
         waiting.drop(mine)
-        assert [exchange.spot.scope for exchange in waiting.open] == ["q"]
+        assert [exchange.scope.scope for exchange in waiting.unprocessed] == ["q"]
         learner.may_go_on.set()
         await learner.until(lambda: bool(learner.learnt))
         assert learner.learnt == [["kept"]]
@@ -174,10 +185,10 @@ async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> 
 
 async def test_dropping_an_agent_s_leaves_the_rest_of_the_scope() -> None:
     async with queue(Learner(), rest_s=NEVER) as waiting:
-        waiting.add(turn("a", spot=Spot(scope="p")))
-        waiting.add(turn("b", spot=Spot(scope="p", agent="writer")))
-        waiting.drop(Spot(scope="p", agent="writer"))
-        assert [exchange.spot.agent for exchange in waiting.open] == [None]
+        waiting.add(turn("a", spot=MemoryScope(scope="p")))
+        waiting.add(turn("b", spot=MemoryScope(scope="p", agent="writer")))
+        waiting.drop(MemoryScope(scope="p", agent="writer"))
+        assert [exchange.scope.agent for exchange in waiting.unprocessed] == [None]
 
 
 async def test_closing_learns_everything_at_once() -> None:
@@ -187,7 +198,7 @@ async def test_closing_learns_everything_at_once() -> None:
             waiting.add(turn(str(number), thread=f"t{number}"))
         with anyio.fail_after(20):
             await waiting.flush()
-        assert waiting.open == []
+        assert waiting.unprocessed == []
     assert len(learner.learnt) == 20
 
 
@@ -196,21 +207,21 @@ async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_
     learner = Learner()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER) as waiting:
-        (waiting.add_nowait if is_busy else waiting.add)(turn("a"))
+        (waiting.add_expedited if is_busy else waiting.add)(turn("a"))
         if is_busy:
             await learner.begun.wait()
         with anyio.move_on_after(0.05):
             await waiting.flush()
-        assert [one.text for exchange in waiting.open for one in exchange.said] == ["a"]
+        assert [one.text for exchange in waiting.unprocessed for one in exchange.messages] == ["a"]
 
 
 # ---- on disk until the next start --------------------------------------------------------------
 
 
 def test_what_is_open_survives_a_stop(tmp_path: Path) -> None:
-    file = PendingFile(tmp_path / "memory")
+    file = PendingTurnsFile(tmp_path / "memory")
     assert file.load() == []
-    waiting = [turn("你好", spot=Spot(scope="p", agent="w"), corrects=True), turn("b")]
+    waiting = [turn("你好", spot=MemoryScope(scope="p", agent="w"), corrects=True), turn("b")]
     file.save(waiting)
     assert file.load() == waiting
     (path,) = (tmp_path / "memory").iterdir()
@@ -219,12 +230,27 @@ def test_what_is_open_survives_a_stop(tmp_path: Path) -> None:
     assert list((tmp_path / "memory").iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", '[1, {"spot": {}}]', "\x00"])
+def test_a_file_written_by_an_older_version_is_loaded(tmp_path: Path) -> None:
+    message = {"id": "1", "role": "user", "text": "hi"}
+    entry = {
+        "spot": {"scope": "p", "agent": None},
+        "thread_id": "t",
+        "said": [message],
+        "earlier": [],
+    }
+    entry |= {"is_correction": False, "is_reinforcement": True}
+    (tmp_path / "pending.json").write_text(json.dumps([entry]))
+    (loaded,) = PendingTurnsFile(tmp_path).load()
+    assert loaded.scope == MemoryScope(scope="p")
+    assert [one.text for one in loaded.messages] == ["hi"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '[1, {"spot": {}}, {"scope": {}}]', "\x00"])
 def test_a_broken_file_of_what_waits_is_passed_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "pending.json").write_text(text)
-    assert PendingFile(tmp_path).load() == []
+    assert PendingTurnsFile(tmp_path).load() == []
 
 
 def test_a_disk_that_refuses_does_not_stop_the_stop(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file where the folder should be")
-    PendingFile(tmp_path / "memory").save([turn("a")])
+    PendingTurnsFile(tmp_path / "memory").save([turn("a")])

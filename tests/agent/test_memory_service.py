@@ -15,16 +15,16 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from agent.config import AgentConfig
-from agent.errors import FactNotFound, MemoryRefused
-from agent.memory.schema import EMPTY, Document
-from agent.memory.scopes import Spot
+from agent.errors import FactNotFound, MemoryInvalid
+from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument
+from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService
-from agent.options import Caller
-from tests.agent.noting import NotingModel
+from agent.options import RunContext
+from tests.agent.memory_model import MemoryModel
 from tests.fakes.scripted import ScriptedChatModel
 
-ANN = Spot(scope="person:slack:T1:U1")
-BOB = Spot(scope="person:slack:T1:U2")
+ANN = MemoryScope(scope="person:slack:T1:U1")
+BOB = MemoryScope(scope="person:slack:T1:U2")
 
 
 def settings(**memory: object) -> AgentConfig:
@@ -32,8 +32,8 @@ def settings(**memory: object) -> AgentConfig:
     return AgentConfig.model_validate({"models": [real], "memory": memory})
 
 
-def caller(where: Spot = ANN, thread: str = "t1") -> Caller:
-    return Caller(thread_id=thread, memory_scope=where.scope, agent_name=where.agent)
+def caller(where: MemoryScope = ANN, thread: str = "t1") -> RunContext:
+    return RunContext(thread_id=thread, memory_scope=where.scope, agent_name=where.agent)
 
 
 def turn(text: str, answer: str = "I see.") -> list[AnyMessage]:
@@ -52,11 +52,13 @@ async def memory(
         yield service
 
 
-def contents(document: Document) -> list[str]:
+def contents(document: MemoryDocument) -> list[str]:
     return [fact.content for fact in document.facts]
 
 
-async def until(service: MemoryService, where: Spot, condition: Callable[[Document], bool]) -> None:
+async def until(
+    service: MemoryService, where: MemoryScope, condition: Callable[[MemoryDocument], bool]
+) -> None:
     with anyio.fail_after(20):
         while not condition(await service.get(where)):  # noqa: ASYNC110 - the document is on disk
             await anyio.sleep(0.01)
@@ -66,12 +68,12 @@ async def until(service: MemoryService, where: Spot, condition: Callable[[Docume
 
 
 async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: Path) -> None:
-    async with memory(tmp_path, NotingModel()) as service:
-        service.remember(turn("I sail markone"), caller())
-        service.remember(turn("I cook marktwo"), caller(BOB))
-        assert await service.block(caller()) == ""
-    async with memory(tmp_path, NotingModel()) as service:
-        block = await service.block(caller())
+    async with memory(tmp_path, MemoryModel()) as service:
+        service.enqueue_turn(turn("I sail markone"), caller())
+        service.enqueue_turn(turn("I cook marktwo"), caller(BOB))
+        assert await service.prompt_block(caller()) == ""
+    async with memory(tmp_path, MemoryModel()) as service:
+        block = await service.prompt_block(caller())
         assert "- [context | 0.90] markone" in block
         assert "marktwo" not in block
         (fact,) = (await service.get(ANN)).facts
@@ -82,12 +84,12 @@ async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: P
 async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
     tmp_path: Path,
 ) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     async with memory(tmp_path, model) as service:
         first = turn("markone")
-        service.remember(first, caller())
-        service.remember([*first, *turn("that's wrong, marktwo")], caller())
-        service.remember([*first, AIMessage("again", id="x")], caller())
+        service.enqueue_turn(first, caller())
+        service.enqueue_turn([*first, *turn("that's wrong, marktwo")], caller())
+        service.enqueue_turn([*first, AIMessage("again", id="x")], caller())
     (question,) = model.questions
     assert "markone" in question
     assert "marktwo" in question
@@ -95,11 +97,11 @@ async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
 
 
 async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path: Path) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     async with memory(tmp_path, model, debounce_seconds=300) as service:
         said = turn("markone")
-        service.remember(said, caller())
-        service.remember(turn("markother"), caller(thread="t2"))
+        service.enqueue_turn(said, caller())
+        service.enqueue_turn(turn("markother"), caller(thread="t2"))
         service.before_summarization(said, caller())
         await until(service, ANN, lambda document: contents(document) == ["markone"])
         service.before_summarization(said, caller())
@@ -108,12 +110,12 @@ async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path
 
 @pytest.mark.parametrize("keys", [{"enabled": False}, {"injection_enabled": False}])
 async def test_switched_off(tmp_path: Path, keys: dict[str, Any]) -> None:
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         await service.create_fact(ANN, "known")
-    model = NotingModel()
+    model = MemoryModel()
     async with memory(tmp_path, model, **keys) as service:
-        assert await service.block(caller()) == ""
-        service.remember(turn("markone"), caller())
+        assert await service.prompt_block(caller()) == ""
+        service.enqueue_turn(turn("markone"), caller())
     assert len(model.questions) == (0 if "enabled" in keys else 1)
 
 
@@ -123,7 +125,7 @@ async def test_the_demo_model_is_never_asked(tmp_path: Path) -> None:
 
     config = AgentConfig()
     async with MemoryService(tmp_path, lambda: config, nobody) as service:
-        service.remember(turn("hello"), caller())
+        service.enqueue_turn(turn("hello"), caller())
     assert not (tmp_path / "memory").exists()
 
 
@@ -138,12 +140,14 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
     with caplog.at_level(logging.INFO):
         async with memory(tmp_path, model, debounce_seconds=300) as service:
             for number in range(3):
-                where = Spot(scope=f"p{number}")
-                service.remember(turn("hello"), caller(where))
+                where = MemoryScope(scope=f"p{number}")
+                service.enqueue_turn(turn("hello"), caller(where))
                 service.before_summarization([], caller(where))
-            await until(service, Spot(scope="p2"), lambda document: contents(document) == ["good"])
-            assert await service.get(Spot(scope="p0")) == EMPTY
-            assert await service.get(Spot(scope="p1")) == EMPTY
+            await until(
+                service, MemoryScope(scope="p2"), lambda document: contents(document) == ["good"]
+            )
+            assert await service.get(MemoryScope(scope="p0")) == EMPTY_DOCUMENT
+            assert await service.get(MemoryScope(scope="p1")) == EMPTY_DOCUMENT
     assert [record.getMessage() for record in caplog.records] == [
         "a conversation was not learnt from: RuntimeError"
     ]
@@ -152,35 +156,39 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
 async def test_a_caller_whose_scope_cannot_be_used_gets_nobody_s_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     async with memory(tmp_path, model) as service:
-        await service.create_fact(Spot(), "of the default scope")
-        for bad in (Spot(scope="x" * 600), Spot(scope="a\nb"), Spot(agent="../a")):
-            assert await service.block(caller(bad)) == ""
-            service.remember(turn("markone"), caller(bad))
+        await service.create_fact(MemoryScope(), "of the default scope")
+        for bad in (
+            MemoryScope(scope="x" * 600),
+            MemoryScope(scope="a\nb"),
+            MemoryScope(agent="../a"),
+        ):
+            assert await service.prompt_block(caller(bad)) == ""
+            service.enqueue_turn(turn("markone"), caller(bad))
     assert model.questions == []
 
 
 async def test_a_document_that_cannot_be_read_does_not_stop_a_run(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / ANN.folder).write_text("a file where the folder should be")
-    async with memory(tmp_path, NotingModel()) as service:
-        assert await service.block(caller()) == ""
+    async with memory(tmp_path, MemoryModel()) as service:
+        assert await service.prompt_block(caller()) == ""
 
 
 async def test_the_folder_can_be_chosen(tmp_path: Path) -> None:
-    async with memory(tmp_path, NotingModel(), storage_path="notes/people") as service:
+    async with memory(tmp_path, MemoryModel(), storage_path="notes/people") as service:
         await service.create_fact(ANN, "x")
     assert (tmp_path / "notes" / "people" / ANN.folder / "memory.json").exists()
 
 
 async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
     with blockbuster_ctx(scanned_modules=["agent"]):
-        async with memory(tmp_path, NotingModel()) as service:
+        async with memory(tmp_path, MemoryModel()) as service:
             await service.create_fact(ANN, "known")
-            service.remember(turn("markone"), caller())
-            assert "known" in await service.block(caller())
-            assert len(await service.scopes()) == 1
+            service.enqueue_turn(turn("markone"), caller())
+            assert "known" in await service.prompt_block(caller())
+            assert len(await service.list_scopes()) == 1
             await service.clear(BOB)
             await service.reload(ANN)
 
@@ -191,28 +199,28 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
 async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    model = NotingModel(hang=True)
+    model = MemoryModel(hang=True)
     with anyio.fail_after(20):
         async with memory(tmp_path, model, flush_s=0.05, debounce_seconds=1) as service:
-            service.remember(turn("markone"), caller())
+            service.enqueue_turn(turn("markone"), caller())
             service.before_summarization([], caller())
             await model.asked.wait()
-            service.remember(turn("marktwo"), caller(BOB))
-    async with memory(tmp_path, NotingModel()):
+            service.enqueue_turn(turn("marktwo"), caller(BOB))
+    async with memory(tmp_path, MemoryModel()):
         pass
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         assert contents(await service.get(ANN)) == ["markone"]
         assert contents(await service.get(BOB)) == ["marktwo"]
 
 
 async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     may_answer = model.hold()
     closed = anyio.Event()
 
     async def open_and_close() -> None:
         async with memory(tmp_path, model) as service:
-            service.remember(turn("markone"), caller())
+            service.enqueue_turn(turn("markone"), caller())
         closed.set()
 
     async with anyio.create_task_group() as tasks:
@@ -226,17 +234,17 @@ async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> 
 
 
 async def test_cancelling_closes_in_order(tmp_path: Path) -> None:
-    async with anyio.create_task_group() as tasks, memory(tmp_path, NotingModel()) as service:
-        service.remember(turn("markone"), caller())
+    async with anyio.create_task_group() as tasks, memory(tmp_path, MemoryModel()) as service:
+        service.enqueue_turn(turn("markone"), caller())
         tasks.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint()
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         assert contents(await service.get(ANN)) == ["markone"]
 
 
 async def test_an_error_in_the_block_stays_itself(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with memory(tmp_path, NotingModel()):
+        async with memory(tmp_path, MemoryModel()):
             raise KeyError("mine")
 
 
@@ -244,7 +252,7 @@ async def test_an_error_in_the_block_stays_itself(tmp_path: Path) -> None:
 
 
 async def test_facts_can_be_added_changed_and_removed(tmp_path: Path) -> None:
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         document = await service.create_fact(ANN, "  likes tea ", "Preference", 1)
         (fact,) = document.facts
         assert (fact.content, fact.category, fact.confidence) == ("likes tea", "preference", 1.0)
@@ -253,7 +261,7 @@ async def test_facts_can_be_added_changed_and_removed(tmp_path: Path) -> None:
         changed = await service.update_fact(ANN, fact.id, {"confidence": 0.25})
         assert changed.facts[0].content == "likes tea"
         assert changed.facts[0].confidence == 0.25
-        assert await service.get(BOB) == EMPTY
+        assert await service.get(BOB) == EMPTY_DOCUMENT
         gone = await service.delete_fact(ANN, fact.id)
         assert gone.facts == ()
         for refused in (
@@ -281,26 +289,26 @@ async def test_facts_can_be_added_changed_and_removed(tmp_path: Path) -> None:
 async def test_a_fact_that_breaks_a_rule_is_refused(
     tmp_path: Path, content: str, category: str, confidence: float
 ) -> None:
-    async with memory(tmp_path, NotingModel()) as service:
-        with pytest.raises(MemoryRefused):
+    async with memory(tmp_path, MemoryModel()) as service:
+        with pytest.raises(MemoryInvalid):
             await service.create_fact(ANN, content, category, confidence)
         (fact,) = (await service.create_fact(ANN, "good")).facts
         changes = {"content": content, "category": category, "confidence": confidence}
-        with pytest.raises(MemoryRefused):
+        with pytest.raises(MemoryInvalid):
             await service.update_fact(ANN, fact.id, changes)
         assert (await service.get(ANN)).facts == (fact,)
 
 
 async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
     from_file = {"facts": [{"id": "f1", "content": "你好"}], "user": {}, "version": "1.0"}
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         document = await service.replace(ANN, from_file)
         assert contents(document) == contents(await service.get(ANN)) == ["你好"]
-        with pytest.raises(MemoryRefused):
+        with pytest.raises(MemoryInvalid):
             await service.replace(ANN, {"facts": "none"})
         others: tuple[dict[str, object], ...] = ({}, {"version": "1.0"}, {"models": []})
         for another_file in others:
-            with pytest.raises(MemoryRefused):
+            with pytest.raises(MemoryInvalid):
                 await service.replace(ANN, another_file)
         assert contents(await service.reload(ANN)) == ["你好"]
 
@@ -308,36 +316,36 @@ async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
 async def test_what_was_forgotten_while_it_was_being_learnt_stays_forgotten(
     tmp_path: Path,
 ) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     may_answer = model.hold()
     async with memory(tmp_path, model) as service:
         await service.create_fact(ANN, "known")
-        service.remember(turn("markone"), caller())
+        service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
             await model.asked.wait()
-        service.remember(turn("marktwo"), caller(thread="t2"))
-        assert await service.clear(ANN) == EMPTY
+        service.enqueue_turn(turn("marktwo"), caller(thread="t2"))
+        assert await service.clear(ANN) == EMPTY_DOCUMENT
         may_answer.set()
     assert not (tmp_path / "memory" / ANN.folder).exists()
 
 
 async def test_what_a_person_changes_while_the_model_thinks_is_kept(tmp_path: Path) -> None:
-    model = NotingModel()
+    model = MemoryModel()
     may_answer = model.hold()
     async with memory(tmp_path, model) as service:
-        service.remember(turn("markone"), caller())
+        service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
             await model.asked.wait()
         await service.create_fact(ANN, "by hand")
         may_answer.set()
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         assert contents(await service.get(ANN)) == ["by hand", "markone"]
 
 
 async def test_changes_side_by_side_lose_nothing(tmp_path: Path) -> None:
-    async with memory(tmp_path, NotingModel()) as service:
+    async with memory(tmp_path, MemoryModel()) as service:
         async with anyio.create_task_group() as tasks:
             for number in range(30):
                 tasks.start_soon(service.create_fact, ANN, f"fact {number}")

@@ -11,12 +11,12 @@ from langgraph.types import interrupt
 
 from agent.config import TitleConfig
 from agent.errors import ThreadIdInvalid
-from agent.middleware import ORDER, chain
+from agent.middleware import MIDDLEWARE_ORDER, middleware_stack
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import (
     INTERRUPTED,
     DanglingToolCallMiddleware,
-    repaired,
+    repair_history,
 )
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
@@ -24,14 +24,14 @@ from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.paths import OUTPUTS
 from agent.thread_storage import ThreadStorage
 from agent.tools.ask_clarification import question_text
-from tests.agent.turns import CONFIG, plain_links, room
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.plain_agent import CONFIG, open_plain_agent, plain_middleware
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 
-def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
+def calls(*named: tuple[str, dict[str, Any]]) -> ScriptedTurn:
     """A turn that calls tools; ids are c0, c1, ..."""
-    made = (Call(name=name, args=args, id=f"c{n}") for n, (name, args) in enumerate(named))
-    return Turn(calls=tuple(made))
+    made = (ScriptedCall(name=name, args=args, id=f"c{n}") for n, (name, args) in enumerate(named))
+    return ScriptedTurn(calls=tuple(made))
 
 
 def ai(*ids: str, **more: Any) -> AIMessage:  # noqa: ANN401 - whatever AIMessage takes
@@ -47,8 +47,8 @@ def result(call_id: str, text: str = "ok") -> ToolMessage:
 
 
 def test_the_order_is_pinned(tmp_path: Path) -> None:
-    links = plain_links(ThreadStorage(tmp_path))
-    kinds = [type(link) for link in chain(*reversed(links))]
+    links = plain_middleware(ThreadStorage(tmp_path))
+    kinds = [type(link) for link in middleware_stack(*reversed(links))]
     assert kinds == [
         ThreadDataMiddleware,
         DanglingToolCallMiddleware,
@@ -56,16 +56,16 @@ def test_the_order_is_pinned(tmp_path: Path) -> None:
         TitleMiddleware,
         ClarificationMiddleware,
     ]
-    assert [kind for kind in ORDER if kind in kinds] == kinds
-    assert ORDER[-1] is ClarificationMiddleware
-    assert chain(None) == ()
+    assert [kind for kind in MIDDLEWARE_ORDER if kind in kinds] == kinds
+    assert MIDDLEWARE_ORDER[-1] is ClarificationMiddleware
+    assert middleware_stack(None) == ()
     with pytest.raises(ValueError, match="a place is taken twice"):
-        chain(*links, ClarificationMiddleware())
+        middleware_stack(*links, ClarificationMiddleware())
 
 
 async def test_the_chain_adds_no_step_and_no_checkpoint(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(calls(("ls", {"path": OUTPUTS})), "nothing there")
-    async with room(tmp_path, model) as thread:
+    async with open_plain_agent(tmp_path, model) as thread:
         await thread.say("look")
         assert set(thread.graph.nodes) == {"__start__", "model", "tools"}
         history = [snapshot async for snapshot in thread.graph.aget_state_history(CONFIG)]
@@ -78,7 +78,7 @@ async def test_the_chain_adds_no_step_and_no_checkpoint(tmp_path: Path) -> None:
 async def test_a_limit_of_100_is_50_model_calls(tmp_path: Path) -> None:
     script = [calls(("ls", {"path": OUTPUTS}))] * 49
     model = ScriptedChatModel.playing(*script, "enough")
-    async with room(tmp_path, model) as thread:
+    async with open_plain_agent(tmp_path, model) as thread:
         messages = await thread.say("look again and again")
     assert messages[-1].text == "enough"
     assert len(model.prompts) == 50
@@ -88,7 +88,7 @@ async def test_a_limit_of_100_is_50_model_calls(tmp_path: Path) -> None:
 
 
 async def test_the_state_names_the_thread_s_folders(tmp_path: Path) -> None:
-    async with room(tmp_path, ScriptedChatModel.playing("hi")) as thread:
+    async with open_plain_agent(tmp_path, ScriptedChatModel.playing("hi")) as thread:
         await thread.say("hello")
         data = (await thread.state())["thread_data"]
         assert data == {
@@ -101,7 +101,7 @@ async def test_the_state_names_the_thread_s_folders(tmp_path: Path) -> None:
 
 
 async def test_the_thread_id_may_come_by_context_alone(tmp_path: Path) -> None:
-    async with room(tmp_path, ScriptedChatModel.playing("hi", "hi")) as thread:
+    async with open_plain_agent(tmp_path, ScriptedChatModel.playing("hi", "hi")) as thread:
         thread.graph.checkpointer = None
         question = {"messages": [HumanMessage("hello")]}
         state = await thread.graph.ainvoke(question, context={"thread_id": "by-context"})
@@ -117,7 +117,7 @@ async def test_an_interrupted_call_is_answered_for_the_model_and_not_in_the_stat
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing("fine")
-    async with room(tmp_path, model) as thread:
+    async with open_plain_agent(tmp_path, model) as thread:
         history = [HumanMessage("one", id="1"), ai("x", id="2"), HumanMessage("two", id="3")]
         await thread.graph.aupdate_state(CONFIG, {"messages": history[:2]}, as_node="__start__")
         await thread.graph.ainvoke({"messages": history[2:]}, CONFIG)
@@ -133,7 +133,7 @@ def _shape(messages: list[AnyMessage]) -> list[str]:
         f"{message.tool_call_id}:{message.text}"
         if isinstance(message, ToolMessage)
         else message.type
-        for message in repaired(messages)
+        for message in repair_history(messages)
     ]
 
 
@@ -195,7 +195,7 @@ def test_invalid_and_raw_calls_are_answered_too() -> None:
         },
     )
     history: list[AnyMessage] = [broken, raw]
-    fixed = repaired(history)
+    fixed = repair_history(history)
     assert [message.type for message in fixed] == ["ai", "tool", "ai", "tool"]
     told, interrupted = fixed[1], fixed[3]
     assert isinstance(told, ToolMessage)
@@ -211,7 +211,7 @@ def test_a_history_without_faults_is_passed_on_as_it_is() -> None:
     messages: list[AnyMessage] = [
         *(HumanMessage("x"), ai("a", "b"), result("a"), result("b"), AIMessage("done"))
     ]
-    assert repaired(messages) is messages
+    assert repair_history(messages) is messages
 
 
 async def test_a_turn_cancelled_in_its_tool_leaves_a_thread_that_works(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ async def test_a_turn_cancelled_in_its_tool_leaves_a_thread_that_works(tmp_path:
         return ""
 
     model = ScriptedChatModel.playing(calls(("forever", {})), "all good")
-    async with room(tmp_path, model, tools=[forever]) as thread:
+    async with open_plain_agent(tmp_path, model, tools=[forever]) as thread:
         async with anyio.create_task_group() as group:
             group.start_soon(thread.say, "go")
             with anyio.fail_after(5):
@@ -251,7 +251,7 @@ async def test_a_raising_tool_is_told_and_the_other_results_are_kept(tmp_path: P
         return "fine"
 
     turn = calls(("explode", {"size": 2000}), ("fine", {}), ("explode", {"size": 0}))
-    async with room(
+    async with open_plain_agent(
         tmp_path, ScriptedChatModel.playing(turn, "ok"), tools=[explode, fine]
     ) as thread:
         messages = await thread.say("go")
@@ -274,7 +274,7 @@ async def test_interrupts_are_not_swallowed(tmp_path: Path) -> None:
         return str(interrupt("sure?"))
 
     model = ScriptedChatModel.playing(calls(("confirm", {})))
-    async with room(tmp_path, model, tools=[confirm]) as thread:
+    async with open_plain_agent(tmp_path, model, tools=[confirm]) as thread:
         await thread.say("go")
         snapshot = await thread.graph.aget_state(CONFIG)
     assert [waiting.value for waiting in snapshot.interrupts] == ["sure?"]
@@ -282,7 +282,7 @@ async def test_interrupts_are_not_swallowed(tmp_path: Path) -> None:
 
 async def test_unknown_tools_and_bad_arguments_are_told(tmp_path: Path) -> None:
     turn = calls(("no_such_tool", {}), ("read_file", {"start_line": "x"}))
-    async with room(tmp_path, ScriptedChatModel.playing(turn, "ok")) as thread:
+    async with open_plain_agent(tmp_path, ScriptedChatModel.playing(turn, "ok")) as thread:
         messages = await thread.say("go")
     texts = [message.text for message in messages if isinstance(message, ToolMessage)]
     assert all("rror" in text for text in texts)
@@ -308,7 +308,7 @@ async def test_the_title_is_the_users_first_words(
     tmp_path: Path, text: str, max_chars: int, title: str
 ) -> None:
     model = ScriptedChatModel.playing("first", "second")
-    async with room(tmp_path, model, title=TitleConfig(max_chars=max_chars)) as thread:
+    async with open_plain_agent(tmp_path, model, title=TitleConfig(max_chars=max_chars)) as thread:
         await thread.say(text)
         await thread.say("something else")
         assert (await thread.state())["title"] == title
@@ -318,13 +318,13 @@ async def test_the_title_is_the_users_first_words(
 async def test_hidden_messages_and_lists_of_content(tmp_path: Path) -> None:
     hidden = HumanMessage("reminder", additional_kwargs={"hide_from_ui": True})
     blocks = HumanMessage([{"type": "text", "text": "From "}, {"type": "text", "text": "blocks"}])
-    async with room(tmp_path, ScriptedChatModel.playing("hi")) as thread:
+    async with open_plain_agent(tmp_path, ScriptedChatModel.playing("hi")) as thread:
         await thread.graph.ainvoke({"messages": [hidden, blocks]}, CONFIG)
         assert (await thread.state())["title"] == "From blocks"
 
 
 async def test_tags_of_the_user_s_own_stay_in_the_title(tmp_path: Path) -> None:
-    async with room(tmp_path, ScriptedChatModel.playing("A heading.")) as thread:
+    async with open_plain_agent(tmp_path, ScriptedChatModel.playing("A heading.")) as thread:
         await thread.say("What does <h1>Hello</h1> mean?")
         assert (await thread.state())["title"] == "What does <h1>Hello</h1> mean?"
 
@@ -345,7 +345,7 @@ async def test_a_model_may_write_the_title(
 ) -> None:
     writer = ScriptedChatModel.playing(written)
     model = ScriptedChatModel.playing(calls(("ls", {"path": OUTPUTS})), "Here you are.")
-    async with room(tmp_path, model, title_model=writer) as thread:
+    async with open_plain_agent(tmp_path, model, title_model=writer) as thread:
         await thread.say("Compare these")
         assert (await thread.state())["title"] == title
     assert len(writer.prompts) == 1
@@ -354,7 +354,7 @@ async def test_a_model_may_write_the_title(
 
 async def test_the_title_s_words_stay_out_of_the_stream(tmp_path: Path) -> None:
     writer = ScriptedChatModel.playing("Secret Title")
-    async with room(
+    async with open_plain_agent(
         tmp_path, ScriptedChatModel.playing("the answer"), title_model=writer
     ) as thread:
         question = {"messages": [HumanMessage("hi")]}
@@ -389,9 +389,9 @@ ASKED = "🔀 Which?\n\n  1. a\n  2. b"
     ],
     ids=["alone", "before another call", "after another call"],
 )
-async def test_a_question_ends_the_turn(tmp_path: Path, turn: Turn) -> None:
+async def test_a_question_ends_the_turn(tmp_path: Path, turn: ScriptedTurn) -> None:
     model = ScriptedChatModel.playing(turn, "Then a.")
-    async with room(tmp_path, model) as thread:
+    async with open_plain_agent(tmp_path, model) as thread:
         messages = await thread.say("do it")
         asked = [message for message in messages if message.name == "ask_clarification"]
         assert len(model.prompts) == 1
@@ -449,7 +449,7 @@ def test_the_text_of_a_question(arguments: dict[str, str], text: str) -> None:
 
 
 def test_every_wrap_has_both_forms() -> None:
-    for kind in ORDER:
+    for kind in MIDDLEWARE_ORDER:
         hooks = vars(kind)
         for name in ("wrap_model_call", "wrap_tool_call"):
             assert (name in hooks) == (f"a{name}" in hooks)

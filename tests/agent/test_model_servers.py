@@ -11,9 +11,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.config import AgentConfig
-from agent.lead import LeadAgents, open_agents
-from agent.systems import Site
-from tests.agent.turns import THREAD
+from agent.factory import AgentFactory, open_agent_factory
+from agent.services import AgentSetup
+from tests.agent.plain_agent import THREAD
 from tests.fakes.anthropic import Answer, FakeAnthropic
 from tests.fakes.model import Call, FakeModelServer, Reply
 
@@ -33,19 +33,19 @@ def openai_at(server: FakeModelServer, **keys: object) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def agents_with(home: Path, *models: Mapping[str, object]) -> AsyncIterator[LeadAgents]:
+async def agents_with(home: Path, *models: Mapping[str, object]) -> AsyncIterator[AgentFactory]:
     config = AgentConfig.model_validate({"models": list(models), "memory": {"enabled": False}})
-    async with open_agents(Site(config=config, home=home), InMemorySaver()) as agents:
+    async with open_agent_factory(AgentSetup(config=config, home=home), InMemorySaver()) as agents:
         yield agents
 
 
 async def turn(
-    agents: LeadAgents, said: str | list[Any], **context: object
+    agents: AgentFactory, said: str | list[Any], **context: object
 ) -> tuple[str, list[Any]]:
     """Run one turn; return the words that were streamed, and the messages of the thread."""
     given = {"thread_id": THREAD, **context}
     config: RunnableConfig = {"configurable": given, "recursion_limit": 100}
-    graph = await agents.graph(config)
+    graph = await agents.graph_for(config)
     spoken = ""
     async for part in graph.astream(
         {"messages": [HumanMessage(said)]}, config, context=given, stream_mode="messages"

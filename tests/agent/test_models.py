@@ -8,11 +8,11 @@ import pytest
 from langchain_openai import ChatOpenAI
 
 from agent.config import AgentConfig, ModelConfig
-from agent.errors import ModelNotFound, ModelUnusable, Unresolvable
+from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
+from agent.importer import import_class, import_instance, import_object
 from agent.models.demo import DemoChatModel
-from agent.models.factory import create_chat_model, settings_of
+from agent.models.factory import create_chat_model, model_arguments
 from agent.models.thinking import thinking_settings
-from agent.reflect import resolve, resolve_class, resolve_instance
 
 CLAUDE_ON = {"thinking": {"type": "enabled", "budget_tokens": 1000}}
 BODY_ON = {"extra_body": {"thinking": {"type": "enabled"}, "other": 1}}
@@ -78,7 +78,7 @@ def test_settings_are_merged_deeply_and_the_entry_is_not_changed() -> None:
         when_thinking_enabled=BODY_ON,
         supports_thinking=True,
     )
-    merged = settings_of(given, thinking_enabled=True, reasoning_effort=None)
+    merged = model_arguments(given, thinking_enabled=True, reasoning_effort=None)
     body = {"top_k": 5, "thinking": {"keep": 1, "type": "enabled"}, "other": 1}
     assert merged == {"model": "m-1", "extra_body": body}
     assert given.extra_keys() == {"extra_body": {"top_k": 5, "thinking": {"keep": 1}}}
@@ -98,18 +98,18 @@ def test_settings_are_merged_deeply_and_the_entry_is_not_changed() -> None:
 def test_reasoning_effort_is_sent_where_it_is_supported(
     keys: dict[str, Any], effort: str | None, sent: str | None
 ) -> None:
-    settings = settings_of(entry(**keys), thinking_enabled=False, reasoning_effort=effort)
+    settings = model_arguments(entry(**keys), thinking_enabled=False, reasoning_effort=effort)
     assert settings.get("reasoning_effort") == sent
 
 
 def test_thinking_without_support_is_an_error_here() -> None:
     with pytest.raises(ModelUnusable, match="does not support thinking"):
-        settings_of(entry(), thinking_enabled=True, reasoning_effort=None)
+        model_arguments(entry(), thinking_enabled=True, reasoning_effort=None)
 
 
 def test_describing_keys_and_nulls_never_reach_the_class() -> None:
     given = entry(display_name="M", description="d", supports_vision=True, base_url=None, top_p=1)
-    settings = settings_of(given, thinking_enabled=False, reasoning_effort=None)
+    settings = model_arguments(given, thinking_enabled=False, reasoning_effort=None)
     assert settings == {"model": "m-1", "top_p": 1}
 
 
@@ -204,9 +204,9 @@ class BrokenModel(DemoChatModel):
 
 
 def test_resolving() -> None:
-    assert resolve("pathlib:Path") is Path
-    assert resolve_class("pathlib:PosixPath", Path).__name__ == "PosixPath"
-    assert resolve_instance("sys:path", list) is sys.path
+    assert import_object("pathlib:Path") is Path
+    assert import_class("pathlib:PosixPath", Path).__name__ == "PosixPath"
+    assert import_instance("sys:path", list) is sys.path
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_resolving() -> None:
     ],
 )
 def test_what_cannot_be_resolved_says_what_to_do(use: str, text: str) -> None:
-    with pytest.raises(Unresolvable) as caught:
-        resolve(use)
+    with pytest.raises(ObjectNotImportable) as caught:
+        import_object(use)
     assert text in str(caught.value)
 
 
@@ -230,12 +230,14 @@ def test_a_missing_module_further_down_is_named(
 ) -> None:
     (tmp_path / "needs_more.py").write_text("import not_installed_anywhere\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Unresolvable, match="needs the missing module 'not_installed_anywhere'"):
-        resolve("needs_more:x")
+    with pytest.raises(
+        ObjectNotImportable, match="needs the missing module 'not_installed_anywhere'"
+    ):
+        import_object("needs_more:x")
 
 
 def test_the_wrong_kind_is_refused() -> None:
-    with pytest.raises(Unresolvable, match="is not a class derived from Path"):
-        resolve_class("json:dumps", Path)
-    with pytest.raises(Unresolvable, match="is not a list"):
-        resolve_instance("json:dumps", list)
+    with pytest.raises(ObjectNotImportable, match="is not a class derived from Path"):
+        import_class("json:dumps", Path)
+    with pytest.raises(ObjectNotImportable, match="is not a list"):
+        import_instance("json:dumps", list)

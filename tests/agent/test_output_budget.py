@@ -17,9 +17,9 @@ from agent.paths import OUTPUTS
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
-from tests.agent.house import house
-from tests.agent.turns import CONFIG, THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import CONFIG, THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
 LONG = "".join(f"line {n}\n" for n in range(3000))
@@ -38,8 +38,8 @@ def short_words() -> str:
     return "x" * 12_000
 
 
-def calling(name: str, **args: Any) -> Turn:  # noqa: ANN401 - a tool's arguments
-    return Turn(calls=(Call(name=name, args=args, id="c1"),))
+def calling(name: str, **args: Any) -> ScriptedTurn:  # noqa: ANN401 - a tool's arguments
+    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id="c1"),))
 
 
 def with_tools(*names: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
     model = ScriptedChatModel.playing(
         calling("long_words"), calling("ls", path=OUTPUTS), "Much was said."
     )
-    async with house(tmp_path, model, with_tools("long_words")) as home:
+    async with open_agent(tmp_path, model, with_tools("long_words")) as home:
         messages = await home.say("go")
         text = result(messages).text
         path = re.search(rf"{FOLDER}/long_words-\w+\.txt", text)
@@ -71,7 +71,7 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
         assert str(tmp_path) not in text
         assert result(messages, 1).text == "(empty)"
         model._script.extend(
-            [calling("read_file", path=path[0], start_line=2001), Turn(text="Read.")]
+            [calling("read_file", path=path[0], start_line=2001), ScriptedTurn(text="Read.")]
         )
         again = await home.say("read it")
         assert result(again, 2).text.startswith("line 2000\nline 2001")
@@ -81,7 +81,7 @@ async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> No
     model = ScriptedChatModel.playing(
         calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."
     )
-    async with house(tmp_path, model, with_tools("short_words")) as home:
+    async with open_agent(tmp_path, model, with_tools("short_words")) as home:
         home.folders().create()
         (home.folders().outputs / "a.txt").write_text(LONG)
         messages = await home.say("go")
@@ -91,7 +91,9 @@ async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> No
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     config = {**with_tools("long_words"), "tool_output": {"enabled": False}}
-    async with house(tmp_path, ScriptedChatModel.playing(calling("long_words")), config) as home:
+    async with open_agent(
+        tmp_path, ScriptedChatModel.playing(calling("long_words")), config
+    ) as home:
         assert result(await home.say("go")).text == LONG
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import PathRefused
+from agent.errors import PathNotAllowed
 from agent.paths import Mount, MountTable, normalize_path
 
 TABLE = MountTable(
@@ -58,18 +58,18 @@ def test_a_place_is_found(path: str, virtual: str) -> None:
     ],
 )
 def test_a_path_is_refused(path: str) -> None:
-    with pytest.raises(PathRefused):
+    with pytest.raises(PathNotAllowed):
         TABLE.locate(path)
 
 
 def test_the_refusal_names_the_folders_that_can_be_used() -> None:
-    with pytest.raises(PathRefused, match="/mnt/user-data/outputs, /mnt/user-data/workspace"):
+    with pytest.raises(PathNotAllowed, match="/mnt/user-data/outputs, /mnt/user-data/workspace"):
         TABLE.locate("/etc/passwd")
 
 
 def test_read_only_folders_can_be_read_and_not_written() -> None:
     assert TABLE.locate("/mnt/docs/a").mount.read_only
-    with pytest.raises(PathRefused, match="write access to /mnt/docs is not allowed"):
+    with pytest.raises(PathNotAllowed, match="write access to /mnt/docs is not allowed"):
         TABLE.locate("/mnt/docs/a", write=True)
     assert TABLE.locate("/mnt/docs/drafts/a", write=True).parts == ("a",)
 

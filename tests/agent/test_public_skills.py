@@ -13,10 +13,10 @@ from agent.skills.loader import SkillLoader, public_root
 from agent.skills.manifest import parse_manifest
 from agent.skills.registry import INSTALLATION
 from agent.skills.scanner import SkillFile, _sorted_out
-from tests.agent.house import house
+from tests.agent.agent_harness import open_agent
 from tests.agent.test_bubblewrap import needs_bubblewrap
 from tests.agent.test_skills import call, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
 
 PUBLIC = INSTALLATION / "skills" / "public"
 NAMES = ["data-report", "deep-research", "meeting-notes"]
@@ -72,9 +72,9 @@ def test_all_are_sound_and_would_pass_their_own_installer(tmp_path: Path) -> Non
 
 async def test_the_agent_finds_them_wherever_it_is_started(tmp_path: Path) -> None:
     location = f"{SKILLS}/public/deep-research/SKILL.md"
-    read = Turn(calls=(call("read_file", {"path": location}),))
+    read = ScriptedTurn(calls=(call("read_file", {"path": location}),))
     model = ScriptedChatModel.playing(read, "ok")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         said = await agent.say("research this")
     for name in NAMES:
         assert f"<name>{name}</name>" in prompt_of(model)
@@ -95,11 +95,11 @@ async def test_scripts_run_in_the_sandbox_and_skills_stay_as_they_are(tmp_path: 
         f"head -n 2 {SKILLS}/custom/poems/SKILL.md; "
         f"echo evil >> {SKILLS}/custom/poems/SKILL.md; rm -rf {SKILLS}/custom/poems; ls {SKILLS}/*"
     )
-    run = Turn(calls=(call("bash", {"command": command}),))
+    run = ScriptedTurn(calls=(call("bash", {"command": command}),))
     model = ScriptedChatModel.playing(run, "ok")
     config = {"sandbox": {"use": "bubblewrap"}}
-    async with house(tmp_path, model, config) as agent:
-        await agent.systems.skills.set_enabled("deep-research", on=False)
+    async with open_agent(tmp_path, model, config) as agent:
+        await agent.services.skills.set_enabled("deep-research", on=False)
         answer = (await agent.say("a report"))[2].text
         report = agent.folders().outputs / "report" / "report.md"
         assert report.read_text().startswith("# t\n\n2 rows, 2 columns.")

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid
 from agent.middleware.sandbox import SandboxMiddleware
-from agent.models.playback import Call, Turn
+from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
-from tests.agent.turns import CONFIG, THREAD
+from tests.agent.plain_agent import CONFIG, THREAD
 from tests.fakes.scripted import ScriptedChatModel
 
 
@@ -32,7 +32,9 @@ class Watched(LocalSandboxProvider):
         self.released.append(sandbox_id)
 
 
-async def turn(sandboxes: Watched, *script: Turn, tools: tuple[BaseTool, ...] = ()) -> ThreadState:
+async def turn(
+    sandboxes: Watched, *script: ScriptedTurn, tools: tuple[BaseTool, ...] = ()
+) -> ThreadState:
     graph = create_agent(
         ScriptedChatModel.playing(*script),
         [*built_in_tools(sandboxes, ToolLimits()), *tools],
@@ -43,8 +45,8 @@ async def turn(sandboxes: Watched, *script: Turn, tools: tuple[BaseTool, ...] = 
     return state
 
 
-def calling(name: str, **args: str) -> Turn:
-    return Turn(calls=(Call(name=name, args=args, id="c1"),))
+def calling(name: str, **args: str) -> ScriptedTurn:
+    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id="c1"),))
 
 
 async def test_the_sandbox_is_named_and_released_once_after_the_final_answer(
@@ -52,14 +54,14 @@ async def test_the_sandbox_is_named_and_released_once_after_the_final_answer(
 ) -> None:
     sandboxes = Watched(tmp_path)
     state = await turn(
-        sandboxes, calling("ls", path="."), calling("ls", path="."), Turn(text="Hi.")
+        sandboxes, calling("ls", path="."), calling("ls", path="."), ScriptedTurn(text="Hi.")
     )
     assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
     assert sandboxes.released == [f"local:{THREAD}"]
 
 
 async def test_a_call_of_bash_is_answered_where_there_is_none(tmp_path: Path) -> None:
-    state = await turn(Watched(tmp_path), calling("bash", command="ls"), Turn(text="Hi."))
+    state = await turn(Watched(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi."))
     assert state["messages"][2].text.startswith(
         "Error: Commands cannot be run here: set sandbox.use"
     )
@@ -71,7 +73,7 @@ async def test_a_bash_of_the_configuration_is_left_alone(tmp_path: Path) -> None
         """Run a command elsewhere."""
         return f"elsewhere: {command}"
 
-    script = (calling("bash", command="ls"), Turn(text="Hi."))
+    script = (calling("bash", command="ls"), ScriptedTurn(text="Hi."))
     state = await turn(Watched(tmp_path), *script, tools=(bash,))
     assert state["messages"][2].text == "elsewhere: ls"
 

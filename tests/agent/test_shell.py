@@ -7,7 +7,7 @@ import anyio
 import psutil
 import pytest
 
-from agent.errors import CommandsOff, PathRefused
+from agent.errors import CommandsDisabled, PathNotAllowed
 from agent.paths import OUTPUTS, WORKSPACE
 from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.protocol import Sandbox
@@ -27,7 +27,7 @@ async def on_host(home: Path, **environment: str) -> Sandbox:
 async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
     sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path))
     assert not sandboxes.can_execute
-    with pytest.raises(CommandsOff, match=r"sandbox\.allow_host_bash"):
+    with pytest.raises(CommandsDisabled, match=r"sandbox\.allow_host_bash"):
         await (await sandboxes.acquire(THREAD)).execute("echo hello", timeout_s=LONG_S)
 
 
@@ -97,7 +97,7 @@ async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: P
 async def test_a_command_that_names_what_is_outside_is_refused(
     tmp_path: Path, command: str
 ) -> None:
-    with pytest.raises(PathRefused):
+    with pytest.raises(PathNotAllowed):
         await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S)
 
 

@@ -17,14 +17,14 @@ from blockbuster import blockbuster_ctx
 
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgent
-from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillNotWritten
-from agent.lead import open_agents
+from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillWriteFailed
+from agent.factory import open_agent_factory
+from agent.services import AgentSetup
 from agent.skills import archive
 from agent.skills.installer import SkillInstaller
-from agent.systems import Site
-from tests.agent.house import House, house
+from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import custom, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
 
 MD = "---\nname: poems\ndescription: Writes poems.\n---\nFirst, breathe.\n"
 ALLOW = '{"decision": "allow", "reason": "harmless"}'
@@ -155,11 +155,11 @@ ATTACKS: dict[str, Callable[[], IO[bytes]]] = {
 
 @asynccontextmanager
 async def workshop(
-    home: Path, *answers: str | Turn | Exception, scan: bool = False
-) -> AsyncIterator[tuple[House, SkillInstaller, ScriptedChatModel]]:
+    home: Path, *answers: str | ScriptedTurn | Exception, scan: bool = False
+) -> AsyncIterator[tuple[AgentHarness, SkillInstaller, ScriptedChatModel]]:
     model = ScriptedChatModel.playing(*answers)
-    async with house(home, model, None if scan else NO_SCAN) as agent:
-        yield agent, agent.systems.workshop, model
+    async with open_agent(home, model, None if scan else NO_SCAN) as agent:
+        yield agent, agent.services.skill_installer, model
 
 
 def made(folder: Path) -> Path:
@@ -269,15 +269,15 @@ async def test_a_name_that_is_taken_stays_whose_it_is(tmp_path: Path) -> None:
 async def test_a_disk_that_refuses_is_told_plainly(tmp_path: Path) -> None:
     async with workshop(tmp_path) as (_, shop, _m):
         (tmp_path / "skills").write_text("in the way")
-        with pytest.raises(SkillNotWritten) as caught:
+        with pytest.raises(SkillWriteFailed) as caught:
             await shop.install(packed(SOUND), "a.skill")
     assert str(tmp_path) not in caught.value.user_message
 
 
 async def test_a_cancelled_installation_leaves_nothing(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(hang=True)
-    async with house(tmp_path, model) as agent, anyio.create_task_group() as tasks:
-        tasks.start_soon(agent.systems.workshop.install, packed(SOUND), "a.skill")
+    async with open_agent(tmp_path, model) as agent, anyio.create_task_group() as tasks:
+        tasks.start_soon(agent.services.skill_installer.install, packed(SOUND), "a.skill")
         with anyio.fail_after(20):
             await model.called.wait()
         tasks.cancel_scope.cancel()
@@ -343,9 +343,9 @@ async def test_every_part_of_a_long_file_is_shown_and_fenced(tmp_path: Path) -> 
 
 async def test_the_demo_model_installs_nothing_and_says_what_to_do(tmp_path: Path) -> None:
     config = AgentConfig.model_validate({"models": []})
-    async with open_agents(Site(config=config, home=tmp_path)) as agents:
+    async with open_agent_factory(AgentSetup(config=config, home=tmp_path)) as agents:
         with pytest.raises(SkillBlocked, match=r"skills\.scan to none"):
-            await agents.systems.workshop.install(packed(SOUND), "a.skill")
+            await agents.services.skill_installer.install(packed(SOUND), "a.skill")
     assert left_in(tmp_path) == []
 
 
@@ -368,7 +368,7 @@ async def test_edits_are_judged_kept_and_taken_back(tmp_path: Path) -> None:
         await shop.rollback("poems", 1)
         assert (await shop.content("poems"))[1] == MD
         await shop.delete("poems")
-        assert (await agent.systems.skills.load()).find("poems") is None
+        assert (await agent.services.skills.load()).find("poems") is None
         await shop.rollback("poems", -1)
         assert (await shop.content("poems"))[1] == MD
         with pytest.raises(SkillBlocked):
@@ -412,7 +412,7 @@ async def test_a_broken_skill_can_be_mended(tmp_path: Path) -> None:
         assert skill.error is not None
         assert "Wrong Name" in text
         assert (await shop.edit("poems", MD)).error is None
-        assert (await agent.systems.skills.load()).find("poems") is not None
+        assert (await agent.services.skills.load()).find("poems") is not None
 
 
 async def test_a_skill_that_is_only_linked_here_is_left_alone(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ async def test_a_skill_that_is_only_linked_here_is_left_alone(tmp_path: Path) ->
     custom(tmp_path).mkdir(parents=True)
     (custom(tmp_path) / "poems").symlink_to(tmp_path / "elsewhere")
     async with workshop(tmp_path) as (agent, shop, _):
-        assert (await agent.systems.skills.load()).find("poems") is not None
+        assert (await agent.services.skills.load()).find("poems") is not None
         with pytest.raises(SkillInvalid, match="linked here"):
             await shop.delete("poems")
         with pytest.raises(SkillInvalid, match="linked here"):
@@ -435,12 +435,12 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
             await shop.edit("poems", version("Two."))
             await shop.rollback("poems", -1)
             await shop.content("poems")
-            await agent.systems.skills.set_enabled("poems", on=False)
-            await agent.systems.agents.create(CustomAgent(name="poet", soul="Rhyme."))
-            await agent.systems.agents.write_profile("We are many.")
+            await agent.services.skills.set_enabled("poems", on=False)
+            await agent.services.custom_agents.create(CustomAgent(name="poet", soul="Rhyme."))
+            await agent.services.custom_agents.write_profile("We are many.")
             await agent.say("hello", agent_name="poet")
-            await agent.systems.agents.update("poet", lambda old: old)
-            assert len(await agent.systems.agents.list_agents()) == 1
-            await agent.systems.agents.delete("poet")
+            await agent.services.custom_agents.update("poet", lambda old: old)
+            assert len(await agent.services.custom_agents.list_agents()) == 1
+            await agent.services.custom_agents.delete("poet")
             await shop.delete("poems")
             assert len(await shop.history("poems")) == 4

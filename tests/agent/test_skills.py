@@ -9,8 +9,8 @@ from langchain_core.runnables import RunnableConfig
 
 from agent.paths import SKILLS
 from agent.skills.loader import SkillSnapshot
-from tests.agent.house import House, house
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 LOCATION = f"{SKILLS}/custom/poems/SKILL.md"
 
@@ -24,8 +24,8 @@ def put(folder: Path, name: str, *lines: str, description: str = "Does it.") -> 
     return file
 
 
-def call(name: str, args: dict[str, object]) -> Call:
-    return Call(name=name, args=args, id=f"call-{uuid4()}")
+def call(name: str, args: dict[str, object]) -> ScriptedCall:
+    return ScriptedCall(name=name, args=args, id=f"call-{uuid4()}")
 
 
 def custom(home: Path) -> Path:
@@ -38,16 +38,16 @@ def prompt_of(model: ScriptedChatModel) -> str:
     return next(text for text in systems if text.startswith("You are Parley"))
 
 
-async def shelf_of(house: House) -> SkillSnapshot:
-    return await house.systems.skills.load()
+async def shelf_of(house: AgentHarness) -> SkillSnapshot:
+    return await house.services.skills.load()
 
 
 async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", description="Writes poems & songs")
-    read = Turn(calls=(call("read_file", {"path": LOCATION}),))
-    listing = Turn(calls=(call("ls", {"path": SKILLS}),))
+    read = ScriptedTurn(calls=(call("read_file", {"path": LOCATION}),))
+    listing = ScriptedTurn(calls=(call("ls", {"path": SKILLS}),))
     model = ScriptedChatModel.playing(read, listing, "A poem.")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         messages = await agent.say("write me a poem")
     prompt = prompt_of(model)
     assert prompt.count("<skill_system>") == 1
@@ -70,8 +70,8 @@ async def test_a_skill_switched_off_can_neither_be_seen_nor_read(tmp_path: Path)
         call("grep", {"path": f"{SKILLS}/custom/prose", "pattern": "name"}),
         call("glob", {"path": SKILLS, "pattern": "**/SKILL.md"}),
     )
-    model = ScriptedChatModel.playing(Turn(calls=calls), "No.")
-    async with house(tmp_path, model, extensions=tmp_path / "e.json") as agent:
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "No.")
+    async with open_agent(tmp_path, model, extensions=tmp_path / "e.json") as agent:
         messages = await agent.say("look around")
     assert "poems" not in prompt_of(model)
     seen = [message.text for message in messages[2:6]]
@@ -85,14 +85,14 @@ async def test_a_skill_switched_off_can_neither_be_seen_nor_read(tmp_path: Path)
 async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
     file = put(custom(tmp_path) / "poems", "poems")
     model = ScriptedChatModel.playing(*"12345")
-    async with house(tmp_path, model) as agent:
+    async with open_agent(tmp_path, model) as agent:
         config: RunnableConfig = {"configurable": {"thread_id": "t"}}
-        first = await agent.agents.graph(config)
-        assert await agent.agents.graph(config) is first
-        await agent.systems.skills.set_enabled("poems", on=False)
+        first = await agent.factory.graph_for(config)
+        assert await agent.factory.graph_for(config) is first
+        await agent.services.skills.set_enabled("poems", on=False)
         await agent.say("one")
         assert "poems" not in prompt_of(model)
-        await agent.systems.skills.set_enabled("poems", on=True)
+        await agent.services.skills.set_enabled("poems", on=True)
         put(file.parent, "poems", description="Writes odes.")
         await agent.say("two")
         assert "Writes odes." in prompt_of(model)
@@ -109,7 +109,7 @@ async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
 
 async def test_what_a_run_costs_does_not_grow_while_nothing_changes(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems")
-    async with house(tmp_path, ScriptedChatModel.playing()) as agent:
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
         assert await shelf_of(agent) is await shelf_of(agent)
 
 
@@ -130,8 +130,8 @@ async def test_declared_tools_are_what_is_left(
         lines = () if tools is None else (f"allowed-tools: {tools}",)
         put(custom(tmp_path) / f"s{number}", f"s{number}", *lines)
     model = ScriptedChatModel.playing()
-    async with house(tmp_path, model, {"skills": {"path": str(tmp_path / "none")}}) as agent:
-        graph = await agent.agents.graph({"configurable": {"thread_id": "t"}})
+    async with open_agent(tmp_path, model, {"skills": {"path": str(tmp_path / "none")}}) as agent:
+        graph = await agent.factory.graph_for({"configurable": {"thread_id": "t"}})
         names = set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
     asked = {"write_file", "str_replace", "ls", "read_file"}
     assert names & asked == left

@@ -12,30 +12,36 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from agent.errors import ModelUnusable
-from agent.models.failures import MARK
-from agent.subagents.execution import (
-    INTERRUPTED,
+from agent.models.failures import FALLBACK_KEY
+from agent.subagents.executor import (
+    SubagentExecutor,
+    SubagentGraph,
+    SubagentRun,
+    SubagentTask,
+    open_subagent_executor,
+)
+from agent.subagents.progress import (
+    INTERRUPTED_ERROR,
     NO_RESPONSE,
     NO_TEXT,
-    Outcome,
-    Progress,
-    Said,
+    SubagentMessage,
+    SubagentProgress,
+    SubagentResult,
     final_text,
 )
-from agent.subagents.executor import Execution, Graph, Job, Subagents, open_subagents
-from agent.subagents.tool import text_of
+from agent.subagents.tool import result_text
 
 Node = Callable[[MessagesState], Awaitable[Mapping[str, Any]]]
 
 
-def graph_of(*nodes: Node) -> Graph:
+def graph_of(*nodes: Node) -> SubagentGraph:
     builder: Any = StateGraph(MessagesState)
     names = [f"n{number}" for number in range(len(nodes))]
     for name, node in zip(names, nodes, strict=True):
         builder.add_node(name, node)
     for one, other in zip([START, *names], [*names, END], strict=True):
         builder.add_edge(one, other)
-    compiled: Graph = builder.compile(checkpointer=False)
+    compiled: SubagentGraph = builder.compile(checkpointer=False)
     return compiled
 
 
@@ -46,13 +52,15 @@ def saying(*messages: AnyMessage) -> Node:
     return say
 
 
-def job(*nodes: Node, timeout_s: float = 20.0, heard: list[Said] | None = None) -> Job:
+def job(
+    *nodes: Node, timeout_s: float = 20.0, heard: list[SubagentMessage] | None = None
+) -> SubagentTask:
     graph = graph_of(*nodes)
 
-    async def build() -> Graph:
+    async def build() -> SubagentGraph:
         return graph
 
-    return Job(
+    return SubagentTask(
         build=build,
         input={"messages": [HumanMessage("go")]},
         config={},
@@ -62,8 +70,8 @@ def job(*nodes: Node, timeout_s: float = 20.0, heard: list[Said] | None = None) 
     )
 
 
-async def outcome_of(*nodes: Node, heard: list[Said] | None = None) -> Outcome:
-    async with open_subagents() as subagents:
+async def outcome_of(*nodes: Node, heard: list[SubagentMessage] | None = None) -> SubagentResult:
+    async with open_subagent_executor() as subagents:
         outcome = await subagents.run(job(*nodes, heard=heard))
         assert subagents.running == 0
     return outcome
@@ -97,7 +105,7 @@ def test_the_final_text(messages: list[AnyMessage], text: str) -> None:
 
 
 async def test_messages_are_reported_once_and_their_tokens_counted_once() -> None:
-    heard: list[Said] = []
+    heard: list[SubagentMessage] = []
     first, second = answer("a", 5, id="m1"), answer("b", 7, id="m2")
     outcome = await outcome_of(saying(first), saying(first), saying(second), heard=heard)
     assert [(said.message.text, said.index) for said in heard] == [("a", 1), ("b", 2)]
@@ -107,19 +115,19 @@ async def test_messages_are_reported_once_and_their_tokens_counted_once() -> Non
 
 
 def test_long_histories_are_looked_at_once() -> None:
-    reported: list[Said] = []
-    progress = Progress(reported.append)
+    reported: list[SubagentMessage] = []
+    progress = SubagentProgress(reported.append)
     messages: list[AnyMessage] = []
     for number in range(3_000):
         messages.append(answer("x", 2, id=str(number)))
-        progress.take({"messages": messages})
+        progress.add_snapshot({"messages": messages})
     assert len(reported) == 3_000
     assert progress.usage is not None
     assert progress.usage["total_tokens"] == 6_000
 
 
 async def test_an_answer_that_no_model_could_give_is_a_failure() -> None:
-    fallback = answer("The model could not be reached.", additional_kwargs={MARK: True})
+    fallback = answer("The model could not be reached.", additional_kwargs={FALLBACK_KEY: True})
     outcome = await outcome_of(saying(fallback))
     assert (outcome.status, outcome.error) == ("failed", "The model could not be reached.")
 
@@ -130,7 +138,7 @@ async def test_an_interrupt_is_a_failure_because_nobody_can_be_asked() -> None:
         return {}
 
     outcome = await outcome_of(saying(answer("so far", 3)), ask)
-    assert (outcome.status, outcome.error) == ("failed", INTERRUPTED)
+    assert (outcome.status, outcome.error) == ("failed", INTERRUPTED_ERROR)
     assert outcome.usage is not None
 
 
@@ -155,19 +163,19 @@ async def test_an_exception_is_a_failure_without_secrets(error: Exception, told:
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        (Outcome(status="completed", result="r"), "Task Succeeded. Result: r"),
-        (Outcome(status="failed", error="e"), "Task failed. Error: e"),
-        (Outcome(status="cancelled", error="e"), "Task cancelled by user."),
-        (Outcome(status="timed_out", error="e"), "Task timed out. Error: e"),
+        (SubagentResult(status="completed", result="r"), "Task Succeeded. Result: r"),
+        (SubagentResult(status="failed", error="e"), "Task failed. Error: e"),
+        (SubagentResult(status="cancelled", error="e"), "Task cancelled by user."),
+        (SubagentResult(status="timed_out", error="e"), "Task timed out. Error: e"),
         (
-            Outcome(status="polling_timed_out"),
+            SubagentResult(status="polling_timed_out"),
             "Task polling timed out after 15 minutes. This may indicate the background task is stuck. "
             "Status: running",
         ),
     ],
 )
-def test_the_texts_that_the_model_reads(outcome: Outcome, text: str) -> None:
-    assert text_of(outcome, 900) == text
+def test_the_texts_that_the_model_reads(outcome: SubagentResult, text: str) -> None:
+    assert result_text(outcome, 900) == text
 
 
 # ---- deadlines, cancellation, owners -------------------------------------------------------------------
@@ -195,8 +203,8 @@ class Stubborn:
 
 
 async def test_a_deadline() -> None:
-    heard: list[Said] = []
-    async with open_subagents() as subagents:
+    heard: list[SubagentMessage] = []
+    async with open_subagent_executor() as subagents:
         outcome = await subagents.run(job(saying(answer("a", 4)), hang, timeout_s=0.5, heard=heard))
         assert subagents.running == 0
     assert outcome.status == "timed_out"
@@ -206,8 +214,8 @@ async def test_a_deadline() -> None:
 
 
 async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard() -> None:
-    stubborn, heard = Stubborn(), list[Said]()
-    async with open_subagents(stop_s=0.5) as subagents:
+    stubborn, heard = Stubborn(), list[SubagentMessage]()
+    async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):
             outcome = await subagents.run(job(stubborn, timeout_s=0.5, heard=heard))
         assert outcome.status == "polling_timed_out"
@@ -222,7 +230,7 @@ async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard()
 
 async def test_a_cancelled_parent_waits_for_its_child_but_not_for_ever() -> None:
     stubborn = Stubborn()
-    async with open_subagents(stop_s=0.5) as subagents:
+    async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
                 group.start_soon(subagents.run, job(stubborn))
@@ -235,12 +243,12 @@ async def test_a_cancelled_parent_waits_for_its_child_but_not_for_ever() -> None
 
 
 async def test_leaving_stops_what_still_runs() -> None:
-    outcomes: list[Outcome] = []
+    outcomes: list[SubagentResult] = []
 
-    async def run(subagents: Subagents) -> None:
+    async def run(subagents: SubagentExecutor) -> None:
         outcomes.append(await subagents.run(job(hang)))
 
-    async with anyio.create_task_group() as group, open_subagents() as subagents:
+    async with anyio.create_task_group() as group, open_subagent_executor() as subagents:
         group.start_soon(run, subagents)
         await reached(subagents, 1)
     assert [outcome.status for outcome in outcomes] == ["cancelled"]
@@ -249,10 +257,10 @@ async def test_leaving_stops_what_still_runs() -> None:
 
 async def test_an_error_inside_comes_out_as_it_is() -> None:
     with pytest.raises(LookupError, match="mine"):
-        async with open_subagents(), anyio.create_task_group():
+        async with open_subagent_executor(), anyio.create_task_group():
             raise LookupError("mine")
     with anyio.move_on_after(0) as scope:
-        async with open_subagents():
+        async with open_subagent_executor():
             await anyio.sleep_forever()
     assert scope.cancelled_caught
 
@@ -268,32 +276,32 @@ async def test_more_than_the_process_takes_wait_their_turn() -> None:
         working -= 1
         return {"messages": [answer("ok")]}
 
-    async with open_subagents(at_once=2) as subagents, anyio.create_task_group() as group:
+    async with open_subagent_executor(at_once=2) as subagents, anyio.create_task_group() as group:
         for _ in range(7):
             group.start_soon(subagents.run, job(work))
     assert most == 2
 
 
 async def test_the_outcome_is_written_once() -> None:
-    execution = Execution(job(hang))
-    first, second = Outcome(status="timed_out"), Outcome(status="completed")
-    assert execution.settle(first) is first
-    assert execution.settle(second) is first
-    assert execution.outcome is first
+    execution = SubagentRun(job(hang))
+    first, second = SubagentResult(status="timed_out"), SubagentResult(status="completed")
+    assert execution.set_result(first) is first
+    assert execution.set_result(second) is first
+    assert execution.result is first
 
 
 async def test_the_parent_s_run_is_unknown_inside() -> None:
     seen: list[object] = []
 
-    async def look() -> Graph:
+    async def look() -> SubagentGraph:
         seen.append(var_child_runnable_config.get())
         return graph_of(saying(answer("ok")))
 
-    async with open_subagents() as subagents:
+    async with open_subagent_executor() as subagents:
         token = var_child_runnable_config.set({"tags": ["parent"]})
         plain = job(hang)
         await subagents.run(
-            Job(
+            SubagentTask(
                 build=look,
                 input=plain.input,
                 config={},
@@ -307,7 +315,7 @@ async def test_the_parent_s_run_is_unknown_inside() -> None:
     assert seen == [None]
 
 
-async def reached(subagents: Subagents, number: int) -> None:
+async def reached(subagents: SubagentExecutor, number: int) -> None:
     with anyio.fail_after(10):
         while subagents.running < number:  # noqa: ASYNC110 - the owner tells nobody
             await anyio.sleep(0.002)

@@ -8,22 +8,22 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
-from agent.middleware.call_removal import with_note, without_calls
 from agent.middleware.subagent_limit import (
-    EXHAUSTED,
-    MOST_IN_A_RUN,
+    EXHAUSTED_NOTE,
+    MAX_PER_RUN,
     SubagentLimitMiddleware,
     delegations_left,
 )
+from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
-from tests.agent.house import house
+from tests.agent.agent_harness import open_agent
 from tests.fakes.model import Call as Asked
 from tests.fakes.model import FakeModelServer, Reply
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 
-def call(name: str, number: int) -> Call:
-    return Call(name=name, args={}, id=f"{name}-{number}")
+def call(name: str, number: int) -> ScriptedCall:
+    return ScriptedCall(name=name, args={}, id=f"{name}-{number}")
 
 
 def counted(name: str, log: list[str]) -> BaseTool:
@@ -34,7 +34,9 @@ def counted(name: str, log: list[str]) -> BaseTool:
     return StructuredTool.from_function(coroutine=tool, name=name, description=name)
 
 
-async def run(limit: SubagentLimitMiddleware, *script: Turn | str) -> tuple[list[Any], list[str]]:
+async def run(
+    limit: SubagentLimitMiddleware, *script: ScriptedTurn | str
+) -> tuple[list[Any], list[str]]:
     log: list[str] = []
     graph: Any = create_agent(
         ScriptedChatModel.playing(*script),
@@ -46,7 +48,7 @@ async def run(limit: SubagentLimitMiddleware, *script: Turn | str) -> tuple[list
     return state["messages"], log
 
 
-MIXED = Turn(
+MIXED = ScriptedTurn(
     calls=(
         *(call("task", 0), call("ls", 0), call("task", 1), call("task", 2)),
         *(call("task", 3), call("ls", 1), call("task", 4)),
@@ -68,26 +70,28 @@ async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
 
 
 async def test_few_calls_are_left_as_they_are() -> None:
-    messages, log = await run(SubagentLimitMiddleware(), Turn(calls=MIXED.calls[:4]), "done")
+    messages, log = await run(
+        SubagentLimitMiddleware(), ScriptedTurn(calls=MIXED.calls[:4]), "done"
+    )
     assert len(messages[1].tool_calls) == 4
     assert log.count("task") == 3
 
 
 async def test_a_run_delegates_six_times_and_then_says_so() -> None:
-    three = Turn(calls=tuple(call("task", n) for n in range(3)))
+    three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
     messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
-    assert log == ["task"] * MOST_IN_A_RUN
-    assert messages[-1].text == EXHAUSTED
+    assert log == ["task"] * MAX_PER_RUN
+    assert messages[-1].text == EXHAUSTED_NOTE
     assert messages[-1].tool_calls == []
 
 
 async def test_the_words_before_the_notice_stay_and_other_calls_go_on() -> None:
-    four = Turn(calls=tuple(call("task", n) for n in range(4)))
-    both = Turn(text="More.", calls=(call("task", 9), call("ls", 9)))
-    words = Turn(text="More.", calls=(call("task", 10),))
+    four = ScriptedTurn(calls=tuple(call("task", n) for n in range(4)))
+    both = ScriptedTurn(text="More.", calls=(call("task", 9), call("ls", 9)))
+    words = ScriptedTurn(text="More.", calls=(call("task", 10),))
     messages, log = await run(SubagentLimitMiddleware(4), four, four, both, words)
     assert log == [*["task"] * 6, "ls"]
-    assert messages[-1].text == f"More.\n\n{EXHAUSTED}"
+    assert messages[-1].text == f"More.\n\n{EXHAUSTED_NOTE}"
 
 
 async def test_the_next_run_may_delegate_again() -> None:
@@ -117,7 +121,7 @@ async def test_a_model_that_used_up_its_delegations_is_not_offered_the_tool(tmp_
             "models": [{"name": "server", **entry}],
             "subagents": {"agents": {"general-purpose": {"model": "scripted"}}},
         }
-        async with house(tmp_path, ScriptedChatModel.playing(), sections) as home:
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), sections) as home:
             messages = await home.say("go", subagent_enabled=True, model_name="server")
     assert messages[-1].text == "By myself, then."
     assert ["task" in request.tool_names for request in server.requests] == [True, True, False]
@@ -141,18 +145,18 @@ def test_raw_calls_and_content_blocks_go_with_their_calls() -> None:
             "refusal": None,
         },
     )
-    cut = without_calls(message, lambda c: c["id"] != "0")
+    cut = remove_tool_calls(message, lambda c: c["id"] != "0")
     assert cut.id == "m"
     assert [c["id"] for c in cut.tool_calls] == ["0"]
     assert [c["id"] for c in cut.additional_kwargs["tool_calls"]] == ["0"]
     assert cut.content == message.content[:2]
-    bare = without_calls(message, lambda _: True)
+    bare = remove_tool_calls(message, lambda _: True)
     assert bare.additional_kwargs == {"refusal": None}
     assert bare.content == message.content[:1]
-    assert with_note(bare, "note").text == "Working.note"
+    assert append_note(bare, "note").text == "Working.note"
     assert len(message.tool_calls) == 3
 
 
 def test_nothing_dropped_is_the_very_message() -> None:
     message = AIMessage("x", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
-    assert without_calls(message, lambda c: c["name"] == "task") is message
+    assert remove_tool_calls(message, lambda c: c["name"] == "task") is message

@@ -9,8 +9,15 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
 from agent.middleware.tool_errors import ToolErrorMiddleware
-from agent.subagents.status import STATUSES, delegated_usage, error_of, stamp, stamped, status_of
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from agent.subagents.status import (
+    STATUSES,
+    delegated_usage,
+    parse_error,
+    parse_status,
+    status_kwargs,
+    with_status,
+)
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 CASES = [
     ("Task Succeeded. Result: three pages were written", "completed", None),
@@ -42,27 +49,27 @@ CASES = [
 def test_texts_of_the_tool_name_their_status(
     text: str, status: str | None, error: str | None
 ) -> None:
-    assert status_of(text) == status
-    assert error is None or error in (error_of(text) or "")
+    assert parse_status(text) == status
+    assert error is None or error in (parse_error(text) or "")
     if status in (None, "completed", "cancelled"):
-        assert error_of(text) is None
+        assert parse_error(text) is None
 
 
 def test_a_stamp_has_a_known_status_and_no_blank_error() -> None:
-    assert {stamp(status)["subagent_status"] for status in STATUSES} == {
+    assert {status_kwargs(status)["subagent_status"] for status in STATUSES} == {
         *("completed", "failed", "cancelled", "timed_out", "polling_timed_out")
     }
-    assert stamp("failed", "  ") == {"subagent_status": "failed"}
-    assert stamp("failed") == {"subagent_status": "failed"}
+    assert status_kwargs("failed", "  ") == {"subagent_status": "failed"}
+    assert status_kwargs("failed") == {"subagent_status": "failed"}
     with pytest.raises(ValueError, match="no subagent status 'done'"):
-        stamp("done")
+        status_kwargs("done")
 
 
 def test_a_stamp_keeps_what_was_there_and_survives_json() -> None:
     message = ToolMessage(
         "Task failed. Error: no", tool_call_id="1", additional_kwargs={"mine": [1]}
     )
-    told = stamped(message)
+    told = with_status(message)
     assert told.additional_kwargs == {
         "mine": [1],
         "subagent_status": "failed",
@@ -70,14 +77,14 @@ def test_a_stamp_keeps_what_was_there_and_survives_json() -> None:
     }
     assert ToolMessage.model_validate_json(told.model_dump_json()) == told
     assert message.additional_kwargs == {"mine": [1]}
-    assert stamped(told) is told
+    assert with_status(told) is told
 
 
 def test_the_tools_own_stamp_holds_whatever_its_text_looks_like() -> None:
     message = ToolMessage(
-        "Error handling explained", tool_call_id="1", additional_kwargs=stamp("completed")
+        "Error handling explained", tool_call_id="1", additional_kwargs=status_kwargs("completed")
     )
-    assert stamped(message) is message
+    assert with_status(message) is message
 
 
 def test_usage_is_read_from_tool_messages_only() -> None:
@@ -102,7 +109,9 @@ def answering(name: str, answer: object) -> BaseTool:
 
 
 async def answered(name: str, answer: object) -> ToolMessage:
-    model = ScriptedChatModel.playing(Turn(calls=(Call(name=name, args={}, id="c"),)), "done")
+    model = ScriptedChatModel.playing(
+        ScriptedTurn(calls=(ScriptedCall(name=name, args={}, id="c"),)), "done"
+    )
     graph: Any = create_agent(model, [answering(name, answer)], middleware=[ToolErrorMiddleware()])
     state = await graph.ainvoke({"messages": [HumanMessage("go")]})
     message = state["messages"][2]

@@ -17,21 +17,26 @@ from langgraph.types import StreamMode
 from typing_extensions import override
 
 from agent.errors import ThreadIdMissing
-from agent.middleware.turn_limit import LAST_TURN
+from agent.middleware.turn_limit import LAST_TURN_REMINDER
 from agent.paths import OUTPUTS
 from agent.subagents.status import delegated_usage
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
 from tests.fakes.model import FakeModelServer, Reply
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 
 MODES: list[StreamMode] = ["messages", "values", "updates", "custom"]
 DELEGATING = {"thread_id": THREAD, "subagent_enabled": True}
 
 
-def task(prompt: str, kind: str = "general-purpose", call_id: str = "t0", **more: Any) -> Call:  # noqa: ANN401
+def task(
+    prompt: str,
+    kind: str = "general-purpose",
+    call_id: str = "t0",
+    **more: Any,  # noqa: ANN401
+) -> ScriptedCall:
     args = {"description": f"do {prompt}", "prompt": prompt, "subagent_type": kind, **more}
-    return Call(name="task", args=args, id=call_id)
+    return ScriptedCall(name="task", args=args, id=call_id)
 
 
 @asynccontextmanager
@@ -41,7 +46,7 @@ async def pair(
     child: ScriptedChatModel,
     subagents: Mapping[str, Any] | None = None,
     **sections: Any,  # noqa: ANN401
-) -> AsyncIterator[House]:
+) -> AsyncIterator[AgentHarness]:
     """Open an agent whose general-purpose subagents have a model of their own."""
     with registered(child) as keys:
         config = {
@@ -49,7 +54,7 @@ async def pair(
             "subagents": {"agents": {"general-purpose": {"model": "helper"}}, **(subagents or {})},
             **sections,
         }
-        async with house(home, lead, config) as home_of:
+        async with open_agent(home, lead, config) as home_of:
             yield home_of
 
 
@@ -65,13 +70,15 @@ async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_bac
     tmp_path: Path,
 ) -> None:
     path = f"{OUTPUTS}/report.md"
-    write = Call(name="write_file", args={"path": path, "content": "# Report"}, id="w")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("write a report"),)), "There you are.")
-    child = ScriptedChatModel.playing(Turn(calls=(write,)), "Written: report.md")
+    write = ScriptedCall(name="write_file", args={"path": path, "content": "# Report"}, id="w")
+    lead = ScriptedChatModel.playing(
+        ScriptedTurn(calls=(task("write a report"),)), "There you are."
+    )
+    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "Written: report.md")
     async with pair(tmp_path, lead, child) as home:
         messages = await home.say("a report, please", subagent_enabled=True)
         assert (home.folders().outputs / "report.md").read_text() == "# Report"
-        assert home.systems.subagents.running == 0
+        assert home.services.subagents.running == 0
     (result,) = results(messages)
     assert result.text == "Task Succeeded. Result: Written: report.md"
     assert result.additional_kwargs["subagent_status"] == "completed"
@@ -83,7 +90,7 @@ async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_bac
 async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversation(
     tmp_path: Path,
 ) -> None:
-    lead = ScriptedChatModel.playing("Hello.", Turn(calls=(task("count"),)), "Three.")
+    lead = ScriptedChatModel.playing("Hello.", ScriptedTurn(calls=(task("count"),)), "Three.")
     child = ScriptedChatModel.playing("3")
     async with pair(tmp_path, lead, child) as home:
         await home.say("a secret: banana", subagent_enabled=True)
@@ -96,9 +103,11 @@ async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversat
 
 
 async def test_the_events_tell_the_story_in_order(tmp_path: Path) -> None:
-    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("look", call_id="t7"),)), "Nothing there.")
-    child = ScriptedChatModel.playing(Turn(text="Looking.", calls=(look,)), "It is empty.")
+    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
+    lead = ScriptedChatModel.playing(
+        ScriptedTurn(calls=(task("look", call_id="t7"),)), "Nothing there."
+    )
+    child = ScriptedChatModel.playing(ScriptedTurn(text="Looking.", calls=(look,)), "It is empty.")
     async with pair(tmp_path, lead, child) as home:
         parts = await home.stream("look", *MODES, subagent_enabled=True)
     told = events(parts)
@@ -119,12 +128,14 @@ async def test_the_events_tell_the_story_in_order(tmp_path: Path) -> None:
 async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
     tmp_path: Path, *, subgraphs: bool
 ) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("whisper"),)), "Done.")
-    look = Call(name="ls", args={"path": OUTPUTS}, id="inner-call")
-    child = ScriptedChatModel.playing(Turn(text="murmur murmur", calls=(look,)), "quiet words")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("whisper"),)), "Done.")
+    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="inner-call")
+    child = ScriptedChatModel.playing(
+        ScriptedTurn(text="murmur murmur", calls=(look,)), "quiet words"
+    )
     async with pair(tmp_path, lead, child) as home:
         config: RunnableConfig = {"configurable": DELEGATING}
-        graph = await home.agents.graph(config)
+        graph = await home.factory.graph_for(config)
         modes: list[StreamMode] = [*MODES, "tasks", "checkpoints", "debug"]
         parts: list[Any] = [
             part
@@ -150,7 +161,7 @@ async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
 
 async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(Turn(calls=calls), "All done.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "All done.")
     child = ScriptedChatModel.playing("a b c d", "a b c d", "a b c d", delay_s=0.01)
     async with pair(tmp_path, lead, child) as home:
         parts = await home.stream("go", *MODES, subagent_enabled=True)
@@ -184,13 +195,13 @@ class Counting(BaseCallbackHandler):
 async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     tmp_path: Path,
 ) -> None:
-    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("look"),)), "Nothing.")
-    child = ScriptedChatModel.playing(Turn(calls=(look,)), "Empty.")
+    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Nothing.")
+    child = ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Empty.")
     counter = Counting()
     async with pair(tmp_path, lead, child) as home:
         config: RunnableConfig = {"configurable": DELEGATING, "callbacks": [counter]}
-        graph = await home.agents.graph(config)
+        graph = await home.factory.graph_for(config)
         state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
     messages: list[AnyMessage] = state["messages"]
     own = [m.usage_metadata for m in messages if isinstance(m, AIMessage) and m.usage_metadata]
@@ -201,7 +212,7 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
 
 
 async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("fail"),)), "It did not work.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("fail"),)), "It did not work.")
     child = ScriptedChatModel.playing(ValueError("/home/somebody/key sk-secret"))
     async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as home:
         parts = await home.stream("go", *MODES, subagent_enabled=True)
@@ -216,12 +227,12 @@ async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) ->
 
 
 async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("dawdle"),)), "Too slow.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
     child = ScriptedChatModel.playing("never said", hang=True)
     async with pair(tmp_path, lead, child, {"timeout_seconds": 0.2}) as home:
         parts = await home.stream("go", *MODES, subagent_enabled=True)
         state = await home.state(subagent_enabled=True)
-        assert home.systems.subagents.running == 0
+        assert home.services.subagents.running == 0
     (result,) = results(state["messages"])
     assert result.text == "Task timed out. Error: Execution timed out after 0.2 seconds"
     assert result.additional_kwargs["subagent_status"] == "timed_out"
@@ -230,7 +241,7 @@ async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
 
 async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(Turn(calls=calls), "Never said.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Never said.")
     child = ScriptedChatModel.playing(hang=True)
     async with pair(tmp_path, lead, child) as home:
         tasks: list[asyncio.Task[Any]] = []
@@ -246,9 +257,9 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
             with anyio.fail_after(20):
                 while len(child.prompts) < 3:  # noqa: ASYNC110 - the model tells of its first call only
                     await anyio.sleep(0.005)
-            assert home.systems.subagents.running == 3
+            assert home.services.subagents.running == 3
             tasks[0].cancel()
-        assert home.systems.subagents.running == 0
+        assert home.services.subagents.running == 0
         messages = await home.say("and now?", subagent_enabled=True)
     assert messages[-1].text == "Never said."
 
@@ -274,31 +285,31 @@ def served(server: FakeModelServer) -> dict[str, Any]:
 
 async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(Turn(calls=calls), "Fine.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Fine.")
     async with FakeModelServer() as server:
         server.reply(*(Reply(text="on and on", hang_after=1) for _ in range(3)))
-        async with house(tmp_path, lead, served(server)) as home:
+        async with open_agent(tmp_path, lead, served(server)) as home:
             running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 3)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             await server.until(lambda s: all(r.closed_by_client for r in s.requests))
-            assert home.systems.subagents.running == 0
+            assert home.services.subagents.running == 0
 
 
 async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("x"),)), "Done after all.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "Done after all.")
     async with FakeModelServer() as server:
         server.reply(Reply(text="on and on", hang_after=1), "here it is")
-        async with house(tmp_path, lead, served(server)) as home:
+        async with open_agent(tmp_path, lead, served(server)) as home:
             running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 1)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             config: RunnableConfig = {"configurable": DELEGATING}
-            graph = await home.agents.graph(config)
+            graph = await home.factory.graph_for(config)
             state = await graph.ainvoke(None, config)
     messages: list[AnyMessage] = state["messages"]
     assert results(messages)[0].text == "Task Succeeded. Result: here it is"
@@ -306,12 +317,12 @@ async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
 
 
 async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("dawdle"),)), "Too slow.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
     async with FakeModelServer() as server:
         server.reply(Reply(text="on and on", hang_after=1))
         sections = served(server)
         sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 2.0
-        async with house(tmp_path, lead, sections) as home:
+        async with open_agent(tmp_path, lead, sections) as home:
             messages = await home.say("go", subagent_enabled=True)
             await server.until(lambda s: s.requests[0].closed_by_client)
     assert messages[-1].text == "Too slow."
@@ -320,10 +331,10 @@ async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
 async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
     tmp_path: Path,
 ) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("ask"),)), "It did not work.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("ask"),)), "It did not work.")
     async with FakeModelServer() as server:
         server.reply(Reply(status=401))
-        async with house(tmp_path, lead, served(server)) as home:
+        async with open_agent(tmp_path, lead, served(server)) as home:
             messages = await home.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Task failed. Error: ")
@@ -336,9 +347,11 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
 
 
 async def test_the_last_turn_is_told_and_answers_with_what_there_is(tmp_path: Path) -> None:
-    look = Call(name="ls", args={"path": OUTPUTS}, id="l")
-    again = Turn(text="Half of it.", calls=(look,))
-    lead = ScriptedChatModel.playing(Turn(calls=(task("look", max_turns=2),)), "Half, then.")
+    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
+    again = ScriptedTurn(text="Half of it.", calls=(look,))
+    lead = ScriptedChatModel.playing(
+        ScriptedTurn(calls=(task("look", max_turns=2),)), "Half, then."
+    )
     child = ScriptedChatModel.playing(again, again, "never asked")
     async with pair(tmp_path, lead, child) as home:
         messages = await home.say("go", subagent_enabled=True)
@@ -346,7 +359,7 @@ async def test_the_last_turn_is_told_and_answers_with_what_there_is(tmp_path: Pa
     assert result.text.startswith("Task Succeeded. Result: Half of it.")
     assert "may be incomplete" in result.text
     assert result.additional_kwargs["subagent_stop_reason"] == "turn_capped"
-    assert [prompt[-1].text == LAST_TURN for prompt in child.prompts] == [False, True]
+    assert [prompt[-1].text == LAST_TURN_REMINDER for prompt in child.prompts] == [False, True]
 
 
 @pytest.mark.parametrize(("asked", "turns"), [(0, 1), (-3, 1), (99, 3), (None, 3)])
@@ -354,10 +367,13 @@ async def test_turns_are_bounded_by_the_kind_s(
     tmp_path: Path, asked: int | None, turns: int
 ) -> None:
     script = [
-        Turn(text=f"{n}", calls=(Call(name="ls", args={"path": f"{OUTPUTS}/{n}"}, id=f"l{n}"),))
+        ScriptedTurn(
+            text=f"{n}",
+            calls=(ScriptedCall(name="ls", args={"path": f"{OUTPUTS}/{n}"}, id=f"l{n}"),),
+        )
         for n in range(9)
     ]
-    lead = ScriptedChatModel.playing(Turn(calls=(task("look", max_turns=asked),)), "ok")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look", max_turns=asked),)), "ok")
     child = ScriptedChatModel.playing(*script)
     async with pair(tmp_path, lead, child, {"max_turns": 3}) as home:
         messages = await home.say("go", subagent_enabled=True)
@@ -377,8 +393,10 @@ async def test_turns_are_bounded_by_the_kind_s(
         (task("x", "y" * 5_000), "Error: Unknown subagent type 'yyy"),
     ],
 )
-async def test_what_cannot_be_delegated_is_told(tmp_path: Path, call: Call, text: str) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(call,)), "ok")
+async def test_what_cannot_be_delegated_is_told(
+    tmp_path: Path, call: ScriptedCall, text: str
+) -> None:
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "ok")
     async with pair(tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}) as home:
         parts = await home.stream("go", *MODES, subagent_enabled=True)
         state = await home.state(subagent_enabled=True)
@@ -391,8 +409,8 @@ async def test_what_cannot_be_delegated_is_told(tmp_path: Path, call: Call, text
 
 
 async def test_arguments_of_a_wrong_shape_are_told(tmp_path: Path) -> None:
-    wrong = Call(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
-    lead = ScriptedChatModel.playing(Turn(calls=(wrong,)), "ok")
+    wrong = ScriptedCall(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "ok")
     async with pair(tmp_path, lead, ScriptedChatModel.playing()) as home:
         messages = await home.say("go", subagent_enabled=True)
     (result,) = results(messages)
@@ -403,9 +421,9 @@ async def test_arguments_of_a_wrong_shape_are_told(tmp_path: Path) -> None:
 
 async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
     path = f"{OUTPUTS}/secret.txt"
-    write = Call(name="write_file", args={"path": path, "content": "x"}, id="w")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "ok")
-    child = ScriptedChatModel.playing(Turn(calls=(write,)), "I may not.")
+    write = ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "I may not.")
     provider = {"use": "allowlist", "config": {"denied_tools": ["write_file"]}}
     guardrails = {"enabled": True, "provider": provider}
     async with pair(tmp_path, lead, child, guardrails=guardrails) as home:
@@ -418,7 +436,7 @@ async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
 
 
 async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "Not allowed.")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "Not allowed.")
     child = ScriptedChatModel.playing()
     provider = {"use": "allowlist", "config": {"denied_tools": ["task"]}}
     guardrails = {"enabled": True, "provider": provider}
@@ -430,9 +448,9 @@ async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
 
 
 async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path) -> None:
-    wrong = Call(name="read_file", args={"path": "/etc/passwd"}, id="r")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("read"),)), "ok")
-    child = ScriptedChatModel.playing(Turn(calls=(wrong,)), "Refused.")
+    wrong = ScriptedCall(name="read_file", args={"path": "/etc/passwd"}, id="r")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("read"),)), "ok")
+    child = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "Refused.")
     async with pair(tmp_path, lead, child) as home:
         messages = await home.say("go", subagent_enabled=True)
     assert child.prompts[1][-1].text.startswith("Error")
@@ -441,7 +459,7 @@ async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path)
 
 async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(
-        *(Turn(calls=(task("one"),)), "first", Turn(calls=(task("two"),)), "second")
+        *(ScriptedTurn(calls=(task("one"),)), "first", ScriptedTurn(calls=(task("two"),)), "second")
     )
     child = ScriptedChatModel.playing("1", "2")
     async with pair(tmp_path, lead, child) as home:
@@ -452,11 +470,11 @@ async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> Non
 
 async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> None:
     path = f"{OUTPUTS}/mine.txt"
-    write = Call(name="write_file", args={"path": path, "content": "x"}, id="w")
-    lead = ScriptedChatModel.playing(Turn(calls=(task("write"),)), "ok")
-    child = ScriptedChatModel.playing(Turn(calls=(write,)), "done")
+    write = ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "done")
     async with pair(tmp_path, lead, child) as home:
-        graph = await home.agents.graph({"configurable": DELEGATING})
+        graph = await home.factory.graph_for({"configurable": DELEGATING})
         question = {"messages": [HumanMessage("go")]}
         with pytest.raises((ThreadIdMissing, ValueError)):
             await graph.ainvoke(question)
@@ -468,13 +486,13 @@ async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> Non
 
 
 async def test_a_subagent_s_model_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(task("x"),)), "ok")
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "ok")
     broken = {"name": "broken", "use": "nowhere.at_all:Model", "model": "m"}
     sections = {
         "models": [broken],
         "subagents": {"agents": {"general-purpose": {"model": "broken"}}},
     }
-    async with house(tmp_path, lead, sections) as home:
+    async with open_agent(tmp_path, lead, sections) as home:
         messages = await home.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Task failed. Error: ")

@@ -13,20 +13,20 @@ from pydantic import ValidationError
 
 from agent.config import AgentConfig, SummarizationConfig
 from agent.errors import ModelUnusable
-from agent.middleware.shortening import (
+from agent.middleware.summarization import SummarizationMiddleware
+from agent.middleware.visible_history import (
     INTRODUCTION,
     NO_SUMMARY,
-    shortened,
-    skill_reads,
+    recent_skill_reads,
     summary_message,
+    visible_messages,
 )
-from agent.middleware.summarization import SummarizationMiddleware
-from agent.options import Caller
+from agent.options import RunContext
 from agent.paths import SKILLS, WORKSPACE
-from agent.state import Summary, ThreadState
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+from agent.state import HistorySummary, ThreadState
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 
 BY_MESSAGES: dict[str, Any] = {"trigger": {"type": "messages", "value": 6}, "keep": {"value": 2}}
 
@@ -42,7 +42,7 @@ def seen(prompt: Sequence[Any]) -> list[str]:
     return [message.text for message in prompt if message.type != "system"]
 
 
-async def talk(home: House, *said: str) -> None:
+async def talk(home: AgentHarness, *said: str) -> None:
     for text in said:
         await home.say(text)
 
@@ -57,12 +57,12 @@ async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
     writer = ScriptedChatModel.playing("They counted.", "They counted on.")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await talk(home, "q1", "q2", "q3")
             assert len(writer.prompts) == 0
             await talk(home, "q4", "q5")
             state = await home.state()
-            graph = await home.agents.graph({})
+            graph = await home.factory.graph_for({})
             assert set(graph.nodes) == {"__start__", "model", "tools"}
     told = f"{INTRODUCTION}\n\nThey counted."
     assert seen(model.prompts[3]) == [told, "a3", "q4"]
@@ -83,7 +83,7 @@ async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> No
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await talk(home, *[f"q{n}" for n in range(1, 7)])
     assert len(writer.prompts) == 2
     shown = writer.prompts[1][-1].text
@@ -96,7 +96,7 @@ async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
     writer = ScriptedChatModel.playing("secret summary")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
-        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
             await talk(home, "q1", "q2", "q3")
             parts = await home.stream("q4", "messages", "updates")
     assert len(writer.prompts) == 1
@@ -110,7 +110,7 @@ async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_pa
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await talk(home, "q1", "q2", "q3", "q4", "q5")
             state = await home.state()
     assert seen(model.prompts[3]) == [NO_SUMMARY, "(done)", "q4"]
@@ -121,15 +121,15 @@ async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_pa
 
 async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> None:
     look = [
-        Call(name="ls", args={"path": WORKSPACE, "description": str(n)}, id=f"c{n}")
+        ScriptedCall(name="ls", args={"path": WORKSPACE, "description": str(n)}, id=f"c{n}")
         for n in range(6)
     ]
-    turns = [Turn(calls=(call,)) for call in look]
-    model = ScriptedChatModel.playing(*turns, Turn(text="Done."))
+    turns = [ScriptedTurn(calls=(call,)) for call in look]
+    model = ScriptedChatModel.playing(*turns, ScriptedTurn(text="Done."))
     writer = ScriptedChatModel.playing("Looked.", "Looked more.", "Looked again.")
     with registered(writer) as keys:
         config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             messages = await home.say("look six times, please")
     assert messages[-1].text == "Done."
     assert len(messages) == 14
@@ -145,10 +145,10 @@ async def test_those_who_listen_get_what_is_left_out_once(
 ) -> None:
     got: list[list[str]] = []
 
-    def failing(_: Sequence[AnyMessage], __: Caller) -> None:
+    def failing(_: Sequence[AnyMessage], __: RunContext) -> None:
         raise RuntimeError("a listener")
 
-    def listening(messages: Sequence[AnyMessage], caller: Caller) -> None:
+    def listening(messages: Sequence[AnyMessage], caller: RunContext) -> None:
         got.append([message.text for message in messages])
         assert caller.thread_id == "t"
 
@@ -178,9 +178,9 @@ async def test_a_thread_that_was_taken_back_has_no_summary(tmp_path: Path) -> No
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await talk(home, "q1", "q2", "q3", "q4")
-            graph = await home.agents.graph({})
+            graph = await home.factory.graph_for({})
             thread: Any = {"configurable": {"thread_id": THREAD}}
             first = (await home.state())["messages"][:2]
             await graph.aupdate_state(thread, {"messages": Overwrite(first)})
@@ -201,12 +201,12 @@ async def test_a_fraction_of_nobody_knows_what_is_an_error_at_the_start(
     tmp_path: Path, keys: dict[str, Any], *, fits: bool
 ) -> None:
     config = {"summarization": {"enabled": True, **keys}}
-    async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+    async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
         if fits:
-            await home.agents.prepare()
+            await home.factory.warm_up()
             return
         with pytest.raises(ModelUnusable, match=r"summarization\.max_input_tokens"):
-            await home.agents.prepare()
+            await home.factory.warm_up()
 
 
 async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
             model = ScriptedChatModel.playing()
             folder = tmp_path / str(keys["trigger"]["type"])
             folder.mkdir()
-            async with house(folder, model, config) as home:
+            async with open_agent(folder, model, config) as home:
                 await talk(home, *["word " * 150] * 4)
         assert seen(model.prompts[-1])[0].startswith(INTRODUCTION)
 
@@ -231,7 +231,7 @@ async def test_what_is_shown_to_the_writer_is_bounded(tmp_path: Path) -> None:
     with registered(writer) as keys:
         config = sections(trim_tokens_to_summarize=500, summary_prompt="Sum up: {messages}")
         config |= {"models": [{**keys, "name": "writer"}]}
-        async with house(tmp_path, ScriptedChatModel.playing(), config) as home:
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
             await talk(home, "x" * 9000, "q2", "q3", "q4")
     shown = writer.prompts[0][-1].text
     assert shown.startswith("Sum up: ")
@@ -259,8 +259,8 @@ def test_recent_skill_files_stay_readable() -> None:
         AIMessage("end", id="e"),
     ]
     config = SummarizationConfig()
-    assert skill_reads(messages, config, SKILLS) == ["1"]
-    view = shortened(messages, Summary(text="s", kept_from="e", rescued=["1"]))
+    assert recent_skill_reads(messages, config, SKILLS) == ["1"]
+    view = visible_messages(messages, HistorySummary(text="s", kept_from="e", rescued=["1"]))
     assert [m.type for m in view] == ["human", "ai", "tool", "human", "ai"]
     assert [m.text for m in view[3:]] == ["q", "end"]
     assert _paired(view)
@@ -269,27 +269,30 @@ def test_recent_skill_files_stay_readable() -> None:
 def test_the_budgets_of_skills_hold() -> None:
     reads = [read(str(n), f"{SKILLS}/s{n}/SKILL.md", 400) for n in range(9)]
     messages = [message for pair in reads for message in pair]
-    assert skill_reads(messages, SummarizationConfig(), SKILLS) == ["4", "5", "6", "7", "8"]
+    assert recent_skill_reads(messages, SummarizationConfig(), SKILLS) == ["4", "5", "6", "7", "8"]
     few = SummarizationConfig(preserve_recent_skill_tokens=250)
-    assert skill_reads(messages, few, SKILLS) == ["7", "8"]
+    assert recent_skill_reads(messages, few, SKILLS) == ["7", "8"]
     huge = [*read("h", f"{SKILLS}/h/SKILL.md", 40_000), *messages[:2]]
-    assert skill_reads(huge, SummarizationConfig(), SKILLS) == ["0"]
+    assert recent_skill_reads(huge, SummarizationConfig(), SKILLS) == ["0"]
     none = SummarizationConfig(preserve_recent_skill_count=0)
-    assert skill_reads(messages, none, SKILLS) == []
+    assert recent_skill_reads(messages, none, SKILLS) == []
     renamed = read("r", f"{SKILLS}/r/SKILL.md", name="bash")
-    assert skill_reads(renamed, SummarizationConfig(), SKILLS) == []
+    assert recent_skill_reads(renamed, SummarizationConfig(), SKILLS) == []
 
 
 def test_a_summary_that_fits_no_more_is_left_aside() -> None:
     messages: list[AnyMessage] = [HumanMessage("q", id="q")]
-    assert shortened(messages, None) is messages
-    assert shortened(messages, Summary(text="s", kept_from="gone", rescued=[])) is messages
+    assert visible_messages(messages, None) is messages
+    assert (
+        visible_messages(messages, HistorySummary(text="s", kept_from="gone", rescued=[]))
+        is messages
+    )
 
 
 def test_hidden_messages_are_not_the_user_s_request() -> None:
     hidden = HumanMessage("h", id="h", additional_kwargs={"hide_from_ui": True})
     messages: list[AnyMessage] = [HumanMessage("real", id="r"), hidden, AIMessage("a", id="a")]
-    view = shortened(messages, Summary(text="s", kept_from="a", rescued=[]))
+    view = visible_messages(messages, HistorySummary(text="s", kept_from="a", rescued=[]))
     assert [m.text for m in view[1:]] == ["real", "a"]
     assert summary_message("s").additional_kwargs["hide_from_ui"] is True
 

@@ -6,41 +6,43 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from agent.authors import PLAN_REMINDER
 from agent.locales.en import ENGLISH
-from agent.middleware.todo_list import PARALLEL, PROMPT
+from agent.middleware.todo_list import PARALLEL_CALLS_ERROR, PROMPT
 from agent.paths import WORKSPACE
-from tests.agent.house import House, house
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+from agent.user_messages import PLAN_REMINDER
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 
 STEPS = {"first": "completed", "second": "in_progress", "third": "pending"}
 QUIET = {"memory": {"enabled": False}}
 
 
-def planning(number: int = 0, **steps: str) -> Turn:
+def planning(number: int = 0, **steps: str) -> ScriptedTurn:
     todos = [{"content": name, "status": status} for name, status in (steps or STEPS).items()]
-    return Turn(calls=(Call(name="write_todos", args={"todos": todos}, id=f"p{number}"),))
+    return ScriptedTurn(
+        calls=(ScriptedCall(name="write_todos", args={"todos": todos}, id=f"p{number}"),)
+    )
 
 
 def reminders(prompt: list[Any]) -> list[str]:
     return [message.text for message in prompt if message.name == PLAN_REMINDER]
 
 
-async def plan(home: House, said: str = "go") -> list[Any]:
+async def plan(home: AgentHarness, said: str = "go") -> list[Any]:
     return await home.say(said, is_plan_mode=True)
 
 
 async def test_the_list_is_kept_in_plan_mode_alone(tmp_path: Path) -> None:
     done = dict.fromkeys(STEPS, "completed")
     model = ScriptedChatModel.playing(planning(), planning(1, **done), "All done.", "Hello.")
-    async with house(tmp_path, model, QUIET) as home:
+    async with open_agent(tmp_path, model, QUIET) as home:
         messages = await plan(home)
         assert messages[-1].text == "All done."
         state = await home.state(is_plan_mode=True)
         assert [todo["status"] for todo in state["todos"]] == ["completed"] * 3
-        graph = await home.agents.graph({"configurable": {"is_plan_mode": True}})
+        graph = await home.factory.graph_for({"configurable": {"is_plan_mode": True}})
         assert set(graph.nodes) == {"__start__", "model", "tools"}
-        assert graph is not await home.agents.graph({})
+        assert graph is not await home.factory.graph_for({})
         await home.say("hi", thread="another")
     assert PROMPT in model.prompts[0][0].text
     assert PROMPT not in model.prompts[3][0].text
@@ -49,7 +51,7 @@ async def test_the_list_is_kept_in_plan_mode_alone(tmp_path: Path) -> None:
 
 async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(planning(), "Done.", "Really.", "I stop here.", "Never.")
-    async with house(tmp_path, model, QUIET) as home:
+    async with open_agent(tmp_path, model, QUIET) as home:
         messages = await plan(home)
     assert messages[-1].text == "I stop here."
     (first,), (second,) = reminders(model.prompts[2]), reminders(model.prompts[3])
@@ -64,44 +66,55 @@ async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Pa
 
 
 async def test_work_that_goes_on_after_a_reminder_counts_for_the_bound(tmp_path: Path) -> None:
-    look = Turn(calls=(Call(name="ls", args={"path": WORKSPACE}, id="l"),))
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(planning(), "Done.", look, "Done now.", "Enough.")
-    async with house(tmp_path, model, QUIET) as home:
+    async with open_agent(tmp_path, model, QUIET) as home:
         messages = await plan(home)
         assert messages[-1].text == "Enough."
         assert any(isinstance(m, ToolMessage) and m.name == "ls" for m in messages)
         assert len(model.prompts) == 5
-        model._script.extend([Turn(text="A"), Turn(text="B"), Turn(text="C"), Turn(text="D")])
+        model._script.extend(
+            [
+                ScriptedTurn(text="A"),
+                ScriptedTurn(text="B"),
+                ScriptedTurn(text="C"),
+                ScriptedTurn(text="D"),
+            ]
+        )
         assert (await plan(home, "and now?"))[-1].text == "C"  # a new turn, two new reminders
 
 
-@pytest.mark.parametrize("left_over", [Turn(text="cut", finish_reason="tool_calls"), Turn()])
-async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: Turn) -> None:
-    look = Turn(text="first", calls=(Call(name="ls", args={"path": WORKSPACE}, id="l"),))
+@pytest.mark.parametrize(
+    "left_over", [ScriptedTurn(text="cut", finish_reason="tool_calls"), ScriptedTurn()]
+)
+async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: ScriptedTurn) -> None:
+    look = ScriptedTurn(
+        text="first", calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),)
+    )
     model = ScriptedChatModel.playing(planning(), look, left_over, "asked for words")
-    async with house(tmp_path, model, QUIET) as home:
+    async with open_agent(tmp_path, model, QUIET) as home:
         await plan(home)
     assert not reminders(model.prompts[2])
-    assert not reminders(model.prompts[-1]) or left_over == Turn()
+    assert not reminders(model.prompts[-1]) or left_over == ScriptedTurn()
 
 
 async def test_a_model_that_cannot_be_reached_is_not_reminded(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(planning(), TimeoutError(), "Never.")
     config = {**QUIET, "llm_retry": {"max_attempts": 1}}
-    async with house(tmp_path, model, config) as home:
+    async with open_agent(tmp_path, model, config) as home:
         assert (await plan(home))[-1].text == ENGLISH.model_timeout
     assert len(model.prompts) == 2
 
 
 async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) -> None:
     one, two = planning(1).calls[0], planning(2).calls[0]
-    look = Call(name="ls", args={"path": WORKSPACE}, id="l")
-    model = ScriptedChatModel.playing(Turn(calls=(one, look, two)), "I see.")
-    async with house(tmp_path, model, QUIET) as home:
+    look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l")
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=(one, look, two)), "I see.")
+    async with open_agent(tmp_path, model, QUIET) as home:
         messages = await plan(home)
         assert (await home.state(is_plan_mode=True)).get("todos") is None
     results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
-    assert results["p1"].text == results["p2"].text == PARALLEL
+    assert results["p1"].text == results["p2"].text == PARALLEL_CALLS_ERROR
     assert results["p1"].status == "error"
     assert results["l"].text == "(empty)"
     shown = [m.tool_call_id for m in model.prompts[1] if isinstance(m, ToolMessage)]
@@ -109,9 +122,11 @@ async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) 
 
 
 async def test_a_wrong_list_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
-    bad = Call(name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b")
-    model = ScriptedChatModel.playing(Turn(calls=(bad,)), "I see.")
-    async with house(tmp_path, model, QUIET) as home:
+    bad = ScriptedCall(
+        name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b"
+    )
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=(bad,)), "I see.")
+    async with open_agent(tmp_path, model, QUIET) as home:
         messages = await plan(home)
     assert "status" in messages[2].text
     assert str(tmp_path) not in messages[2].text
@@ -128,7 +143,7 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
             "keep": {"value": 2},
         }
         config = {**QUIET, "summarization": summaries, "models": [{**keys, "name": "writer"}]}
-        async with house(tmp_path, model, config) as home:
+        async with open_agent(tmp_path, model, config) as home:
             await plan(home)
             await plan(home, "and?")
             state = await home.state(is_plan_mode=True)

@@ -18,12 +18,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from typing_extensions import override
 
 from agent.config import AgentConfig
-from agent.config.tracing import LANGSMITH_URL, TracingConfig, tracing_of
-from agent.lead import open_agents
-from agent.models.playback import Call, Turn
-from agent.systems import Site
-from tests.agent.house import house
-from tests.agent.turns import THREAD
+from agent.config.tracing import LANGSMITH_URL, TracingConfig, load_tracing_config
+from agent.factory import open_agent_factory
+from agent.models.scripted import ScriptedCall, ScriptedTurn
+from agent.services import AgentSetup
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 LANGSMITH = {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "ls-secret"}
@@ -113,19 +113,21 @@ async def collecting() -> AsyncIterator[Collector]:
 
 @pytest.fixture
 def model() -> Iterator[dict[str, str]]:
-    look = Call(name="ls", args={"path": "/mnt/user-data/workspace"}, id="c1")
-    with registered(ScriptedChatModel.playing(Turn(calls=(look,)), "Nothing.", "Again.")) as keys:
+    look = ScriptedCall(name="ls", args={"path": "/mnt/user-data/workspace"}, id="c1")
+    with registered(
+        ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Nothing.", "Again.")
+    ) as keys:
         yield keys
 
 
 async def talk(home: Path, model: dict[str, str], tracing: TracingConfig, turns: int = 1) -> None:
     """Run turns as the runtime does; everything is handed over when this returns."""
     config = AgentConfig.model_validate({"models": [model], "memory": {"enabled": False}})
-    site = Site(config=config, home=home, tracing=tracing)
-    async with open_agents(site, InMemorySaver()) as agents:
+    site = AgentSetup(config=config, home=home, tracing=tracing)
+    async with open_agent_factory(site, InMemorySaver()) as agents:
         for _ in range(turns):
             asked = {"thread_id": THREAD, "user_id": "slack:T:U"}
-            graph = await agents.graph({"configurable": asked})
+            graph = await agents.graph_for({"configurable": asked})
             await graph.ainvoke(
                 {"messages": [("user", "look")]}, {"configurable": asked}, context=asked
             )
@@ -133,7 +135,7 @@ async def talk(home: Path, model: dict[str, str], tracing: TracingConfig, turns:
 
 async def test_langsmith_gets_one_trace_a_run(tmp_path: Path, model: dict[str, str]) -> None:
     async with collecting() as collector:
-        tracing = tracing_of({**LANGSMITH, "LANGSMITH_ENDPOINT": collector.url})
+        tracing = load_tracing_config({**LANGSMITH, "LANGSMITH_ENDPOINT": collector.url})
         await talk(tmp_path, model, tracing, turns=2)
         assert len(collector.roots) == 2
         kinds = {(run["run_type"], run["name"]) for run in collector.runs.values()}
@@ -147,7 +149,7 @@ async def test_langsmith_gets_one_trace_a_run(tmp_path: Path, model: dict[str, s
 
 async def test_langfuse_gets_one_trace_a_run(tmp_path: Path, model: dict[str, str]) -> None:
     async with collecting() as collector:
-        tracing = tracing_of(langfuse(collector.url))
+        tracing = load_tracing_config(langfuse(collector.url))
         await talk(tmp_path, model, tracing, turns=2)
         assert len({span.trace_id for span in collector.spans}) == 2
         assert "ls" in {span.name for span in collector.spans}
@@ -163,21 +165,21 @@ async def test_both_at_once(tmp_path: Path, model: dict[str, str]) -> None:
             **langfuse(collector.url),
             "LANGSMITH_ENDPOINT": collector.url,
         }
-        await talk(tmp_path, model, tracing_of(both))
+        await talk(tmp_path, model, load_tracing_config(both))
         assert len(collector.roots) == 1
         assert len({span.trace_id for span in collector.spans}) == 1
 
 
 async def test_off_by_default(tmp_path: Path, model: dict[str, str]) -> None:
     async with collecting() as collector:
-        await talk(tmp_path, model, tracing_of({"LANGSMITH_ENDPOINT": collector.url}))
+        await talk(tmp_path, model, load_tracing_config({"LANGSMITH_ENDPOINT": collector.url}))
         assert (collector.runs, collector.spans) == ({}, [])
 
 
 async def test_a_service_that_does_not_answer_harms_no_run_and_no_stop(
     tmp_path: Path, model: dict[str, str]
 ) -> None:
-    tracing = tracing_of(langfuse("http://127.0.0.1:9"))
+    tracing = load_tracing_config(langfuse("http://127.0.0.1:9"))
     with anyio.fail_after(30):
         await talk(tmp_path, model, tracing)
 
@@ -197,16 +199,18 @@ def test_without_credentials_it_says_what_is_missing(
     environment: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ValueError, match=named):
-        tracing_of(environment)
+        load_tracing_config(environment)
 
 
 def test_the_first_switch_that_is_set_decides() -> None:
     off = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}
-    assert tracing_of(off) == TracingConfig()
-    on = tracing_of({"LANGCHAIN_TRACING": "1", "LANGCHAIN_API_KEY": "k", "LANGCHAIN_PROJECT": "p"})
+    assert load_tracing_config(off) == TracingConfig()
+    on = load_tracing_config(
+        {"LANGCHAIN_TRACING": "1", "LANGCHAIN_API_KEY": "k", "LANGCHAIN_PROJECT": "p"}
+    )
     assert on.langsmith is not None
     assert (on.langsmith.project, on.langsmith.endpoint) == ("p", LANGSMITH_URL)
-    secret = tracing_of(LANGSMITH)
+    secret = load_tracing_config(LANGSMITH)
     assert "ls-secret" not in repr(secret)
 
 
@@ -215,7 +219,7 @@ async def test_a_turn_that_nobody_records_hops_to_no_thread_for_it(tmp_path: Pat
     hops: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_Counting(hops))
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         assert (await home.say("hi"))[-1].text == "Hello."
     assert [hop for hop in hops if hop.startswith("langsmith")] == []
 

@@ -7,41 +7,41 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
 from agent.locales.en import ENGLISH
-from agent.middleware.turn_limit import LAST_TURN
+from agent.middleware.turn_limit import LAST_TURN_REMINDER
 from agent.paths import WORKSPACE
-from tests.agent.house import House, house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 
-def looking(number: int) -> Turn:
+def looking(number: int) -> ScriptedTurn:
     args = {"path": f"{WORKSPACE}/{number}"}
-    return Turn(calls=(Call(name="ls", args=args, id=f"c{number}"),))
+    return ScriptedTurn(calls=(ScriptedCall(name="ls", args=args, id=f"c{number}"),))
 
 
-async def say(home: House, said: str, steps: int) -> list[Any]:
+async def say(home: AgentHarness, said: str, steps: int) -> list[Any]:
     config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": steps}
-    graph = await home.agents.graph(config)
+    graph = await home.factory.graph_for(config)
     return list((await graph.ainvoke({"messages": [HumanMessage(said)]}, config))["messages"])
 
 
 def told(model: ScriptedChatModel) -> list[bool]:
-    return [prompt[-1].text == LAST_TURN for prompt in model.prompts]
+    return [prompt[-1].text == LAST_TURN_REMINDER for prompt in model.prompts]
 
 
 async def test_the_last_step_answers_with_what_there_is(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), "So far: nothing.")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         assert (await say(home, "look everywhere", steps=8))[-1].text == "So far: nothing."
         assert told(model) == [False, False, False, True]
-        assert LAST_TURN not in str((await home.state())["messages"])
+        assert LAST_TURN_REMINDER not in str((await home.state())["messages"])
 
 
 async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_own_steps(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         assert (await say(home, "look", steps=6))[-1].text == ENGLISH.steps_used_up
         assert (await say(home, "and?", steps=6))[-1].text == "Ready."
     assert told(model) == [False, False, True, False, False]

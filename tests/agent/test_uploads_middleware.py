@@ -14,9 +14,9 @@ from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.incoming import IncomingFile, file_from_bytes
 from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
 from agent.uploads.store import ConversionRecord, UploadStore
-from tests.agent.house import house
-from tests.agent.turns import THREAD
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 20
 JPEG = b"\xff\xd8\xff\xe0" + b"j" * 20
@@ -52,7 +52,7 @@ def text_of(message: AnyMessage) -> str:
 
 async def test_the_block_stands_in_the_request_and_not_in_the_history(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("read it")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello")
         history = await home.say(message("What is in it?", "a.txt"))
         state = await home.state()
@@ -83,7 +83,7 @@ async def test_earlier_messages_keep_their_block_and_the_newest_lists_what_was_b
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing("one", "two", "three")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello")
         await home.say(message("first", "a.txt"))
         put(home.folders(), b__txt="x" * 3_000_000)
@@ -105,9 +105,11 @@ async def test_earlier_messages_keep_their_block_and_the_newest_lists_what_was_b
 
 
 async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
-    look = Turn(calls=(Call(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),))
+    look = ScriptedTurn(
+        calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
+    )
     model = ScriptedChatModel.playing(look, "done")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello", b__txt="world")
         await home.say(message("see", "b.txt"))
     assert text_of(people(model, 0)[0]) == text_of(people(model, 1)[0])
@@ -115,9 +117,9 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
 
 async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         files = [file_from_bytes("sent-before.txt", b"x")]
-        await home.systems.uploads.accept(THREAD, _stream(files))
+        await home.services.uploads.accept(THREAD, _stream(files))
         await home.say("what did I send?")
     asked = text_of(people(model)[0])
     assert "(empty)" in asked
@@ -126,9 +128,9 @@ async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: 
 
 
 async def test_being_asked_again_changes_nothing(tmp_path: Path) -> None:
-    look = Turn(calls=(Call(name="ls", args={"path": UPLOADS}, id="c1"),))
-    model = ScriptedChatModel.playing(look, Turn(text=""), "now an answer")
-    async with house(tmp_path, model) as home:
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    model = ScriptedChatModel.playing(look, ScriptedTurn(text=""), "now an answer")
+    async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello")
         await home.say(message("see", "a.txt"))
         state = await home.state()
@@ -139,7 +141,7 @@ async def test_being_asked_again_changes_nothing(tmp_path: Path) -> None:
 
 async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         await home.say(message("hello", "../x", "gone.txt"))
         state = await home.state()
     assert people(model)[0].content == "hello"
@@ -147,23 +149,25 @@ async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
 
 
 async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
-    look = Turn(calls=(Call(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),))
+    look = ScriptedTurn(
+        calls=(ScriptedCall(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),)
+    )
     model = ScriptedChatModel.playing(look, "done")
-    async with house(tmp_path, model, entry={"supports_vision": True}) as home:
-        await home.agents.prepare()
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as home:
+        await home.factory.warm_up()
         with blockbuster_ctx(scanned_modules=["agent"]):
             files = [file_from_bytes("a.png", PNG), file_from_bytes("b.docx", b"no archive")]
-            await home.systems.uploads.accept(THREAD, _stream(files))
+            await home.services.uploads.accept(THREAD, _stream(files))
             await home.say(message("see", "a.png", "b.docx"))
-            assert len(await home.systems.uploads.list_files(THREAD)) == 2
-            await home.systems.uploads.delete(THREAD, "a.png")
+            assert len(await home.services.uploads.list_files(THREAD)) == 2
+            await home.services.uploads.delete(THREAD, "a.png")
     assert "damaged" in text_of(people(model)[0])
 
 
 async def test_a_list_of_blocks_gets_it_before_its_first_text(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    async with house(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello")
         await home.say(message([picture, {"type": "text", "text": "look"}], "a.txt"))
         await home.say(message([picture], "a.txt"))
@@ -181,9 +185,11 @@ async def test_a_list_of_blocks_gets_it_before_its_first_text(tmp_path: Path) ->
 
 
 async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel:
-    look = Turn(calls=(Call(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),))
+    look = ScriptedTurn(
+        calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
+    )
     model = ScriptedChatModel.playing(look, "seen", "later")
-    async with house(tmp_path, model, entry={"supports_vision": sees}) as home:
+    async with open_agent(tmp_path, model, entry={"supports_vision": sees}) as home:
         rooms = home.folders()
         put(rooms, a__png=PNG, b__jpg=JPEG, c__webp=WEBP, d__gif=GIF, not__png=b"<svg/>")
         (rooms.uploads / "big.png").write_bytes(PNG + bytes(5 * 1024 * 1024))
@@ -224,7 +230,7 @@ async def test_a_model_that_does_not_see_is_told_so(tmp_path: Path) -> None:
 async def test_no_more_than_eight_images_are_shown(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     names = [f"{n}.png" for n in range(10)]
-    async with house(tmp_path, model, entry={"supports_vision": True}) as home:
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as home:
         put(home.folders(), **{name.replace(".", "__"): PNG for name in names})
         await home.say(message("see", *names))
     content = people(model)[0].content

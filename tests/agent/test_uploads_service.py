@@ -8,7 +8,7 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from agent.errors import ThreadIdInvalid, UploadNotFound, UploadRefused, UploadTooLarge
+from agent.errors import ThreadIdInvalid, UploadNotAllowed, UploadNotFound, UploadTooLarge
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import UploadRequestLimits
 from agent.uploads.converter import DocumentConverter
@@ -16,7 +16,7 @@ from agent.uploads.incoming import IncomingFile, file_from_bytes, file_from_path
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.service import UploadService
 from agent.uploads.store import RECORDS_FILE, ConversionRecord, UploadStore
-from tests.agent.turns import THREAD
+from tests.agent.plain_agent import THREAD
 
 
 class Slow(DocumentConverter):
@@ -164,7 +164,7 @@ async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
     rooms(tmp_path).create()
     with pytest.raises(UploadNotFound):
         await uploads.delete(THREAD, "none.txt")
-    with pytest.raises(UploadRefused):
+    with pytest.raises(UploadNotAllowed):
         await uploads.delete(THREAD, "../x")
     with pytest.raises(UploadNotFound):
         await uploads.delete(THREAD, "x" * 5000)

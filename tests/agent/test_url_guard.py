@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from agent.errors import HostUnknown, UrlRefused, WebError
+from agent.errors import UnknownHost, UrlNotAllowed, WebError
 from agent.network.url_guard import UrlGuard, check_remote_fetch, guarded_client
 from agent.tools.web.client import WebClient
 from agent.tools.web.keys import WebKeys
@@ -144,7 +144,7 @@ def names() -> Names:
 
 @pytest.mark.parametrize("url", REFUSED)
 async def test_what_is_not_public_is_refused(url: str) -> None:
-    with pytest.raises(UrlRefused) as caught:
+    with pytest.raises(UrlNotAllowed) as caught:
         await UrlGuard(resolve=names()).check(url)
     assert (
         "10.1.2.3" not in caught.value.user_message
@@ -170,10 +170,10 @@ async def test_what_is_public_may_be_reached(url: str, addresses: list[str]) -> 
 
 async def test_a_name_without_an_address_is_told_apart() -> None:
     guard = UrlGuard(resolve=names())
-    with pytest.raises(HostUnknown):
+    with pytest.raises(UnknownHost):
         await guard.check("http://nowhere.example/")
     await check_remote_fetch(guard, "http://nowhere.example/")  # a service elsewhere may know it
-    with pytest.raises(UrlRefused):
+    with pytest.raises(UrlNotAllowed):
         await check_remote_fetch(guard, "http://inward.example/")
 
 
@@ -201,7 +201,7 @@ async def test_an_operator_can_open_single_hosts(
     if passes:
         assert (await guard.check(url)).addresses
     else:
-        with pytest.raises(UrlRefused):
+        with pytest.raises(UrlNotAllowed):
             await guard.check(url)
 
 
@@ -222,7 +222,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
         assert answer.text == "the checked one"
         assert resolve.asked == ["good.example"]
         assert checked.asked[0][2]["Host"] == f"good.example:{checked.port}"
-        with pytest.raises(UrlRefused):
+        with pytest.raises(UrlNotAllowed):
             await client.fetch(f"http://good.example:{checked.port}/")
         assert other.asked == []
 
@@ -241,7 +241,7 @@ async def test_a_redirect_is_checked_like_the_first_address(status: int) -> None
         inside.answer("/secret", "a secret")
         outside.redirect("/go", f"{inside.url}/secret", status)
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"]))
-        with pytest.raises(UrlRefused):
+        with pytest.raises(UrlNotAllowed):
             await client.fetch(f"{outside.url}/go")
         assert inside.asked == []
 

@@ -9,18 +9,18 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.errors import SandboxError
-from agent.lead import open_agents
-from agent.middleware.view_image import INTRO, place_of, shown
+from agent.factory import open_agent_factory
+from agent.middleware.view_image import INTRO, image_insert_position, image_message
+from agent.services import AgentSetup
 from agent.state import ViewedImage
-from agent.systems import Site
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
-from tests.agent.house import house
-from tests.agent.test_lead import configured
-from tests.agent.turns import CONFIG, THREAD
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import CONFIG, THREAD
+from tests.agent.test_factory import configured
 from tests.fakes.model import Call as Wire
 from tests.fakes.model import FakeModelServer, Reply
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 WORK = "/mnt/user-data/workspace"
 SEES = {"supports_vision": True}
@@ -33,12 +33,12 @@ CONTENT = {
 }
 
 
-def view(path: str, call_id: str = "v1") -> Call:
-    return Call(name="view_image", args={"image_path": path}, id=call_id)
+def view(path: str, call_id: str = "v1") -> ScriptedCall:
+    return ScriptedCall(name="view_image", args={"image_path": path}, id=call_id)
 
 
-def ls(call_id: str) -> Call:
-    return Call(name="ls", args={"path": WORK}, id=call_id)
+def ls(call_id: str) -> ScriptedCall:
+    return ScriptedCall(name="ls", args={"path": WORK}, id=call_id)
 
 
 def fill(rooms: ThreadFolders) -> None:
@@ -61,12 +61,12 @@ def pictures(prompt: list[Any]) -> list[tuple[int, str]]:
 
 async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        Turn(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
-        Turn(calls=(ls("l2"),)),
+        ScriptedTurn(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
+        ScriptedTurn(calls=(ls("l2"),)),
         "a cat and a dog",
         "nothing to see",
     )
-    async with house(tmp_path, model, entry=SEES) as home:
+    async with open_agent(tmp_path, model, entry=SEES) as home:
         fill(home.folders())
         await home.say("what do they show?")
         after = await home.state()
@@ -92,9 +92,9 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
 
 
 async def test_the_state_holds_paths_and_no_content(tmp_path: Path) -> None:
-    look = Turn(calls=(view(f"{WORK}/a.png"),))
+    look = ScriptedTurn(calls=(view(f"{WORK}/a.png"),))
     model = ScriptedChatModel.playing(look, RuntimeError("the provider is down"), "fine again")
-    async with house(tmp_path, model, entry=SEES) as home:
+    async with open_agent(tmp_path, model, entry=SEES) as home:
         fill(home.folders())
         with pytest.raises(RuntimeError):
             await home.say("look")
@@ -112,11 +112,11 @@ async def test_the_state_holds_paths_and_no_content(tmp_path: Path) -> None:
 
 async def test_a_second_look_moves_all_to_the_newest_place(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        Turn(calls=(view(f"{WORK}/a.png", "v1"),)),
-        Turn(calls=(view(f"{WORK}/d.webp", "v2"),)),
+        ScriptedTurn(calls=(view(f"{WORK}/a.png", "v1"),)),
+        ScriptedTurn(calls=(view(f"{WORK}/d.webp", "v2"),)),
         "done",
     )
-    async with house(tmp_path, model, entry=SEES) as home:
+    async with open_agent(tmp_path, model, entry=SEES) as home:
         fill(home.folders())
         await home.say("look")
     ((place, text),) = pictures(model.prompts[2])
@@ -129,8 +129,8 @@ async def test_errors_are_told_to_the_model(tmp_path: Path) -> None:
         view(path, f"v{n}")
         for n, path in enumerate(["/etc/passwd.png", f"{WORK}/none.png", f"{WORK}/../x.png", ""])
     )
-    model = ScriptedChatModel.playing(Turn(calls=calls), "sorry")
-    async with house(tmp_path, model, entry=SEES) as home:
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "sorry")
+    async with open_agent(tmp_path, model, entry=SEES) as home:
         history = await home.say("look")
         state = await home.state()
     answers = [m for m in history if isinstance(m, ToolMessage)]
@@ -141,8 +141,8 @@ async def test_errors_are_told_to_the_model(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(Turn(calls=(view(f"{WORK}/a.png"),)), "ok")
-    async with house(tmp_path, model) as home:
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=(view(f"{WORK}/a.png"),)), "ok")
+    async with open_agent(tmp_path, model) as home:
         fill(home.folders())
         history = await home.say("look")
     (answer,) = [m for m in history if isinstance(m, ToolMessage)]
@@ -227,22 +227,28 @@ def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
     one, user = asked("view_image"), HumanMessage("look", id="1")
     two = asked("view_image", "ls")
     done = [result("view_image-0"), result("ls-1")]
-    assert place_of([]) is None
-    assert place_of([user]) is None
-    assert place_of([user, one]) is None
-    assert place_of([user, one, result("view_image-0")]) == 3
-    assert place_of([user, two, result("view_image-0")]) is None
-    assert place_of([user, two, *done]) == 4
-    assert place_of([user, two, *done, AIMessage("hm"), asked("ls"), result("ls-0")]) == 4
-    assert place_of([user, two, *done, HumanMessage("next", id="2")]) is None
-    assert place_of([user, two, *done, HumanMessage("say something")]) == 4  # not of the history
+    assert image_insert_position([]) is None
+    assert image_insert_position([user]) is None
+    assert image_insert_position([user, one]) is None
+    assert image_insert_position([user, one, result("view_image-0")]) == 3
+    assert image_insert_position([user, two, result("view_image-0")]) is None
+    assert image_insert_position([user, two, *done]) == 4
+    assert (
+        image_insert_position([user, two, *done, AIMessage("hm"), asked("ls"), result("ls-0")]) == 4
+    )
+    assert image_insert_position([user, two, *done, HumanMessage("next", id="2")]) is None
+    assert (
+        image_insert_position([user, two, *done, HumanMessage("say something")]) == 4
+    )  # not of the history
     hidden = HumanMessage("careful", additional_kwargs={"hide_from_ui": True})
-    assert place_of([user, two, *done, hidden]) == 4
+    assert image_insert_position([user, two, *done, hidden]) == 4
 
 
 def test_what_cannot_be_shown_is_told(rooms: ThreadFolders) -> None:
     paths = [f"{WORK}/{name}" for name in ("a.png", "gone.png")]
-    message = shown(rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths})
+    message = image_message(
+        rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
+    )
     kinds = [block["type"] for block in message.content]  # type: ignore[index]
     assert kinds == ["text", "text", "image_url", "text"]
     assert "no such file" in message.content[3]["text"]  # type: ignore[index]
@@ -255,13 +261,13 @@ def test_the_last_eight_are_shown_and_not_more_than_one_request_can_carry(
         (rooms.workspace / f"{n}.png").write_bytes(CONTENT["a.png"])
     paths = [f"{WORK}/{n}.png" for n in range(10)]
     viewed = {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
-    blocks = shown(rooms, viewed).content
+    blocks = image_message(rooms, viewed).content
     assert sum(block["type"] == "image_url" for block in blocks) == 8  # type: ignore[index]
     assert "2.png" in blocks[1]["text"]  # type: ignore[index]
     for n in (8, 9):
         with (rooms.workspace / f"{n}.png").open("r+b") as file:
             file.truncate(MAX_IMAGE_BYTES - 1000)
-    texts = [b["text"] for b in shown(rooms, viewed).content if b["type"] == "text"]  # type: ignore[index]
+    texts = [b["text"] for b in image_message(rooms, viewed).content if b["type"] == "text"]  # type: ignore[index]
     assert "too large together" in texts[-1]
 
 
@@ -272,13 +278,13 @@ async def test_a_real_model_class_sends_the_images(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(Reply(calls=(Wire("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat")
         config = configured(server, supports_vision=True)
-        site = Site(config=config, home=tmp_path)
-        async with open_agents(site, InMemorySaver()) as agents:
-            rooms = agents.systems.folders.folders(THREAD)
+        site = AgentSetup(config=config, home=tmp_path)
+        async with open_agent_factory(site, InMemorySaver()) as agents:
+            rooms = agents.services.folders.folders(THREAD)
             fill(rooms)
             (rooms.uploads / "b.jpg").write_bytes(CONTENT["b.jpg"])
             sent = HumanMessage("look", additional_kwargs={"files": [{"filename": "b.jpg"}]})
-            await (await agents.graph({})).ainvoke({"messages": [sent]}, CONFIG)
+            await (await agents.graph_for({})).ainvoke({"messages": [sent]}, CONFIG)
     first, second = (
         [m for m in r.body["messages"] if m["role"] == "user"] for r in server.requests
     )

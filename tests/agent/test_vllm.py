@@ -7,10 +7,10 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from pydantic import SecretStr
 
 from agent.config import AgentConfig
-from agent.lead import open_agents
-from agent.models.vllm import FIELDS, VllmChatModel
-from agent.systems import Site
-from tests.agent.turns import CONFIG
+from agent.factory import open_agent_factory
+from agent.models.vllm import REASONING_FIELDS, VllmChatModel
+from agent.services import AgentSetup
+from tests.agent.plain_agent import CONFIG
 from tests.fakes.model import Call, FakeModelServer, Reply
 
 
@@ -20,7 +20,7 @@ def model_at(server: FakeModelServer) -> VllmChatModel:
     )
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", REASONING_FIELDS)
 async def test_streamed_reasoning_is_kept_beside_the_text(field: str) -> None:
     async with FakeModelServer() as server:
         server.reply(Reply(text="Four.", reasoning="two and two ", reasoning_field=field))
@@ -32,7 +32,7 @@ async def test_streamed_reasoning_is_kept_beside_the_text(field: str) -> None:
     assert whole.additional_kwargs[field] == "two and two "
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", REASONING_FIELDS)
 async def test_a_whole_answer_keeps_it_and_gives_it_back(field: str) -> None:
     async with FakeModelServer() as server:
         model = model_at(server)
@@ -64,8 +64,8 @@ async def test_a_turn_with_tools_sends_it_back_and_shows_none_of_it(tmp_path: Pa
             "base_url": server.base_url,
         }
         config = AgentConfig.model_validate({"models": [entry]})
-        async with open_agents(Site(config=config, home=tmp_path)) as agents:
-            graph = await agents.graph({})
+        async with open_agent_factory(AgentSetup(config=config, home=tmp_path)) as agents:
+            graph = await agents.graph_for({})
             spoken = ""
             async for part in graph.astream(
                 {"messages": [HumanMessage("look")]}, CONFIG, stream_mode="messages"

@@ -9,11 +9,11 @@ import pytest
 from langchain_core.tools import BaseTool
 
 from agent.config import ToolConfig
-from agent.errors import Unresolvable
+from agent.errors import ObjectNotImportable
 from agent.tools.registry import configured_tools
 from agent.tools.web.page import html_to_markdown
-from tests.agent.house import house
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn
+from tests.agent.agent_harness import open_agent
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 from tests.fakes.web import PAGE, Site, site
 
 KEY = "tvly-very-secret-key"
@@ -313,7 +313,7 @@ async def test_without_its_key_a_tool_says_what_is_missing(use: str) -> None:
 def test_keys_that_cannot_be_used_are_refused_at_once_and_not_quoted(
     keys: dict[str, object],
 ) -> None:
-    with pytest.raises(Unresolvable) as caught:
+    with pytest.raises(ObjectNotImportable) as caught:
         tool("tavily_search", **keys)
     assert next(iter(keys)) in caught.value.user_message
     assert KEY not in caught.value.user_message
@@ -344,17 +344,21 @@ async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
             },
         ]
         model = ScriptedChatModel.playing(
-            Turn(calls=(Call(name="web_search", args={"query": "parley"}, id="c1"),)),
-            Turn(
+            ScriptedTurn(
+                calls=(ScriptedCall(name="web_search", args={"query": "parley"}, id="c1"),)
+            ),
+            ScriptedTurn(
                 calls=(
-                    Call(name="web_fetch", args={"url": f"{here.url}/p"}, id="c2"),
-                    Call(name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"),
+                    ScriptedCall(name="web_fetch", args={"url": f"{here.url}/p"}, id="c2"),
+                    ScriptedCall(
+                        name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"
+                    ),
                 )
             ),
             "Here it is.",
         )
         with anyio.fail_after(60):
-            async with house(tmp_path, model, {"tools": tools}) as home:
+            async with open_agent(tmp_path, model, {"tools": tools}) as home:
                 messages = await home.say("Look it up.")
     answers = [str(message.content) for message in messages if message.type == "tool"]
     assert json.loads(answers[0])[0]["snippet"] == "c"

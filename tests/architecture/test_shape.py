@@ -20,7 +20,7 @@ VAGUE_NAMES = {"utils", "helpers", "manager", "base", "misc", "service_v2"}
 
 BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
-    "agent/memory/learner.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
+    "agent/memory/extractor.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
     "agent/mcp/adapter.py": "a call of an MCP tool: a server may fail in any way; the model is told",
     "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
     "agent/mcp/session.py": "a connection to an MCP server: whatever ends it is told to those who use it",
@@ -33,8 +33,8 @@ BROAD_EXCEPTS = {
     "agent/suggestions.py": "suggestions: providers raise their own kinds, nobody waits for them",
     "agent/skills/scanner.py": "a model's judgement: whatever fails blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error is told to the lead agent",
-    "agent/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
-    "agent/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
+    "gateway/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
+    "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
     "bots/slack/socket_mode.py": "an envelope: whatever Bolt raised, it is not acknowledged",

@@ -15,13 +15,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph_sdk.client import LangGraphClient
 from starlette.types import ASGIApp
 
-from agent.runtime.runs import RunManager
-from agent.runtime.worker import Graph
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.service import Bus, BusDependencies, run_bus
 from gateway.langgraph import LangGraphServices
+from gateway.runtime.runs import RunManager
+from gateway.runtime.worker import Graph
 from gateway.serving import heap
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import open_checkpointer

@@ -19,9 +19,9 @@ from fastapi.responses import StreamingResponse
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from agent.runtime.runs import RunManager
-from agent.runtime.worker import Graph
 from gateway.langgraph import LangGraphServices
+from gateway.runtime.runs import RunManager
+from gateway.runtime.worker import Graph
 from gateway.serving import heap
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from agent.models.playback import words
+from agent.models.scripted import split_words
 
 Block = dict[str, Any]
 
@@ -105,7 +105,7 @@ def _blocks(answer: Answer) -> Iterator[tuple[Block, list[Block]]]:
         ]
         yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
     if answer.text:
-        texts = [{"type": "text_delta", "text": word} for word in words(answer.text)]
+        texts = [{"type": "text_delta", "text": word} for word in split_words(answer.text)]
         yield {"type": "text", "text": ""}, texts
     for ref, name, arguments in answer.calls:
         text = json.dumps(arguments)

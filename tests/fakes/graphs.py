@@ -18,9 +18,9 @@ from langgraph.types import StreamWriter, interrupt
 from pydantic import ConfigDict
 from typing_extensions import override
 
-from agent.options import injected
-from agent.runtime.assistants import GraphSource
-from agent.runtime.worker import Graph
+from agent.options import take_steering_messages
+from gateway.runtime.assistants import GraphSource
+from gateway.runtime.worker import Graph
 
 
 class TokenModel(BaseChatModel):
@@ -237,7 +237,7 @@ async def _talk(state: State, writer: StreamWriter) -> State:
 
 
 async def _hear(state: State, config: RunnableConfig) -> State:
-    return {"messages": injected(config)}
+    return {"messages": take_steering_messages(config)}
 
 
 async def _keep(state: State, runtime: Runtime[Any]) -> State:

@@ -19,7 +19,7 @@ from typing import Any, Self
 import anyio
 from aiohttp import web
 
-from agent.models.playback import words
+from agent.models.scripted import split_words
 from tests.fakes import responses
 
 
@@ -237,9 +237,9 @@ class FakeModelServer:
 
     async def _deltas(self, http: web.Request, reply: Reply) -> AsyncIterator[dict[str, Any]]:
         yield {"role": "assistant", "content": ""}
-        for word in words(reply.reasoning):
+        for word in split_words(reply.reasoning):
             yield {reply.reasoning_field: word}
-        for sent, word in enumerate([*words(reply.text), ""]):
+        for sent, word in enumerate([*split_words(reply.text), ""]):
             if reply.hang_after == sent:
                 await anyio.sleep_forever()
             if reply.drop_after == sent:
@@ -320,7 +320,7 @@ def _reason(reply: Reply) -> str:
 
 def _usage(request: ModelRequest, reply: Reply) -> dict[str, int]:
     prompt = sum(len(_text(message.get("content"))) for message in request.messages) // 4 + 1
-    completion = len(words(reply.text)) + len(reply.calls) + 1
+    completion = len(split_words(reply.text)) + len(reply.calls) + 1
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -9,8 +9,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import StreamWriter, interrupt
 
-from agent.runtime.assistants import GraphSource
-from agent.runtime.worker import Graph
+from gateway.runtime.assistants import GraphSource
+from gateway.runtime.worker import Graph
 from tests.fakes.graphs import TokenModel
 
 PACE = 0.02

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from agent.models.playback import words
+from agent.models.scripted import split_words
 
 Event = dict[str, Any]
 
@@ -50,7 +50,7 @@ def _message(text: str) -> Iterator[Event]:
     part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
     yield {"type": "response.output_item.added", "item": {**item, "content": []}}
     yield {"type": "response.content_part.added", **where, "part": part}
-    for word in words(text):
+    for word in split_words(text):
         yield {"type": "response.output_text.delta", **where, "delta": word, "logprobs": []}
     yield {"type": "response.output_text.done", **where, "text": text, "logprobs": []}
     whole = {**part, "text": text}

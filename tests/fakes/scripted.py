@@ -18,11 +18,11 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
-from agent.models.playback import Call, Turn, chunks_of
+from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
 
-__all__ = ["Call", "RegisteredModel", "ScriptedChatModel", "Turn", "registered"]
+__all__ = ["RegisteredModel", "ScriptedCall", "ScriptedChatModel", "ScriptedTurn", "registered"]
 
-Script = Turn | Exception
+Script = ScriptedTurn | Exception
 
 
 class ScriptedChatModel(BaseChatModel):
@@ -47,7 +47,7 @@ class ScriptedChatModel(BaseChatModel):
         """Build a model with its script; a string is a turn that says it."""
         model = cls(delay_s=delay_s, hang=hang)
         model._script.extend(
-            Turn(text=entry) if isinstance(entry, str) else entry for entry in script
+            ScriptedTurn(text=entry) if isinstance(entry, str) else entry for entry in script
         )
         return model
 
@@ -104,7 +104,7 @@ class ScriptedChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for chunk in chunks_of(self._next(messages), messages):
+        for chunk in stream_chunks(self._next(messages), messages):
             yield ChatGenerationChunk(message=chunk)
 
     @override
@@ -118,17 +118,17 @@ class ScriptedChatModel(BaseChatModel):
         turn = self._next(messages)
         if self.hang:
             await anyio.sleep_forever()
-        for chunk in chunks_of(turn, messages):
+        for chunk in stream_chunks(turn, messages):
             await anyio.sleep(self.delay_s)
             piece = ChatGenerationChunk(message=chunk)
             if run_manager is not None:
                 await run_manager.on_llm_new_token(piece.text, chunk=piece)
             yield piece
 
-    def _next(self, messages: list[BaseMessage]) -> Turn:
+    def _next(self, messages: list[BaseMessage]) -> ScriptedTurn:
         self._prompts.append(list(messages))
         self._called.set()
-        entry = self._script.popleft() if self._script else Turn(text="(done)")
+        entry = self._script.popleft() if self._script else ScriptedTurn(text="(done)")
         if isinstance(entry, Exception):
             raise entry
         return entry

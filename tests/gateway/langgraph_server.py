@@ -15,11 +15,11 @@ from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
 from agent.network.url_guard import UrlGuard
-from agent.runtime.assistants import GraphSource
-from agent.runtime.runs import RunManager
-from agent.runtime.settings import RuntimeSettings
-from agent.runtime.webhooks import Webhooks
 from gateway.langgraph import LangGraphServices, langgraph_routers
+from gateway.runtime.assistants import GraphSource
+from gateway.runtime.runs import RunManager
+from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.webhooks import RunWebhooks
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
@@ -75,7 +75,7 @@ async def serving(
                 graphs.sources if sources is None else sources,
                 checkpointer,
                 settings=settings,
-                webhooks=Webhooks(
+                webhooks=RunWebhooks(
                     UrlGuard(allow_private_hosts=["127.0.0.1"]), lambda: WEBHOOK_KEY, pause_s=0.01
                 ),
             )

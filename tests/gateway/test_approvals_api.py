@@ -9,7 +9,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 from tests.gateway.composed import composed
 
 APPROVE, REJECT = {"type": "approve"}, {"type": "reject", "message": "not now"}
@@ -47,14 +47,14 @@ class Client:
 async def asking(home: Path, *names: str) -> AsyncIterator[Client]:
     """Have the agent ask to write files of these names, all at once."""
     calls = tuple(
-        Call(
+        ScriptedCall(
             name="write_file",
             args={"path": f"/mnt/user-data/outputs/{name}", "content": "hi"},
             id=name,
         )
         for name in names
     )
-    model = ScriptedChatModel.playing(Turn(text="Let me.", calls=calls), "I see.")
+    model = ScriptedChatModel.playing(ScriptedTurn(text="Let me.", calls=calls), "I see.")
     with registered(model) as keys:
         config = {
             "models": [keys],

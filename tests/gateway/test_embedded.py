@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from agent.client import AsyncParleyClient, ParleyClient
-from agent.client.mcp import McpServerSettings
+from agent.client.mcp import McpServerOptions
 from agent.client.options import TurnSettings
-from agent.client.threads import Rows
+from agent.client.threads import StoredThreadIndex
 from agent.errors import (
     AgentError,
     AgentExists,
@@ -22,8 +22,8 @@ from agent.errors import (
     AgentNotFound,
     FactNotFound,
     McpServerNotFound,
-    McpSettingsRefused,
-    MemoryRefused,
+    McpSettingsInvalid,
+    MemoryInvalid,
     SkillExists,
     SkillNotFound,
 )
@@ -38,13 +38,13 @@ from tests.gateway.composed import Composed, composed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "embed.md").read_text("utf-8")
 THREAD = "11111111-2222-4333-8444-555555555555"
-SERVER: McpServerSettings = {
+SERVER: McpServerOptions = {
     "command": "npx",
     "args": ["-y", "@example/server"],
     "env": {"TOKEN": "secret-value"},
     "enabled": False,
 }
-REMOTE: McpServerSettings = {
+REMOTE: McpServerOptions = {
     "type": "http",
     "url": "https://mcp.example.org/?key=secret-value",
     "headers": {"X-Key": "secret-value"},
@@ -80,7 +80,7 @@ class Both:
 async def both(folder: Path, text: str = "skills: {scan: none}") -> AsyncIterator[Both]:
     async with composed(folder, text) as service:
         parts = service.services
-        book = Rows(ThreadStore(parts.database), parts.runs.checkpointer)
+        book = StoredThreadIndex(ThreadStore(parts.database), parts.runs.checkpointer)
         client = AsyncParleyClient(parts.agents, parts.runs.checkpointer, book, TurnSettings())
         yield Both(service, client)
 
@@ -210,7 +210,7 @@ async def test_secrets_of_mcp_servers_are_kept_and_not_shown(tmp_path: Path) -> 
 )
 async def test_bad_mcp_servers_are_refused(tmp_path: Path, server: Any) -> None:  # noqa: ANN401
     async with both(tmp_path) as agent:
-        with pytest.raises(McpSettingsRefused):
+        with pytest.raises(McpSettingsInvalid):
             await agent.client.update_mcp_config({"one": server})
         assert await agent.client.get_mcp_config() == {"mcp_servers": {}}
 
@@ -219,7 +219,7 @@ async def test_memory(tmp_path: Path) -> None:
     async with both(tmp_path) as agent:
         client = agent.client
         empty = await client.get_memory()
-        parsed(memory.MemoryDocument, empty)
+        parsed(memory.MemoryDocumentView, empty)
         assert empty == await agent.http("GET", "/memory")
         imported = await client.import_memory(MEMORY)
         assert imported == await agent.http("GET", "/memory/export")
@@ -258,11 +258,11 @@ async def test_memory_of_others(tmp_path: Path) -> None:
         parsed(memory.MemoryScopes, scopes)
         assert scopes == await agent.http("GET", "/memory/scopes")
         for refused, error in (
-            (client.create_memory_fact(""), MemoryRefused),
-            (client.create_memory_fact("x", "gossip"), MemoryRefused),
-            (client.create_memory_fact("x", confidence=2), MemoryRefused),
-            (client.import_memory({"facts": "nobody"}), MemoryRefused),
-            (client.get_memory(scope="\n"), MemoryRefused),
+            (client.create_memory_fact(""), MemoryInvalid),
+            (client.create_memory_fact("x", "gossip"), MemoryInvalid),
+            (client.create_memory_fact("x", confidence=2), MemoryInvalid),
+            (client.import_memory({"facts": "nobody"}), MemoryInvalid),
+            (client.get_memory(scope="\n"), MemoryInvalid),
             (client.update_memory_fact("fact_9", "x"), FactNotFound),
             (client.delete_memory_fact("fact_9"), FactNotFound),
         ):

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError
 
-from agent.runtime.assistants import assistant_id_of
+from gateway.runtime.assistants import assistant_id_for_graph
 from store.assistants import MAX_VERSIONS, Assistant, AssistantStore, AssistantUpdate
 from store.config import StoreConfig
 from store.database import Database
@@ -122,7 +122,7 @@ async def test_an_id_is_taken_once(tmp_path: Path) -> None:
         with pytest.raises(ConflictError):
             await api.sdk.assistants.create("looking", assistant_id=ident)
         with pytest.raises(ConflictError):
-            await api.sdk.assistants.create("agent", assistant_id=assistant_id_of("agent"))
+            await api.sdk.assistants.create("agent", assistant_id=assistant_id_for_graph("agent"))
         same = await api.sdk.assistants.create(
             "agent", assistant_id=ident, if_exists="do_nothing", name="other"
         )

@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 from langgraph.pregel.remote import RemoteGraph
 
-from agent.runtime.expiry import expire
+from gateway.runtime.expiry import expire_threads
 from store.items import ItemStore
 from tests.gateway.langgraph_server import serving
 from tests.gateway.test_langgraph_runs import HELLO, refused
@@ -128,13 +128,13 @@ async def test_threads_live_as_long_as_they_were_told(tmp_path: Path) -> None:
         shown = await api.sdk.threads.get(kept, include=["ttl"])
         assert (shown["ttl"]["ttl_minutes"], shown["ttl"]["strategy"]) == (1, "keep_latest")
         assert "ttl" not in await api.sdk.threads.get(kept)
-        assert await expire(api.runs, discard) == 0
+        assert await expire_threads(api.runs, discard) == 0
         busy = (await api.sdk.threads.create(ttl=1))["thread_id"]
         await api.sdk.runs.create(busy, "slow", input={"n": 1})
         await api.graphs.reached.wait()
         earlier = api.runs.now
         api.runs.now = lambda: earlier() + 61
-        assert await expire(api.runs, discard) == 2
+        assert await expire_threads(api.runs, discard) == 2
         assert discarded == [gone]
         assert {one["thread_id"] for one in await api.sdk.threads.search()} == {
             kept,
@@ -142,10 +142,10 @@ async def test_threads_live_as_long_as_they_were_told(tmp_path: Path) -> None:
             busy,
         }
         assert len(await api.sdk.threads.get_history(kept)) == 1
-        assert await expire(api.runs, discard) == 0
+        assert await expire_threads(api.runs, discard) == 0
         await api.sdk.threads.update(for_ever, metadata={}, ttl=2)
         api.runs.now = lambda: earlier() + 61 + 121
-        await expire(api.runs, discard)
+        await expire_threads(api.runs, discard)
         assert discarded == [gone, for_ever]
         for bad in (0, -5, {"ttl": 1, "strategy": "odd"}):
             with refused(422, "ttl"):

@@ -8,7 +8,7 @@ import anyio
 import orjson
 from langchain_core.messages import HumanMessage
 
-from agent.runtime.injections import MOST_WAITING, Injections
+from gateway.runtime.steering import MAX_PENDING_MESSAGES, SteeringQueue
 from tests.gateway.langgraph_server import Served, serving
 from tests.gateway.test_langgraph_protocol import command
 
@@ -16,7 +16,7 @@ HI = {"role": "human", "content": "by the way", "id": "m1"}
 
 
 def test_what_is_said_is_taken_once_and_the_rest_is_returned_at_the_end() -> None:
-    injections = Injections()
+    injections = SteeringQueue()
     first, second = HumanMessage("1", id="a"), HumanMessage("2", id="b")
     assert not injections.offer("r", [first])
     injections.open("r")
@@ -33,11 +33,11 @@ def test_what_is_said_is_taken_once_and_the_rest_is_returned_at_the_end() -> Non
 
 
 def test_only_so_much_waits_for_a_run() -> None:
-    injections = Injections()
+    injections = SteeringQueue()
     injections.open("r")
-    assert injections.offer("r", [HumanMessage("x")] * MOST_WAITING)
+    assert injections.offer("r", [HumanMessage("x")] * MAX_PENDING_MESSAGES)
     assert not injections.offer("r", [HumanMessage("x")])
-    assert len(injections.take("r")) == MOST_WAITING
+    assert len(injections.take("r")) == MAX_PENDING_MESSAGES
     assert injections.offer("r", [HumanMessage("x")])
 
 

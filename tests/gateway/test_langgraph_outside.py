@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from agent.runtime.expiry import expire
 from gateway.config import load
 from gateway.langgraph.outside import KEY_FILE, files_of, webhook_key, webhooks_of
+from gateway.runtime.expiry import expire_threads
 from tests.gateway.composed import composed
 
 
@@ -20,7 +20,7 @@ async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> 
     written = tmp_path / "config.yaml"
     written.write_text("gateway: {webhook_hosts: [10.1.0.0/16]}\n")
     webhooks = webhooks_of(load(str(written), {"PARLEY_HOME": str(tmp_path)}))
-    await webhooks.check("http://10.1.2.3/hook")
+    await webhooks.validate_url("http://10.1.2.3/hook")
     await webhooks.close()
 
 
@@ -41,7 +41,7 @@ async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> Non
         assert folders.delete(threads[0]) is False
         now = runs.now
         runs.now = lambda: now() + 61
-        assert await expire(runs, files_of(folders)) == 1
+        assert await expire_threads(runs, files_of(folders)) == 1
         assert folders.delete(threads[1]) is False
 
 

@@ -8,10 +8,10 @@ from uuid import uuid4
 import anyio
 import orjson
 
-from agent.runtime.blocks import MessagePieces
-from agent.runtime.events import RunEvent
-from agent.runtime.protocol import ProtocolRun
-from agent.runtime.serialise import dumps
+from gateway.runtime.content_blocks import ContentBlockEncoder
+from gateway.runtime.events import RunEvent
+from gateway.runtime.protocol import ProtocolEncoder
+from gateway.runtime.serialization import dumps
 from tests.gateway.langgraph_server import Served, serving
 from tests.gateway.test_langgraph_runs import HELLO
 
@@ -204,8 +204,8 @@ async def test_the_sdks_thread_streams(tmp_path: Path) -> None:
 
 
 def pieces(*chunks: dict[str, Any]) -> list[dict[str, Any]]:
-    told = MessagePieces()
-    return [piece for chunk in chunks for piece in told.feed({"id": "m", **chunk})]
+    told = ContentBlockEncoder()
+    return [piece for chunk in chunks for piece in told.encode({"id": "m", **chunk})]
 
 
 def test_reasoning_text_and_tool_calls_are_blocks_of_their_own() -> None:
@@ -247,7 +247,7 @@ def test_arguments_that_are_no_json_stay_text() -> None:
 
 
 def test_tools_are_told_of_their_own() -> None:
-    run = ProtocolRun("agent")
+    run = ProtocolEncoder("agent")
     call = {"name": "ls", "args": '{"path": "/"}', "id": "c1", "index": 0}
     chunk = {"type": "AIMessageChunk", "id": "m", "content": "", "chunk_position": "last"}
     answers = [
@@ -257,7 +257,7 @@ def test_tools_are_told_of_their_own() -> None:
     told = [
         data
         for number, message in enumerate([{**chunk, "tool_call_chunks": [call]}, *answers])
-        for _, (method, data) in run.feed(RunEvent(number, "messages", dumps([message, {}])))
+        for _, (method, data) in run.encode(RunEvent(number, "messages", dumps([message, {}])))
         if method == "tools"
     ]
     assert told == [

@@ -158,7 +158,7 @@ class Replay:
             await ended.wait()
         self._going_on.clear()
         for live in self._api.runs.active:
-            await live.done.wait()
+            await live.finished.wait()
         self._graphs.release = anyio.Event()
 
     async def _goes_on(self, one: Exchange, begun: anyio.Event) -> None:

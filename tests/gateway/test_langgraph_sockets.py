@@ -30,15 +30,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from agent.runtime.events import RunEvent
-from agent.runtime.protocol import MOST_EVENTS, ProtocolRun, ThreadSequence
-from agent.runtime.serialise import dumps
-from agent.runtime.tree import RunTree
 from gateway.app import served
 from gateway.auth import MAX_BODY_BYTES
 from gateway.compose import running
 from gateway.config import load
 from gateway.langgraph.sockets import MOST_SUBSCRIPTIONS
+from gateway.runtime.events import RunEvent
+from gateway.runtime.graph_tree import GraphTree
+from gateway.runtime.protocol import MAX_EVENTS, ProtocolEncoder, ThreadEventLog
+from gateway.runtime.serialization import dumps
 from gateway.serving.doors import listening
 from gateway.serving.server import Server
 from tests.gateway.composed import TOKEN
@@ -220,7 +220,7 @@ async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
         await api.sdk.runs.join(thread, begun["result"]["run_id"])
         async with connected(api, thread) as client:
             await client.ask("subscription.subscribe", channels=["lifecycle"], since=1)
-            assert api.runs.feeds._followers
+            assert api.runs.subscribers._followers
             asking = {
                 "id": 9,
                 "method": "subscription.subscribe",
@@ -229,7 +229,7 @@ async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
             await client.socket.send(orjson.dumps(asking).decode())
             client.socket.transport.abort()
             with anyio.fail_after(10):
-                while api.runs.feeds._followers:
+                while api.runs.subscribers._followers:
                     await anyio.lowlevel.checkpoint()
 
 
@@ -325,26 +325,28 @@ async def test_inner_graphs_begin_and_end(tmp_path: Path) -> None:
 
 
 def test_a_tree_knows_how_its_graphs_ended() -> None:
-    tree = RunTree("g")
+    tree = GraphTree("g")
     ids = [str(uuid4()) for _ in range(4)]
     spaces = [(f"n{i}:{ident}",) for i, ident in enumerate(ids)]
-    assert [list(tree.see(space)) for space in spaces] == [[space] for space in spaces]
+    assert [list(tree.add_namespace(space)) for space in spaces] == [[space] for space in spaces]
     deep = (*spaces[3], "deep:1")
-    assert list(tree.see(deep)) == [deep]
-    assert list(tree.see(deep)) == []
-    assert tree.task(dumps({"id": ids[0], "name": "n0", "input": {}, "triggers": []})) is None
+    assert list(tree.add_namespace(deep)) == [deep]
+    assert list(tree.add_namespace(deep)) == []
+    assert (
+        tree.finish_task(dumps({"id": ids[0], "name": "n0", "input": {}, "triggers": []})) is None
+    )
     ends: list[tuple[Json, str]] = [
         ({"error": None, "result": {}, "interrupts": []}, "completed"),
         ({"error": "boom", "result": {}, "interrupts": []}, "failed"),
         ({"error": None, "result": {}, "interrupts": [{"id": "i"}]}, "interrupted"),
     ]
     for number, (end, status) in enumerate(ends):
-        told = tree.task(dumps({"id": ids[number], "name": f"n{number}", **end}))
+        told = tree.finish_task(dumps({"id": ids[number], "name": f"n{number}", **end}))
         assert told == (spaces[number], status)
-    assert tree.task(dumps({"id": ids[0], "name": "n0", **ends[0][0]})) is None
-    assert tree.task(b"[]") is None
-    assert list(tree.close("failed")) == [(deep, "failed"), (spaces[3], "failed")]
-    [_, _, _, last] = tree.view()["children"]
+    assert tree.finish_task(dumps({"id": ids[0], "name": "n0", **ends[0][0]})) is None
+    assert tree.finish_task(b"[]") is None
+    assert list(tree.finish("failed")) == [(deep, "failed"), (spaces[3], "failed")]
+    [_, _, _, last] = tree.to_wire()["children"]
     assert last["children"][0]["graph_name"] == "deep"
 
 
@@ -403,16 +405,16 @@ async def test_commands_that_ask_for_what_there_is_not(tmp_path: Path) -> None:
 
 
 def test_a_reader_who_did_not_keep_up_can_tell() -> None:
-    sequence = ThreadSequence(lambda: 0.0)
-    run = ProtocolRun("g")
-    for number in range(1, MOST_EVENTS + 10):
+    sequence = ThreadEventLog(lambda: 0.0)
+    run = ProtocolEncoder("g")
+    for number in range(1, MAX_EVENTS + 10):
         sequence._take("r", run, RunEvent(number, "custom", b"{}"))
-    assert sequence.lacks(1)
-    assert sequence.lacks(8)
-    assert not sequence.lacks(9)
-    assert not sequence.lacks(0)
-    assert sequence.place("r:1.0") is None
-    assert sequence.place("r:20.0") == 20
+    assert sequence.has_gap_after(1)
+    assert sequence.has_gap_after(8)
+    assert not sequence.has_gap_after(9)
+    assert not sequence.has_gap_after(0)
+    assert sequence.find_seq("r:1.0") is None
+    assert sequence.find_seq("r:20.0") == 20
 
 
 @asynccontextmanager

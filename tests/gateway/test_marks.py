@@ -36,7 +36,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    handler, source = Lines(), logging.getLogger("agent.runtime.worker")
+    handler, source = Lines(), logging.getLogger("gateway.runtime.worker")
     # At the source: how the rest is logged is for others to say.
     level = source.level
     source.setLevel(logging.WARNING)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.memory.scopes import Spot
+from agent.memory.scope import MemoryScope
 from gateway.config import ConfigError
 from tests.gateway.composed import composed
 
@@ -117,7 +117,7 @@ async def test_bad_requests(tmp_path: Path) -> None:
 async def test_a_broken_file_is_kept_and_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         await service.client.post(FACT, json={"content": "x"})
-        folder = tmp_path / "home" / "memory" / Spot().folder
+        folder = tmp_path / "home" / "memory" / MemoryScope().folder
         (folder / "memory.json").write_text("{")
         assert contents(await service.client.get("/api/memory")) == []
         assert len(list(folder.glob("*.unreadable"))) == 1

@@ -60,8 +60,8 @@ async def test_a_model_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
     with registered(model) as keys:
         sections = {"models": [keys], "circuit_breaker": {"failure_threshold": 1}}
         async with composed(tmp_path, json.dumps(sections)) as service:
-            breakers = service.services.systems.breakers
-            with breakers.trial(keys["name"]) as trial:
+            breakers = service.services.systems.circuit_breakers
+            with breakers.call(keys["name"]) as trial:
                 trial.failed()
             found = (await service.client.get("/health/ready")).json()["checks"]["model"]
             assert (found["ok"], found["state"]) == (False, "unreachable")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.lead import LeadAgents, open_agents
-from agent.systems import Site
+from agent.factory import AgentFactory, open_agent_factory
+from agent.services import AgentSetup
 from gateway.config import Config, load
 from gateway.reload import Reload
 
@@ -22,7 +22,7 @@ class Watched:
     """A configuration file that is watched."""
 
     file: Path
-    agents: LeadAgents
+    agents: AgentFactory
     reload: Reload
     applied: list[Config] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Watched:
 
     @property
     def names(self) -> list[str]:
-        return [model.name for model in self.agents.systems.settings.now().chat_models]
+        return [model.name for model in self.agents.services.config.get().chat_models]
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def watched(folder: Path, environ: dict[str, str] | None = None) -> AsyncI
     variables = {"PARLEY_HOME": str(folder / "home"), **(environ or {})}
     config = load(str(file), variables)
     applied: list[Config] = []
-    async with open_agents(Site(config=config.agent, home=config.home)) as agents:
+    async with open_agent_factory(AgentSetup(config=config.agent, home=config.home)) as agents:
         reload = Reload(config, agents, applied=applied.append, given={}, environ=variables)
         yield Watched(file, agents, reload, applied)
 
@@ -51,10 +51,10 @@ async def test_a_changed_model_holds_for_later_runs_and_those_under_way_keep_the
     tmp_path: Path,
 ) -> None:
     async with watched(tmp_path) as site:
-        before = await site.agents.graph({})
+        before = await site.agents.graph_for({})
         await site.write(SECOND)
         assert site.names == ["b"]
-        assert await site.agents.graph({}) is not before
+        assert await site.agents.graph_for({}) is not before
         state = await before.ainvoke(
             {"messages": [("user", "hello")]}, {"configurable": {"thread_id": "t"}}
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.fakes.scripted import Call, ScriptedChatModel, Turn, registered
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 from tests.gateway.composed import composed
 
 ARGS = {"description": "look", "prompt": "look around", "subagent_type": "general-purpose"}
@@ -23,7 +23,9 @@ def frames(text: str) -> list[tuple[str, Any]]:
 
 
 async def test_a_client_sees_how_a_delegation_goes(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(Turn(calls=(Call(name="task", args=ARGS, id="t"),)), "Done.")
+    lead = ScriptedChatModel.playing(
+        ScriptedTurn(calls=(ScriptedCall(name="task", args=ARGS, id="t"),)), "Done."
+    )
     child = ScriptedChatModel.playing("murmur murmur")
     with registered(lead) as first, registered(child) as second:
         config = {

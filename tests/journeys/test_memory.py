@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.agent.noting import noted
+from tests.agent.memory_model import noted
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import serving, with_model
 from tests.journeys.seats import Town

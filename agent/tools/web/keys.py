@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationError, field_validator
 
 from agent.config import Section
-from agent.errors import Unresolvable
+from agent.errors import ObjectNotImportable
 
 
 class WebKeys(Section):
@@ -39,15 +39,17 @@ def parse_web_keys(given: dict[str, object]) -> WebKeys:
     """Read the keys.
 
     Raises:
-        Unresolvable: A key is unknown or its value unusable; the text names it and quotes nothing.
+        ObjectNotImportable: A key is unknown or its value unusable; the text names it and quotes nothing.
     """
     unknown = sorted(set(given) - set(WebKeys.model_fields))
     if unknown:
         known = ", ".join(WebKeys.model_fields)
-        raise Unresolvable(f"a web tool has no key {unknown[0]!r}; there are: {known}")
+        raise ObjectNotImportable(f"a web tool has no key {unknown[0]!r}; there are: {known}")
     try:
         return WebKeys.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise Unresolvable(f"a web tool's key {name} cannot be used: {first['msg']}") from error
+        raise ObjectNotImportable(
+            f"a web tool's key {name} cannot be used: {first['msg']}"
+        ) from error

@@ -1,0 +1,233 @@
+"""The client for programs that know nothing of event loops: each method waits for its answer."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial, wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskStatus
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.streams.memory import MemoryObjectReceiveStream
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from typing_extensions import Unpack
+
+from agent.client.async_client import AsyncParleyClient, open_client
+from agent.client.events import StreamEvent
+from agent.client.options import ClientOptions, TurnOptions
+from agent.config import AgentConfig
+from agent.errors import ClientClosed
+from agent.services import AgentSetup
+from store.config import StoreConfig
+
+AHEAD = 256
+"""Events that a turn may be ahead of who reads them; then the model is made to wait."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncParleyClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["ParleyClient", P], T]:
+    """Return a method that waits for one of the asynchronous client."""
+
+    @wraps(method)
+    def wait(self: "ParleyClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(partial(method, self._client, *args, **kwargs))
+
+    return wait
+
+
+class ParleyClient:
+    """The agent in this process. Use it as a context manager; it has a thread of its own for the agent's work.
+
+        with ParleyClient() as client:
+            client.chat("Good morning")
+
+    Methods may be called from several threads at once. In asynchronous programs use `open_client`, whose client
+    has the same methods: this one would block the event loop.
+
+    Args:
+        config: The sections of config.yaml as values, or a whole site; None = the defaults, with the demo model.
+            `gateway.embedded.client_from` reads the file.
+        home: The data folder; None = `.parley` in the working folder.
+        checkpointer: Keeps the threads' state; None = the data folder.
+        database: The `database` section; None = its defaults.
+        options: See `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        config: AgentSetup | AgentConfig | Mapping[str, Any] | None = None,
+        *,
+        home: Path | str | None = None,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        database: StoreConfig | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._open = partial(
+            open_client,
+            config,
+            home=home,
+            checkpointer=checkpointer,
+            database=database,
+            **options,
+        )
+        self._held: ExitStack | None = None
+        self._running: tuple[BlockingPortal, AsyncParleyClient] | None = None
+        self._unread: set[MemoryObjectReceiveStream[StreamEvent]] = set()
+
+    def __enter__(self) -> Self:
+        """Open the agent. Raises what `open_client` does; RuntimeError when it is open already."""
+        if self._held is not None:
+            raise RuntimeError("the client is open already")
+        with ExitStack() as stack:
+            loop = stack.enter_context(start_blocking_portal(name="parley-client"))
+            client = stack.enter_context(loop.wrap_async_context_manager(self._open()))
+            calls = stack.enter_context(loop.wrap_async_context_manager(_calls()))
+            self._held = stack.pop_all()
+        self._running = (calls, client)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop what is still under way, and close the agent."""
+        held, self._held, self._running = self._held, None, None
+        if held is not None:
+            # Not told of an error out here: groups of tasks in there would wrap it.
+            held.close()
+        while self._unread:
+            self._unread.pop().close()
+
+    def stream(
+        self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
+    ) -> Iterator[StreamEvent]:
+        """Say something and yield what happens; the last event is `end`. See `Conversations.stream`.
+
+        Leaving the loop early stops the turn at its last finished step.
+        """
+        calls, client = self._opened()
+        turn, receive = calls.start_task(_pump, client.stream(message, thread_id, **options))
+        self._unread.add(receive)
+        try:
+            while told := self._wait(partial(_waiting_there, receive)):
+                yield from told
+            turn.result()
+        finally:
+            turn.cancel()
+            if receive in self._unread:
+                self._unread.discard(receive)
+                calls.call(receive.aclose)
+
+    chat = _waiting(AsyncParleyClient.chat)
+    list_threads = _waiting(AsyncParleyClient.list_threads)
+    get_thread = _waiting(AsyncParleyClient.get_thread)
+    delete_thread = _waiting(AsyncParleyClient.delete_thread)
+    reset_agent = _waiting(AsyncParleyClient.reset_agent)
+
+    list_models = _waiting(AsyncParleyClient.list_models)
+    get_model = _waiting(AsyncParleyClient.get_model)
+    suggest = _waiting(AsyncParleyClient.suggest)
+
+    list_skills = _waiting(AsyncParleyClient.list_skills)
+    get_skill = _waiting(AsyncParleyClient.get_skill)
+    update_skill = _waiting(AsyncParleyClient.update_skill)
+    install_skill = _waiting(AsyncParleyClient.install_skill)
+    list_custom_skills = _waiting(AsyncParleyClient.list_custom_skills)
+    get_custom_skill = _waiting(AsyncParleyClient.get_custom_skill)
+    update_custom_skill = _waiting(AsyncParleyClient.update_custom_skill)
+    delete_custom_skill = _waiting(AsyncParleyClient.delete_custom_skill)
+    get_custom_skill_history = _waiting(AsyncParleyClient.get_custom_skill_history)
+    rollback_custom_skill = _waiting(AsyncParleyClient.rollback_custom_skill)
+
+    get_mcp_config = _waiting(AsyncParleyClient.get_mcp_config)
+    update_mcp_config = _waiting(AsyncParleyClient.update_mcp_config)
+    switch_mcp_server = _waiting(AsyncParleyClient.switch_mcp_server)
+    get_mcp_status = _waiting(AsyncParleyClient.get_mcp_status)
+
+    get_memory = _waiting(AsyncParleyClient.get_memory)
+    export_memory = _waiting(AsyncParleyClient.export_memory)
+    import_memory = _waiting(AsyncParleyClient.import_memory)
+    reload_memory = _waiting(AsyncParleyClient.reload_memory)
+    clear_memory = _waiting(AsyncParleyClient.clear_memory)
+    create_memory_fact = _waiting(AsyncParleyClient.create_memory_fact)
+    update_memory_fact = _waiting(AsyncParleyClient.update_memory_fact)
+    delete_memory_fact = _waiting(AsyncParleyClient.delete_memory_fact)
+    get_memory_config = _waiting(AsyncParleyClient.get_memory_config)
+    get_memory_status = _waiting(AsyncParleyClient.get_memory_status)
+    list_memory_scopes = _waiting(AsyncParleyClient.list_memory_scopes)
+
+    upload_files = _waiting(AsyncParleyClient.upload_files)
+    list_uploads = _waiting(AsyncParleyClient.list_uploads)
+    get_upload_limits = _waiting(AsyncParleyClient.get_upload_limits)
+    delete_upload = _waiting(AsyncParleyClient.delete_upload)
+    get_artifact = _waiting(AsyncParleyClient.get_artifact)
+
+    list_agents = _waiting(AsyncParleyClient.list_agents)
+    get_agent = _waiting(AsyncParleyClient.get_agent)
+    create_agent = _waiting(AsyncParleyClient.create_agent)
+    update_agent = _waiting(AsyncParleyClient.update_agent)
+    delete_agent = _waiting(AsyncParleyClient.delete_agent)
+    check_agent_name = _waiting(AsyncParleyClient.check_agent_name)
+    get_user_profile = _waiting(AsyncParleyClient.get_user_profile)
+    update_user_profile = _waiting(AsyncParleyClient.update_user_profile)
+
+    @property
+    def _client(self) -> AsyncParleyClient:
+        return self._opened()[1]
+
+    def _opened(self) -> tuple[BlockingPortal, AsyncParleyClient]:
+        if self._running is None:
+            raise ClientClosed
+        return self._running
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for work in the loop; when the wait is broken off, by Ctrl-C for example, so is the work."""
+        answer: Future[T] = self._opened()[0].start_task_soon(work)
+        try:
+            return answer.result()
+        finally:
+            answer.cancel()
+
+
+@asynccontextmanager
+async def _calls() -> AsyncIterator[BlockingPortal]:
+    """Take in calls from other threads; those that are under way at the end are cancelled, and waited for."""
+    async with BlockingPortal() as calls:
+        try:
+            yield calls
+        finally:
+            await calls.stop(cancel_remaining=True)
+
+
+async def _pump(
+    events: AsyncGenerator[StreamEvent],
+    *,
+    task_status: TaskStatus[MemoryObjectReceiveStream[StreamEvent]],
+) -> None:
+    """Run a turn in one task, as its graph needs it, and hand its events over."""
+    send, receive = anyio.create_memory_object_stream[StreamEvent](AHEAD)
+    async with send, aclosing(events):
+        task_status.started(receive)
+        async for event in events:
+            await send.send(event)
+
+
+async def _waiting_there(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
+    """Return the events that wait, at least one; none at the end. One trip between threads fetches them all."""
+    try:
+        told = [await receive.receive()]
+    except anyio.EndOfStream:
+        return []
+    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+        while True:
+            told.append(receive.receive_nowait())
+    return told

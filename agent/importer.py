@@ -1,0 +1,96 @@
+"""`module:attribute` to object, with a hint at the package to install when the module is missing."""
+
+import importlib
+from importlib.util import find_spec
+from typing import TypeVar
+
+from agent.errors import ObjectNotImportable
+
+T = TypeVar("T")
+
+PACKAGES = {
+    "langchain_anthropic": "langchain-anthropic",
+    "langchain_aws": "langchain-aws",
+    "langchain_deepseek": "langchain-deepseek",
+    "langchain_google_genai": "langchain-google-genai",
+    "langchain_google_vertexai": "langchain-google-vertexai",
+    "langchain_groq": "langchain-groq",
+    "langchain_mistralai": "langchain-mistralai",
+    "langchain_ollama": "langchain-ollama",
+    "langchain_openai": "langchain-openai",
+    "langchain_xai": "langchain-xai",
+    "langfuse": "langfuse",
+}
+"""Modules that people configure, and the packages that bring them."""
+
+
+def import_object(use: str) -> object:
+    """Import the module of `module:attribute` and return the attribute.
+
+    Raises:
+        ObjectNotImportable: No colon, a module that cannot be imported, or no such attribute; the text says what to do.
+    """
+    module_name, colon, attribute = use.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ObjectNotImportable(
+            f"{use!r} is not of the form module:name, for example langchain_openai:ChatOpenAI"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ObjectNotImportable(_missing(module_name, error.name)) from error
+    except ImportError as error:
+        raise ObjectNotImportable(f"Could not import module {module_name}: {error}") from error
+    try:
+        found: object = getattr(module, attribute)
+    except AttributeError as error:
+        raise ObjectNotImportable(f"Module {module_name} has no attribute {attribute!r}") from error
+    return found
+
+
+def import_class(use: str, kind: type[T]) -> type[T]:
+    """Resolve a class that is `kind` or derived from it.
+
+    Raises:
+        ObjectNotImportable: As `import_object`, or the attribute is no such class.
+    """
+    found = import_object(use)
+    if not isinstance(found, type) or not issubclass(found, kind):
+        raise ObjectNotImportable(f"{use} is not a class derived from {kind.__name__}")
+    return found
+
+
+def import_instance(use: str, kind: type[T]) -> T:
+    """Resolve an object of class `kind`.
+
+    Raises:
+        ObjectNotImportable: As `import_object`, or the attribute is something else.
+    """
+    found = import_object(use)
+    if not isinstance(found, kind):
+        raise ObjectNotImportable(f"{use} is not a {kind.__name__}")
+    return found
+
+
+def missing_package_hint(use: str) -> str | None:
+    """Return what to do about a package that is not installed, or None; nothing is imported.
+
+    >>> missing_package_hint("json:loads"), missing_package_hint("no_such_package.models:Model")
+    (None, 'Could not import module no_such_package.models: there is no such module')
+    """
+    module_name = use.partition(":")[0]
+    top = module_name.partition(".")[0]
+    return None if not top or find_spec(top) is not None else _missing(module_name, top)
+
+
+def _missing(module_name: str, missing: str | None) -> str:
+    top = module_name.partition(".")[0]
+    package = PACKAGES.get(top)
+    if missing == top and package is not None:
+        return (
+            f"Missing dependency '{top}'. Install it with `.venv/bin/pip install {package}` "
+            f"(or `uv pip install {package}`), then restart Parley."
+        )
+    if missing is None or missing == module_name or module_name.startswith(f"{missing}."):
+        return f"Could not import module {module_name}: there is no such module"
+    return f"Could not import module {module_name}: it needs the missing module '{missing}'"

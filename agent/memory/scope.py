@@ -1,0 +1,79 @@
+"""Whose memory: a person's, a room's, and in each one for every custom agent. Pure."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from agent.errors import MemoryInvalid
+
+DEFAULT = "default"
+"""The memory of callers who say nothing about themselves: the API, the embedded client."""
+
+MAX_CHARS = 512
+
+_AGENT = re.compile(r"[a-z0-9_-]{1,64}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_READABLE_CHARS = 48
+_DIGITS = 32  # hexadecimal, of SHA-256: 128 bits, so that nobody finds two scopes with one folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryScope:
+    """Where one document lies. Made by `memory_scope`, which checks it.
+
+    Attributes:
+        scope: Whose it is. Any text: two scopes are the same only when every character is.
+        agent: The custom agent, in lower case; None = the lead agent.
+    """
+
+    scope: str = DEFAULT
+    agent: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the scope's folder: a readable part, and a hash that tells all scopes apart.
+
+        >>> MemoryScope().folder
+        'default'
+        >>> memory_scope("person:slack:T1:U1").folder
+        'person-slack-t1-u1-9a97008ee12ed6a36e9835613ca1c97b'
+        """
+        if self.scope == DEFAULT:
+            return DEFAULT
+        readable = _UNSAFE.sub("-", self.scope.lower())[:_READABLE_CHARS].strip("-") or "scope"
+        digest = hashlib.sha256(self.scope.encode("utf-8")).hexdigest()[:_DIGITS]
+        return f"{readable}-{digest}"
+
+
+def memory_scope(scope: str | None = None, agent: str | None = None) -> MemoryScope:
+    """Return where a caller's memory is.
+
+    Args:
+        scope: None or "" = `DEFAULT`.
+        agent: A custom agent's name, in any case; None or "" = the lead agent.
+
+    Raises:
+        MemoryInvalid: One of them cannot be used. The default is never taken instead: it belongs to others.
+    """
+    scope = scope or DEFAULT
+    if len(scope) > MAX_CHARS or not _is_text(scope):
+        raise MemoryInvalid(f"a scope has 1 to {MAX_CHARS} characters and no control characters")
+    # Some letters beyond ASCII become ASCII in lower case: they would be another agent's name.
+    name = (agent.lower() if agent.isascii() else agent) if agent else None
+    if name is not None and _AGENT.fullmatch(name) is None:
+        raise MemoryInvalid("an agent's name has 1 to 64 letters, digits, `_` or `-`")
+    return MemoryScope(scope=scope, agent=name)
+
+
+def _is_text(scope: str) -> bool:
+    try:
+        scope.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return bool(scope.strip()) and _CONTROL.search(scope) is None
+
+
+def is_agent_name(name: str) -> bool:
+    """Return whether a file of this name is an agent's."""
+    return _AGENT.fullmatch(name) is not None

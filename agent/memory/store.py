@@ -1,0 +1,239 @@
+"""The memory documents on disk, one folder a scope. Blocking: call it in worker threads.
+
+`{root}/{folder}/memory.json` is the scope's document, `agents/{name}.json` those of its custom agents, and `scope`
+the scope as it is called. Files are 0600, folders 0700.
+"""
+
+import json
+import logging
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from agent.errors import MemoryInvalid, MemoryUnavailable
+from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, document_from_json, document_to_json
+from agent.memory.scope import MemoryScope, is_agent_name
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 8_000_000
+"""A larger file is not one of ours: 1000 facts and 6 sections are at most 5 MB."""
+
+MAX_CACHED = 512
+
+_Seen = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryScopeInfo:
+    """A scope that has something, as it is listed."""
+
+    scope: str
+    agents: tuple[str, ...]
+    last_updated: str
+    facts: int
+
+
+class MemoryStore:
+    """Reads and changes documents; what was read is kept until its file changes.
+
+    Args:
+        root: The folder; it is made when something is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._cache: OrderedDict[Path, tuple[_Seen, MemoryDocument]] = OrderedDict()
+        self._changing = threading.Lock()
+        self._looking = threading.Lock()
+
+    def read(self, spot: MemoryScope) -> MemoryDocument:
+        """Return a document, empty when there is none. A file that is not one is kept aside first.
+
+        Raises:
+            MemoryUnavailable: The disk refuses.
+        """
+        path = self._path(spot)
+        try:
+            return self._read(path)
+        except MemoryInvalid:
+            with self._changing:
+                return self._read_or_keep_aside(path)
+
+    def update(
+        self, spot: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
+    ) -> MemoryDocument:
+        """Put a document through a function and write what comes out, in one step; return it.
+
+        Nothing is written when the function returns what it was given, or raises.
+
+        Raises:
+            MemoryUnavailable: The disk refuses; the document is as it was.
+        """
+        path = self._path(spot)
+        with self._changing:
+            before = self._read_or_keep_aside(path)
+            after = change(before)
+            if after is not before:
+                self._write(spot, path, after)
+            return after
+
+    def delete(self, spot: MemoryScope) -> None:
+        """Remove a document; without an agent the whole scope, with what was kept aside.
+
+        Raises:
+            MemoryUnavailable: The disk refuses.
+        """
+        with self._changing, _told("removed"):
+            if spot.agent is None:
+                self._remove_scope(spot)
+            else:
+                self._path(spot).unlink(missing_ok=True)
+
+    def clear_cache(self) -> None:
+        """Forget what was read before."""
+        with self._looking:
+            self._cache.clear()
+
+    def list_scopes(self) -> list[MemoryScopeInfo]:
+        """Return the scopes that have something, by name.
+
+        Raises:
+            MemoryUnavailable: The disk refuses.
+        """
+        with _told("listed"):
+            folders = list(self._root.iterdir()) if self._root.is_dir() else []
+        found = [info for folder in folders for info in self._info(folder)]
+        return sorted(found, key=lambda info: info.scope)
+
+    def _info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
+        try:
+            scope = (folder / "scope").read_text("utf-8")
+        except (OSError, ValueError):
+            return
+        if MemoryScope(scope=scope).folder != folder.name:
+            return
+        agents = sorted(
+            path.stem for path in (folder / "agents").glob("*.json") if is_agent_name(path.stem)
+        )
+        document = self.read(MemoryScope(scope=scope))
+        yield MemoryScopeInfo(
+            scope=scope,
+            agents=tuple(agents),
+            last_updated=document.last_updated,
+            facts=len(document.facts),
+        )
+
+    def _path(self, spot: MemoryScope) -> Path:
+        folder = self._root / spot.folder
+        if spot.agent is None:
+            return folder / "memory.json"
+        return folder / "agents" / f"{spot.agent}.json"
+
+    def _read(self, path: Path) -> MemoryDocument:
+        with _told("read"):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                return EMPTY_DOCUMENT
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+            kept = self._kept(path, seen)
+            if kept is not None:
+                return kept
+            if found.st_size > MAX_BYTES:
+                raise MemoryInvalid("the file is too large")
+            raw = path.read_bytes()
+        document = _parsed(raw)
+        self._keep(path, seen, document)
+        return document
+
+    def _read_or_keep_aside(self, path: Path) -> MemoryDocument:
+        """Read under the lock, so that no good file that has just come is moved away."""
+        try:
+            return self._read(path)
+        except MemoryInvalid:
+            with _told("kept aside"):
+                _keep_aside(path)
+            return EMPTY_DOCUMENT
+
+    def _write(self, spot: MemoryScope, path: Path, document: MemoryDocument) -> None:
+        text = json.dumps(document_to_json(document), ensure_ascii=False, allow_nan=False, indent=1)
+        folder = self._root / spot.folder
+        with _told("written"):
+            for needed in (self._root, folder, path.parent):
+                needed.mkdir(mode=0o700, parents=True, exist_ok=True)
+            name = folder / "scope"
+            if not name.exists():
+                write_atomically(name, spot.scope)
+            write_atomically(path, text)
+            found = path.stat()
+        self._keep(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
+
+    def _remove_scope(self, spot: MemoryScope) -> None:
+        folder = self._root / spot.folder
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+
+    def _kept(self, path: Path, seen: _Seen) -> MemoryDocument | None:
+        with self._looking:
+            found = self._cache.get(path)
+            if found is None or found[0] != seen:
+                return None
+            self._cache.move_to_end(path)
+            return found[1]
+
+    def _keep(self, path: Path, seen: _Seen, document: MemoryDocument) -> None:
+        with self._looking:
+            self._cache[path] = (seen, document)
+            self._cache.move_to_end(path)
+            if len(self._cache) > MAX_CACHED:
+                self._cache.popitem(last=False)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by another, readable by its owner only: whoever reads finds the old or the new one, whole.
+
+    Raises:
+        OSError: It could not be written; the old file is as it was.
+    """
+    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)  # is there only when something failed
+
+
+def _parsed(raw: bytes) -> MemoryDocument:
+    try:
+        return document_from_json(json.loads(raw))
+    except (ValueError, RecursionError):
+        raise MemoryInvalid("the file is not JSON") from None
+
+
+def _keep_aside(path: Path) -> None:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = path.with_name(f"{path.stem}.{stamp}.unreadable")
+    path.rename(aside)
+    logger.error("a memory document could not be understood and was kept aside: %s", aside)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Tell the log what the disk refused, and the caller that it did."""
+    try:
+        yield
+    except OSError as error:
+        logger.exception("memory could not be %s", what)
+        raise MemoryUnavailable from error

@@ -1,0 +1,13 @@
+"""In which words a run's people are spoken to where no model speaks."""
+
+from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
+from langchain_core.runnables.config import ensure_config
+
+from agent.locales import AgentMessages, messages_for
+from agent.options import language_for_run
+
+
+def wording_for(request: ModelRequest | ToolCallRequest) -> AgentMessages:
+    """Return the words of the run that a request belongs to."""
+    context = getattr(request.runtime, "context", None)
+    return messages_for(language_for_run(context, ensure_config()))

@@ -1,0 +1,189 @@
+"""Makes the calls of an answer sound before anything is done with them: names, ids, arguments.
+
+A model may call with arguments that are no JSON, without an id, or with a name that no provider would take back.
+Such an answer would end the turn without a word, lose the result, or be refused by the provider in every later
+request of the thread.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolCall, ToolMessage
+from langgraph.types import Command
+from typing_extensions import override
+
+from agent.middleware.tool_calls import remove_tool_calls
+from agent.models.failures import is_fallback
+from agent.state import ThreadState
+
+UNREADABLE_CALLS_KEY = "unreadable_calls"
+"""Where an answer keeps why some of its calls are not made: reasons by call id, in `additional_kwargs`."""
+
+UNKNOWN_TOOL = "unknown_tool"
+NAME_CHARS = 64
+"""Longest name of a tool that providers take."""
+
+LENGTH_REASONS = frozenset({"length", "max_tokens"})
+"""Finish reasons, in lower case, of an answer that was as long as it may be: OpenAI, Anthropic and Google."""
+
+CUT_OFF = (
+    "[Tool call was not run: your message reached its length limit there, so the call may be incomplete. Say less at "
+    "once; write a file in several parts, the later ones with append.]"
+)
+
+DETAIL_CHARS = 500
+
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
+
+Result = ToolMessage | Command[Any]
+
+
+class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Repairs the calls of each answer, and answers those that cannot be made with the reason.
+
+    Arguments that are no JSON make a call without arguments that is not run; so is the last call of an answer that
+    was cut at its length limit. The model reads why and can do better. Calls that are sound stay as they are.
+    """
+
+    @override
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        return _repaired(handler(request))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        return _repaired(await handler(request))
+
+    @override
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        return _refused(request) or handler(request)
+
+    @override
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        return _refused(request) or await handler(request)
+
+
+def _repaired(response: ModelResponse[Any]) -> ModelResponse[Any]:
+    result = [repair_message(message) for message in response.result]
+    if all(new is old for new, old in zip(result, response.result, strict=True)):
+        return response
+    return ModelResponse(result=result, structured_response=response.structured_response)
+
+
+def repair_message(message: BaseMessage) -> BaseMessage:
+    """Return an answer whose calls can be made, answered, and sent back to any provider; itself when they can."""
+    if not isinstance(message, AIMessage) or is_fallback(message):
+        return message
+    ids: set[str] = set()
+    read = list(_read(message))
+    calls = [_named(one.call, ids) for one in read]
+    odd = [one.call for one, call in zip(read, calls, strict=True) if one.call is not call]
+    odd += [one.call for one in read if one.was_invalid]
+    unreadable = {
+        str(call["id"]): one.reason for one, call in zip(read, calls, strict=True) if one.reason
+    }
+    if not (odd or unreadable):
+        return message
+    whole = message.model_copy(
+        update={"tool_calls": [one.call for one in read], "invalid_tool_calls": []}
+    )
+    # Other forms of what is odd are taken out, or the provider would be sent those.
+    bare = remove_tool_calls(whole, lambda call: any(call is one for one in odd))
+    marks = {**bare.additional_kwargs, **({UNREADABLE_CALLS_KEY: unreadable} if unreadable else {})}
+    return bare.model_copy(update={"tool_calls": calls, "additional_kwargs": marks})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A call as the model made it; `reason` says why it is not run, None when it is."""
+
+    call: ToolCall
+    reason: str | None = None
+    was_invalid: bool = False
+
+
+def _read(message: AIMessage) -> Iterator[_Read]:
+    cut = _is_cut(message)
+    last = len(message.tool_calls) - 1 if cut and not message.invalid_tool_calls else None
+    for position, call in enumerate(message.tool_calls):
+        yield _Read(call=call, reason=CUT_OFF if position == last else None)
+    for bad in message.invalid_tool_calls:
+        name = bad["name"] or UNKNOWN_TOOL
+        yield _Read(
+            call=ToolCall(type="tool_call", id=bad["id"], name=name, args={}),
+            reason=CUT_OFF if cut else invalid_call_text(name, bad["error"]),
+            was_invalid=True,
+        )
+
+
+def _named(call: ToolCall, ids: set[str]) -> ToolCall:
+    """Return a call with a name that providers take and an id of its own; itself when it has both."""
+    name = _ODD.sub("_", call["name"] or "")[:NAME_CHARS] or UNKNOWN_TOOL
+    call_id = call["id"]
+    if not call_id or call_id in ids:
+        call_id = f"call_{uuid4().hex}"
+    ids.add(call_id)
+    same = name == call["name"] and call_id == call["id"]
+    return call if same else {**call, "name": name, "id": call_id}
+
+
+def _is_cut(message: AIMessage) -> bool:
+    metadata = message.response_metadata
+    reason = metadata.get("finish_reason") or metadata.get("stop_reason")
+    return isinstance(reason, str) and reason.lower() in LENGTH_REASONS
+
+
+def _refused(request: ToolCallRequest) -> ToolMessage | None:
+    call_id = request.tool_call["id"] or ""
+    reason = _reasons(request.state).get(call_id)
+    if reason is None:
+        return None
+    return ToolMessage(
+        content=reason, name=request.tool_call["name"], tool_call_id=call_id, status="error"
+    )
+
+
+def _reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own word for it
+    """Return what the answer that is worked off says of its calls."""
+    messages: list[AnyMessage] = state.get("messages") or [] if isinstance(state, dict) else []
+    answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+    found: dict[str, str] = (
+        answer.additional_kwargs.get(UNREADABLE_CALLS_KEY) or {} if answer else {}
+    )
+    return found
+
+
+def has_valid_calls(message: AIMessage) -> bool:
+    """Return whether all calls of an answer have an id, and a name that providers take."""
+    # Not `all`: that costs twice as much, and this is asked of whole threads.
+    for call in message.tool_calls:  # noqa: SIM110
+        if not (call["id"] and _NAME.fullmatch(call["name"] or "")):
+            return False
+    return True
+
+
+def invalid_call_text(name: str, detail: str | None) -> str:
+    """Return what a model reads of a call whose arguments could not be read."""
+    text = "[Tool call was not run: its arguments were not valid JSON."
+    if detail:
+        text += f" Detail: {detail[:DETAIL_CHARS]}"
+    if name == "write_file":
+        text += " Write the file in smaller parts, the later ones with append."
+    return text + "]"

@@ -1,0 +1,66 @@
+"""Takes tool calls out of a model's answer, in every form in which a provider keeps them. Pure."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from langchain_core.messages import AIMessage, ToolCall
+
+_CALL_BLOCKS = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
+"""Kinds of content blocks that are a tool call."""
+
+
+def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -> AIMessage:
+    """Return an answer without some of its calls; the others keep their order, the message its id.
+
+    A call that stayed behind in `additional_kwargs` or in the content would be sent to the provider again, which
+    then asks for its result. A message of which nothing is dropped is returned itself.
+    """
+    # Counted by position: a provider may repeat an id within one message.
+    gone = [position for position, call in enumerate(message.tool_calls) if dropped(call)]
+    if not gone:
+        return message
+    kept = [call for position, call in enumerate(message.tool_calls) if position not in set(gone)]
+    kept_ids = {call["id"] for call in kept}
+    ids = {message.tool_calls[position]["id"] for position in gone} - kept_ids
+    raw = dict(message.additional_kwargs)
+    if isinstance(raw.get("tool_calls"), list):
+        raw["tool_calls"] = _without(raw["tool_calls"], ids)
+        if not raw["tool_calls"]:
+            del raw["tool_calls"]
+    return message.model_copy(
+        update={
+            "tool_calls": kept,
+            "content": _bare(message.content, ids),
+            "additional_kwargs": raw,
+        }
+    )
+
+
+def append_note(message: AIMessage, note: str) -> AIMessage:
+    """Return an answer with a paragraph more."""
+    content: str | list[str | dict[Any, Any]]
+    if isinstance(message.content, str):
+        content = f"{message.content}\n\n{note}" if message.content else note
+    else:
+        content = [*message.content, {"type": "text", "text": note}]
+    return message.model_copy(update={"content": content})
+
+
+def _bare(
+    content: str | list[str | dict[Any, Any]], ids: Collection[str | None]
+) -> str | list[str | dict[Any, Any]]:
+    if isinstance(content, str):
+        return content
+    return [
+        block
+        for block in content
+        if isinstance(block, str) or block.get("type") not in _CALL_BLOCKS or not _is(block, ids)
+    ]
+
+
+def _without(raw: list[Any], ids: Collection[str | None]) -> list[Any]:
+    return [call for call in raw if not (isinstance(call, dict) and _is(call, ids))]
+
+
+def _is(call: dict[Any, Any], ids: Collection[str | None]) -> bool:
+    return call.get("call_id") in ids if call.get("call_id") else call.get("id") in ids

@@ -1,0 +1,111 @@
+"""What the model sees of a long thread: the summary, what must stay readable, and the end as it is. Pure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages.utils import count_tokens_approximately
+
+from agent.config import SummarizationConfig
+from agent.paths import relative_parts
+from agent.state import HistorySummary
+from agent.user_messages import SUMMARY, is_user_message
+
+INTRODUCTION = "Here is a summary of the conversation to date:"
+NO_SUMMARY = (
+    "The earlier messages of this conversation are left out; no summary of them could be made."
+)
+
+
+def visible_messages(
+    messages: list[AnyMessage], summary: HistorySummary | None
+) -> list[AnyMessage]:
+    """Return the messages that stand for a thread; all of them while there is no summary that fits.
+
+    The latest message of a person stays word for word, also where it is older than the end that is kept.
+
+    Args:
+        messages: The whole thread.
+        summary: What is known of its beginning.
+    """
+    start = message_index(messages, summary["kept_from"]) if summary else None
+    if summary is None or start is None:
+        return messages
+    head, kept = messages[:start], messages[start:]
+    return [
+        summary_message(summary["text"]),
+        *_rescued(head, summary["rescued"]),
+        *_latest_request(head, kept),
+        *kept,
+    ]
+
+
+def summary_message(text: str) -> HumanMessage:
+    """Return the message that stands for what is left out."""
+    content = f"{INTRODUCTION}\n\n{text}" if text else NO_SUMMARY
+    return HumanMessage(content, name=SUMMARY, additional_kwargs={"hide_from_ui": True})
+
+
+def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None:
+    """Return where a message stands, looked for from the end; None when it is not there any more."""
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at].id == message_id:
+            return at
+    return None
+
+
+def recent_skill_reads(
+    messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
+) -> list[str]:
+    """Return the ids of the latest calls that read skill files, as many as the budgets allow, in order.
+
+    Args:
+        messages: What is about to be left out.
+        config: The budgets.
+        skills: The folder of the skills, as the agent sees it.
+    """
+    results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
+    kept: list[str] = []
+    left = config.preserve_recent_skill_tokens
+    for call_id in reversed(list(_reading_calls(messages, config, skills))):
+        if len(kept) >= config.preserve_recent_skill_count:
+            break
+        result = results.get(call_id)
+        size = count_tokens_approximately([result]) if result is not None else 0
+        if 0 < size <= min(left, config.preserve_recent_skill_tokens_per_skill):
+            kept.insert(0, call_id)
+            left -= size
+    return kept
+
+
+def _reading_calls(
+    messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
+) -> Iterator[str]:
+    for message in messages:
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            path = call["args"].get("path")
+            is_reading = call["name"] in config.skill_file_read_tool_names
+            if is_reading and isinstance(path, str) and relative_parts(path, skills) and call["id"]:
+                yield call["id"]
+
+
+def _rescued(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:
+    """Return calls and their results, each pair by itself: what stood beside them is left out."""
+    if not call_ids:
+        return []
+    results = {
+        m.tool_call_id: m for m in head if isinstance(m, ToolMessage) and m.tool_call_id in call_ids
+    }
+    pairs: list[AnyMessage] = []
+    for message in head:
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            if call["id"] in results and call["id"] in call_ids:
+                alone: dict[str, Any] = {"content": "", "tool_calls": [call], "id": message.id}
+                pairs += [AIMessage(**alone), results[call["id"]]]
+    return pairs
+
+
+def _latest_request(head: Sequence[AnyMessage], kept: Sequence[AnyMessage]) -> list[AnyMessage]:
+    if any(map(is_user_message, kept)):
+        return []
+    return next(([message] for message in reversed(head) if is_user_message(message)), [])

@@ -1,0 +1,48 @@
+"""Models for work beside the conversation: titles, summaries, memory, scans."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio.to_thread
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import RunnableConfig
+
+from agent.config import AgentConfig
+from agent.models.factory import create_chat_model
+from agent.models.http_client import ModelHttpClient
+
+ModelSource = Callable[[str | None], Awaitable[BaseChatModel]]
+"""Gives the model of an entry of `models` (None = the first), without thinking. Raises AgentError."""
+
+
+class AuxiliaryModels:
+    """Builds such models when they are first asked for and keeps them until the configuration changes."""
+
+    def __init__(self, config: Callable[[], AgentConfig], connections: ModelHttpClient) -> None:
+        self._config = config
+        self._connections = connections
+        self._made_for: AgentConfig | None = None
+        self._models: dict[str | None, BaseChatModel] = {}
+
+    async def get(self, name: str | None = None) -> BaseChatModel:
+        """Return a model.
+
+        Raises:
+            ModelNotFound, ModelUnusable: There is none of this name, or its entry cannot be used.
+        """
+        config = self._config()
+        if config is not self._made_for:
+            self._made_for, self._models = config, {}
+        if name not in self._models:
+            self._models[name] = await anyio.to_thread.run_sync(
+                lambda: create_chat_model(config, name, connections=self._connections)
+            )
+        return self._models[name]
+
+
+def auxiliary_run_config(purpose: str) -> RunnableConfig:
+    """Return the config of a call whose tokens must not appear in the run's stream.
+
+    >>> auxiliary_run_config("title")["tags"]
+    ['nostream', 'middleware:title']
+    """
+    return {"run_name": f"{purpose}_agent", "tags": ["nostream", f"middleware:{purpose}"]}

@@ -1,0 +1,78 @@
+"""Plays a written answer as a model would stream it: word by word, tool calls in pieces, usage at the end. Pure."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
+
+CHARS_PER_TOKEN = 4  # a rule of thumb; nobody is billed for these
+_PIECES = 3  # into how many pieces a tool call's arguments are cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedCall:
+    """One tool call of a turn."""
+
+    name: str
+    args: dict[str, Any]
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedTurn:
+    """One answer of a model: text, tool calls, or both.
+
+    Attributes:
+        text: What it says.
+        calls: Which tools it calls.
+        finish_reason: As providers name it; "" = derived.
+    """
+
+    text: str = ""
+    calls: tuple[ScriptedCall, ...] = field(default=())
+    finish_reason: str = ""
+
+
+def split_words(text: str) -> list[str]:
+    """Cut a text into words with the space behind them; joined they give the text again.
+
+    >>> split_words(" Good morning, you.")
+    [' ', 'Good ', 'morning, ', 'you.']
+    """
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def stream_chunks(turn: ScriptedTurn, prompt: Sequence[BaseMessage]) -> Iterator[AIMessageChunk]:
+    """Yield the chunks of one answer to a prompt; the last one carries usage and finish reason."""
+    for word in split_words(turn.text):
+        yield AIMessageChunk(content=word)
+    for index, call in enumerate(turn.calls):
+        for piece in _call_pieces(call, index):
+            yield AIMessageChunk(content="", tool_call_chunks=[piece])
+    reason = turn.finish_reason or ("tool_calls" if turn.calls else "stop")
+    yield AIMessageChunk(
+        content="",
+        response_metadata={"finish_reason": reason},
+        usage_metadata=_usage(turn, prompt),
+        chunk_position="last",
+    )
+
+
+def _call_pieces(call: ScriptedCall, index: int) -> Iterator[ToolCallChunk]:
+    yield tool_call_chunk(name=call.name, args="", id=call.id, index=index)
+    text = json.dumps(call.args, ensure_ascii=False)
+    step = -(-len(text) // _PIECES)
+    for start in range(0, len(text), step):
+        yield tool_call_chunk(name=None, args=text[start : start + step], id=None, index=index)
+
+
+def _usage(turn: ScriptedTurn, prompt: Sequence[BaseMessage]) -> UsageMetadata:
+    read = sum(len(message.text) for message in prompt) // CHARS_PER_TOKEN + 1
+    written = len(turn.text) + sum(len(json.dumps(call.args)) for call in turn.calls)
+    out = written // CHARS_PER_TOKEN + 1
+    return UsageMetadata(input_tokens=read, output_tokens=out, total_tokens=read + out)

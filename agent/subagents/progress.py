@@ -1,0 +1,114 @@
+"""One delegation while it works: what it was asked, what it said so far, and how it ended. Knows no graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages.ai import UsageMetadata, add_usage
+
+from agent.models.failures import is_fallback
+from agent.subagents.status import SubagentStatus
+
+TURN_CAPPED = "turn_capped"
+"""Key in a message's `additional_kwargs`, and a stop reason: the model had no further turns."""
+
+NO_RESPONSE = "No response generated"
+NO_TEXT = "No text content in response"
+CANCELLED_ERROR = "Cancelled by user"
+INTERRUPTED_ERROR = (
+    "It came to a point where only a person can decide, and a subagent cannot ask one"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentResult:
+    """How a delegation ended.
+
+    Attributes:
+        status: In one word.
+        result: The final text, when it completed.
+        error: Why it did not.
+        is_capped: Whether it answered because its turns were used up.
+        usage: What its model calls used; None = unknown.
+    """
+
+    status: SubagentStatus
+    result: str = ""
+    error: str = ""
+    is_capped: bool = False
+    usage: UsageMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentMessage:
+    """A message that a subagent's model said, the `index`th, counted from 1."""
+
+    message: AIMessage
+    index: int
+
+
+class SubagentProgress:
+    """Follows the snapshots of a subagent's state. Each message is looked at once.
+
+    Attributes:
+        usage: What its model calls used so far, each message counted once; None = nothing known.
+    """
+
+    def __init__(self, report: Callable[[SubagentMessage], None]) -> None:
+        self.usage: UsageMetadata | None = None
+        self._report = report
+        self._messages: Sequence[AnyMessage] = ()
+        self._looked_at = 0
+        self._spoken: set[str] = set()
+        self._is_interrupted = False
+
+    def add_snapshot(self, values: Mapping[str, Any]) -> None:
+        """Take a snapshot of the state's values and report what is new."""
+        self._is_interrupted = "__interrupt__" in values
+        self._messages = values.get("messages") or self._messages
+        for message in self._messages[self._looked_at :]:
+            if isinstance(message, AIMessage) and message.id not in self._spoken:
+                self._hear(message)
+        self._looked_at = len(self._messages)
+
+    def result(self) -> SubagentResult:
+        """Return how the delegation ended, when the graph came to its end."""
+        last = next((m for m in reversed(self._messages) if isinstance(m, AIMessage)), None)
+        text = final_text(self._messages)
+        if self._is_interrupted:
+            return SubagentResult(status="failed", error=INTERRUPTED_ERROR, usage=self.usage)
+        if last is not None and is_fallback(last):
+            return SubagentResult(status="failed", error=text, usage=self.usage)
+        capped = last is not None and bool(last.additional_kwargs.get(TURN_CAPPED))
+        return SubagentResult(status="completed", result=text, is_capped=capped, usage=self.usage)
+
+    def _hear(self, message: AIMessage) -> None:
+        if message.id is not None:
+            self._spoken.add(message.id)
+        if message.usage_metadata is not None:
+            self.usage = add_usage(self.usage, message.usage_metadata)
+        self._report(SubagentMessage(message=message, index=len(self._spoken)))
+
+
+def final_text(messages: Sequence[AnyMessage]) -> str:
+    r"""Return what a subagent's history says in the end: the text of its model's last message.
+
+    >>> final_text([AIMessage("Half."), AIMessage([{"type": "text", "text": "All"}, "done"])])
+    'All\ndone'
+    """
+    if not messages:
+        return NO_RESPONSE
+    last = next((m for m in reversed(messages) if isinstance(m, AIMessage)), messages[-1])
+    if isinstance(last.content, str):
+        return last.content or NO_RESPONSE
+    return "\n".join(_texts(last.content)) or NO_TEXT
+
+
+def _texts(blocks: Sequence[str | dict[Any, Any]]) -> list[str]:
+    found = [
+        block if isinstance(block, str) else block.get("text")
+        for block in blocks
+        if isinstance(block, str) or block.get("type") in ("text", "output_text")
+    ]
+    return [text for text in found if isinstance(text, str) and text]

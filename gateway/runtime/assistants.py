@@ -1,0 +1,49 @@
+"""Assistants: one stands for every graph, always. Pure."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from uuid import UUID, uuid5
+
+from langchain_core.runnables import RunnableConfig
+
+from gateway.runtime.errors import UnknownAssistant
+from gateway.runtime.worker import Graph
+
+GraphSource = Callable[[RunnableConfig], Awaitable[Graph]]
+"""Builds, or finds, the graph for one run's options."""
+
+_NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+"""The namespace from which LangGraph's server derives the ids of assistants that exist for every graph."""
+
+
+def assistant_id_for_graph(graph_id: str) -> str:
+    """Return the id of the assistant that exists for a graph.
+
+    >>> assistant_id_for_graph("agent")
+    'fe096781-5601-53d2-b2f6-0d3403f7e9ca'
+    """
+    return str(uuid5(_NAMESPACE, graph_id))
+
+
+def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
+    """Return the name of the graph that an assistant's id or name stands for. Raises UnknownAssistant.
+
+    >>> resolve_graph_id("fe096781-5601-53d2-b2f6-0d3403f7e9ca", ["agent"]), resolve_graph_id("agent", ["agent"])
+    ('agent', 'agent')
+    """
+    names = list(graphs)
+    for graph_id in names:
+        if assistant_id == graph_id or assistant_id.lower() == assistant_id_for_graph(graph_id):
+            return graph_id
+    raise UnknownAssistant(
+        f"Invalid assistant: {assistant_id!r}. Must be the id of an assistant or one of: "
+        f"{', '.join(sorted(names))}.",
+        by_name=not _is_uuid(assistant_id),
+    )
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,52 @@
+"""Checkpoints as the newer streaming protocol tells of them: in short, and right before the values they hold.
+
+LangGraph says the values first. Clients pair the two in order to know from where a message can be said anew.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+MethodData = tuple[str, Any]
+"""Method and data; data that is bytes is JSON already."""
+
+NamespacedData = tuple[tuple[str, ...], MethodData]
+"""Namespace and what is said there."""
+
+
+class CheckpointOrdering:
+    """Holds values back until it is known whether their checkpoint follows: with the next event, at once."""
+
+    def __init__(self) -> None:
+        self._held: list[NamespacedData] = []
+
+    def reorder(self, told: Iterable[NamespacedData]) -> Iterator[NamespacedData]:
+        """Yield what is told, each checkpoint before its values."""
+        for namespace, (method, data) in told:
+            if method == "checkpoints":
+                yield namespace, (method, checkpoint_envelope(orjson.loads(data)))
+            yield from self._held
+            self._held.clear()
+            if method == "values":
+                self._held.append((namespace, (method, data)))
+            elif method != "checkpoints":
+                yield namespace, (method, data)
+
+
+def checkpoint_envelope(state: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told of a checkpoint.
+
+    >>> checkpoint_envelope({"config": {"configurable": {"checkpoint_id": "b"}}, "metadata": {"step": 1}})
+    {'id': 'b', 'step': 1, 'source': None}
+    """
+    told = {"id": _id(state.get("config"))}
+    parent = _id(state.get("parent_config"))
+    metadata = state.get("metadata") or {}
+    if parent is not None:
+        told["parent_id"] = parent
+    return told | {"step": metadata.get("step"), "source": metadata.get("source")}
+
+
+def _id(config: dict[str, Any] | None) -> Any:  # noqa: ANN401 - JSON
+    return ((config or {}).get("configurable") or {}).get("checkpoint_id")

@@ -1,0 +1,145 @@
+"""Messages in pieces: from the chunks of a model to starts, deltas and ends of content blocks. Pure.
+
+This is how LangChain's newer streaming protocol says what a model says; about a quarter of the bytes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+Data = dict[str, Any]
+_STREAMED = "AIMessageChunk"
+_ROLES = {"ai": "ai", _STREAMED: "ai", "human": "human", "system": "system", "tool": "tool"}
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block of a message: text, reasoning, or a tool call."""
+
+    index: int
+    content: Data
+    text: list[str] = field(default_factory=list)
+
+    def finished(self) -> Data:
+        said = "".join(self.text)
+        if self.content["type"] == "tool_call_chunk":
+            return _call(self.content, said)
+        return {**self.content, self.content["type"]: said}
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message that is being said; its last block is open."""
+
+    blocks: dict[tuple[str, object], _Block] = field(default_factory=dict)
+    open: _Block | None = None
+
+
+class ContentBlockEncoder:
+    """The messages of one run, whose chunks may come in any mixture."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, _Message] = {}
+
+    def encode(self, chunk: Mapping[str, Any]) -> Iterator[Data]:
+        """Yield what one chunk, or one whole message, adds."""
+        key = str(chunk.get("id"))
+        message = self._messages.get(key)
+        if message is None:
+            message = self._messages[key] = _Message()
+            yield _start(chunk, key)
+        for block_key, content, delta in _pieces(chunk):
+            yield from self._say(message, block_key, content, delta)
+        if chunk.get("type") != _STREAMED or chunk.get("chunk_position") == "last":
+            yield from self._finish(key, chunk.get("usage_metadata"))
+
+    def finish_all(self, error: str | None) -> Iterator[Data]:
+        """Yield the ends of messages that were cut off."""
+        for key in list(self._messages):
+            if error is not None:
+                yield {"event": "error", "message": error}
+                del self._messages[key]
+            else:
+                yield from self._finish(key, None)
+
+    def _say(
+        self, message: _Message, key: tuple[str, object], content: Data, delta: Data
+    ) -> Iterator[Data]:
+        block = message.blocks.get(key)
+        if block is None:
+            yield from _end(message)
+            block = message.blocks[key] = _Block(len(message.blocks), content)
+            yield {"event": "content-block-start", "index": block.index, "content": content}
+        message.open = block
+        said = next(value for name, value in delta.items() if name != "type")
+        if said:
+            block.text.append(said)
+            yield {"event": "content-block-delta", "index": block.index, "delta": delta}
+
+    def _finish(self, key: str, usage: object) -> Iterator[Data]:
+        yield from _end(self._messages.pop(key))
+        yield {"event": "message-finish", "usage": usage} if usage else {"event": "message-finish"}
+
+
+def _start(chunk: Mapping[str, Any], key: str) -> Data:
+    start = {"event": "message-start", "role": _ROLES.get(str(chunk.get("type")), "ai"), "id": key}
+    if chunk.get("tool_call_id"):
+        start["tool_call_id"] = chunk["tool_call_id"]
+    return start
+
+
+def _end(message: _Message) -> Iterator[Data]:
+    if message.open is not None:
+        block, message.open = message.open, None
+        yield {
+            "event": "content-block-finish",
+            "index": block.index,
+            "content": block.finished(),
+        }
+
+
+def _call(content: Data, said: str) -> Data:
+    """Return a whole tool call; one whose arguments are no JSON object keeps them as text."""
+    try:
+        args = orjson.loads(said or "{}")
+    except orjson.JSONDecodeError:
+        args = None
+    if isinstance(args, dict) and content["name"]:
+        return {**content, "type": "tool_call", "args": args}
+    error = "The arguments are not a JSON object."
+    return {**content, "type": "invalid_tool_call", "args": said, "error": error}
+
+
+def _pieces(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data, Data]]:
+    """Yield (which block, how it begins, what is added)."""
+    reasoning = (chunk.get("additional_kwargs") or {}).get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        yield _reasoning(reasoning)
+    content = chunk.get("content")
+    for part in [content] if isinstance(content, str) else content or []:
+        if isinstance(part, str):
+            if part:
+                yield _text(part)
+        elif part.get("type") == "text":
+            yield _text(str(part.get("text", "")))
+        elif part.get("type") in {"thinking", "reasoning"}:
+            yield _reasoning(str(part.get("thinking") or part.get("reasoning") or ""))
+    for number, call in enumerate(chunk.get("tool_call_chunks") or []):
+        key = ("tool", call.get("index") if call.get("index") is not None else number)
+        start = {"type": "tool_call_chunk", "id": call.get("id"), "name": call.get("name")}
+        yield (
+            key,
+            {**start, "args": ""},
+            {"type": "tool-call-delta", "args": call.get("args") or ""},
+        )
+
+
+def _text(said: str) -> tuple[tuple[str, object], Data, Data]:
+    return ("text", 0), {"type": "text", "text": ""}, {"type": "text-delta", "text": said}
+
+
+def _reasoning(said: str) -> tuple[tuple[str, object], Data, Data]:
+    start = {"type": "reasoning", "reasoning": ""}
+    return ("reasoning", 0), start, {"type": "reasoning-delta", "reasoning": said}

@@ -1,0 +1,31 @@
+"""What a run says, event by event."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One numbered event of a run, serialised once for all who read it.
+
+    Attributes:
+        id: 1, 2, 3 ... within the run, without holes.
+        name: The event's name on the wire: `values`, `messages`, `updates|child:<task id>` ...
+        data: JSON.
+    """
+
+    id: int
+    name: str
+    data: bytes
+
+    @property
+    def mode(self) -> str:
+        """The stream mode it belongs to, without namespace and kind.
+
+        >>> RunEvent(1, "messages/partial|child:1", b"[]").mode
+        'messages'
+        """
+        return self.name.partition("|")[0].partition("/")[0]
+
+
+CONTROL_EVENTS = frozenset({"metadata", "error", "end", "gap"})
+"""Events that every reader gets, whichever modes it asked for."""

@@ -1,0 +1,50 @@
+"""Threads and items whose time is over: looked for now and then, deleted or cut down."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from gateway.runtime.runs import RunManager
+from store.errors import StoreError
+from store.threads import Thread
+
+EXPIRY_INTERVAL_S = 30.0
+"""Pace, seconds: a time to live is given in minutes."""
+
+DeleteThreadFiles = Callable[[str], Awaitable[None]]
+"""Deletes what belongs to a thread besides its runs and its state."""
+
+_log = logging.getLogger(__name__)
+
+
+async def run_expiry_loop(
+    runs: RunManager, discard: DeleteThreadFiles, *, every_s: float = EXPIRY_INTERVAL_S
+) -> None:
+    """Look for what is over until cancelled."""
+    while True:
+        try:
+            await expire_threads(runs, discard)
+        except StoreError:
+            _log.exception("What is over could not be deleted; it is tried again.")
+        await anyio.sleep(every_s)
+
+
+async def expire_threads(runs: RunManager, discard: DeleteThreadFiles) -> int:
+    """Do what the time to live of threads and items asks for; return how many threads that were."""
+    await runs.items.delete_expired()
+    over = await runs.threads.list_expired(now=runs.now())
+    for thread in over:
+        await _end(runs, thread, discard)
+    return len(over)
+
+
+async def _end(runs: RunManager, thread: Thread, discard: DeleteThreadFiles) -> None:
+    if runs.active_on_thread(thread.thread_id):
+        return
+    if thread.ttl is not None and thread.ttl.strategy == "keep_latest":
+        await runs.checkpointer.trim_thread(thread.thread_id, keep=1)
+        await runs.threads.restart_ttl(thread.thread_id, now=runs.now())
+        return
+    await runs.delete_thread(thread.thread_id)
+    await discard(thread.thread_id)

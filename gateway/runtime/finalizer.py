@@ -1,0 +1,66 @@
+"""The end of a run on disk: how it ended, what became of its thread, and the checkpoints that are not kept."""
+
+import logging
+from collections.abc import Callable
+
+from gateway.runtime.lifecycle import RunResult
+from gateway.runtime.live_run import LiveRun
+from store.checkpoints import CheckpointSaver
+from store.errors import StoreError
+from store.runs import RunOutcome, RunStore
+
+_log = logging.getLogger(__name__)
+
+
+class RunFinalizer:
+    """Writes the ends of runs."""
+
+    def __init__(
+        self, rows: RunStore, checkpointer: CheckpointSaver, now: Callable[[], float]
+    ) -> None:
+        self._rows = rows
+        self._checkpointer = checkpointer
+        self._now = now
+
+    async def finish(self, live: LiveRun, outcome: RunResult, *, goes_on: bool) -> None:
+        """Write the end down, then tell it: whoever hears of it finds it on disk.
+
+        Args:
+            live: The run.
+            outcome: How it ended.
+            goes_on: Another run waits for the thread.
+        """
+        end = RunOutcome(
+            run_id=live.run_id,
+            thread_id=live.thread_id,
+            status=outcome.status,
+            thread_status="busy" if goes_on else outcome.thread_status,
+            error=outcome.failure.as_dict() if outcome.failure else None,
+            interrupts=outcome.interrupts,
+            title=outcome.title,
+            delete_run=live.cancel_action == "rollback" and outcome.status == "interrupted",
+            keep_thread=outcome.is_rolled_back,
+        )
+        try:
+            if not live.temporary:
+                await self._rows.finish(end, now=self._now())
+        except StoreError:
+            _log.exception("The end of run %s could not be written.", live.run_id)
+        live.finish(outcome, now=self._now())
+
+    async def roll_back(self, live: LiveRun) -> None:
+        """Take the state back to where it was before a run."""
+        try:
+            await self._checkpointer.rollback_run(live.thread_id, live.run_id)
+        except StoreError:
+            _log.exception("What run %s did could not be undone.", live.run_id)
+
+    async def prune_checkpoints(self, live: LiveRun) -> None:
+        """Let go of the checkpoints that are not kept."""
+        try:
+            if live.temporary:
+                await self._checkpointer.adelete_thread(live.thread_id)
+            else:
+                await self._checkpointer.trim_thread(live.thread_id)
+        except StoreError:
+            _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)

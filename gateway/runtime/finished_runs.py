@@ -1,0 +1,63 @@
+"""Runs that ended a short while ago, so that they can still be joined with all their events."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from gateway.runtime.live_run import LiveRun
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    live: LiveRun
+    until: float
+    bytes: int
+
+
+class FinishedRuns:
+    """Ended runs, oldest first, bounded in time and bytes.
+
+    Args:
+        keep_s: How long a run is kept, seconds.
+        keep_bytes: Bound of all events together; the oldest runs go before their time when it is reached.
+    """
+
+    def __init__(self, *, keep_s: float, keep_bytes: int) -> None:
+        self._keep_s = keep_s
+        self._keep_bytes = keep_bytes
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, live: LiveRun, *, now: float) -> None:
+        """Keep a run that has ended. `now` is a steady clock's."""
+        size = live.log.bytes + len(live.result)
+        self._kept[live.run_id] = _Kept(live, now + self._keep_s, size)
+        self._bytes += size
+        self.evict(now=now)
+
+    def find(self, run_id: str) -> LiveRun | None:
+        """Return a run that is still kept."""
+        kept = self._kept.get(run_id)
+        return kept.live if kept else None
+
+    def for_thread(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs of a thread that are still kept, in the order of their ends."""
+        return [k.live for k in self._kept.values() if k.live.thread_id == thread_id]
+
+    def remove(self, run_id: str) -> None:
+        """Forget one run."""
+        kept = self._kept.pop(run_id, None)
+        if kept is not None:
+            self._bytes -= kept.bytes
+
+    def remove_thread(self, thread_id: str) -> None:
+        """Forget the runs of a thread."""
+        for run_id in [k for k, v in self._kept.items() if v.live.thread_id == thread_id]:
+            self.remove(run_id)
+
+    def evict(self, *, now: float) -> None:
+        """Forget what is too old or too much."""
+        while self._kept:
+            run_id, oldest = next(iter(self._kept.items()))
+            if oldest.until > now and self._bytes <= self._keep_bytes:
+                return
+            self.remove(run_id)

@@ -1,0 +1,16 @@
+"""Which run is at work: for log lines. Set in a run's task, and so known to all that it starts."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogContext:
+    """A run and its thread, by their ids."""
+
+    thread_id: str
+    run_id: str
+
+
+CURRENT_RUN: ContextVar[RunLogContext | None] = ContextVar("parley_run", default=None)
+"""None outside of runs."""

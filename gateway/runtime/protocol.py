@@ -1,0 +1,268 @@
+"""A thread as one numbered sequence of events, in the form of LangChain's newer streaming protocol.
+
+The runs' own events are put into that form once for all who follow the thread, and only while somebody does.
+Values, updates and the like are passed on as the JSON they already are.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from gateway.runtime.checkpoint_order import CheckpointOrdering
+from gateway.runtime.content_blocks import ContentBlockEncoder
+from gateway.runtime.events import RunEvent
+from gateway.runtime.graph_tree import GraphTree, Namespace, graph_name
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.serialization import dumps
+
+MAX_EVENTS = 10_000
+"""Events of a thread that are kept for those who come later."""
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Bound of them together."""
+
+MAX_THREADS = 100
+"""Threads whose sequences are kept; one that was dropped begins anew with 1."""
+
+PROTOCOL_STREAM_MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
+"""What a run is asked to stream for the protocol."""
+
+_PASSED_ON = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
+_ASKS = b'"__interrupt__"'
+
+MethodData = tuple[str, Any]
+"""Method and data; data that is bytes is JSON already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolEvent:
+    """One event of a thread.
+
+    Attributes:
+        seq: 1, 2, 3 ... within the thread.
+        event_id: The same in every sequence of the thread, whatever `seq` it has there.
+        method: `values`, `messages`, `lifecycle`, `input.requested` ...
+        name: The `name` of a custom event's data.
+        data: The whole event as JSON.
+    """
+
+    seq: int
+    event_id: str
+    method: str
+    namespace: tuple[str, ...]
+    name: str | None
+    data: bytes
+
+    @property
+    def channel(self) -> str:
+        """The channel by which it is asked for."""
+        return "input" if self.method == "input.requested" else self.method
+
+
+class ProtocolEncoder:
+    """Puts the events of one run into the protocol's form.
+
+    Attributes:
+        tree: The run's graph and those inside it.
+    """
+
+    def __init__(self, graph_id: str) -> None:
+        self.tree = GraphTree(graph_id)
+        self._graph_id = graph_id
+        self._messages: dict[tuple[str, ...], ContentBlockEncoder] = {}
+        self._pairs = CheckpointOrdering()
+        self._error: str | None = None
+        self._is_waiting = False
+        self._asked: list[Any] = []
+
+    def encode(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
+        """Yield (namespace, what is said) for one event; values wait for the event after them."""
+        return self._pairs.reorder(self._told(event))
+
+    def _told(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
+        mode, _, rest = event.name.partition("|")
+        namespace = tuple(rest.split("|")) if rest else ()
+        for inner in self.tree.add_namespace(namespace):
+            yield inner, ("lifecycle", {"event": "started", "graph_name": graph_name(inner)})
+        if mode == "messages":
+            for said in self._message(namespace, event.data):
+                yield namespace, said
+        elif mode in _PASSED_ON:
+            for said in self._pass_on(mode, namespace, event.data):
+                yield namespace, said
+            if mode == "tasks" and (ended := self.tree.finish_task(event.data)) is not None:
+                yield _inner_end(*ended)
+        else:
+            yield from self._control(mode, event.data)
+
+    def _message(self, namespace: Namespace, data: bytes) -> Iterator[MethodData]:
+        pieces = self._messages.setdefault(namespace, ContentBlockEncoder())
+        message = orjson.loads(data)[0]
+        for piece in pieces.encode(message):
+            yield "messages", piece
+            if (piece.get("content") or {}).get("type") == "tool_call":
+                yield "tools", _started(piece["content"])
+        if message.get("type") == "tool":
+            yield "tools", _returned(message)
+
+    def _pass_on(self, mode: str, namespace: tuple[str, ...], data: bytes) -> Iterator[MethodData]:
+        if namespace or mode not in {"values", "updates"} or _ASKS not in data:
+            yield mode, data
+            return
+        whole = orjson.loads(data)
+        asked = whole.pop("__interrupt__", None)
+        self._is_waiting = self._is_waiting or asked is not None
+        if mode == "values":
+            self._asked = asked or []
+        if whole:
+            yield mode, whole
+
+    def _control(self, mode: str, data: bytes) -> Iterator[tuple[tuple[str, ...], MethodData]]:
+        if mode == "metadata":
+            yield (), ("lifecycle", self._lifecycle("running"))
+        elif mode == "error":
+            self._error = str(orjson.loads(data).get("message"))
+        elif mode == "end":
+            for namespace, pieces in self._messages.items():
+                for piece in pieces.finish_all(self._error):
+                    yield namespace, ("messages", piece)
+            for one in self._asked:
+                # Told no earlier: who answers must find the question on disk.
+                told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
+                yield (), ("input.requested", told)
+            status = self._end(orjson.loads(data)["status"])
+            for ended in self.tree.finish(status):
+                yield _inner_end(*ended)
+            yield (), ("lifecycle", self._lifecycle(status))
+
+    def _end(self, status: str) -> str:
+        if status == "success":
+            return "interrupted" if self._is_waiting else "completed"
+        return "interrupted" if status == "interrupted" else "failed"
+
+    def _lifecycle(self, event: str) -> dict[str, str]:
+        told = {"event": event, "graph_name": self._graph_id}
+        if event == "failed":
+            told["error"] = self._error or "The run failed."
+        return told
+
+
+def _inner_end(namespace: Namespace, status: str) -> tuple[Namespace, MethodData]:
+    told = {"event": status, "graph_name": graph_name(namespace)}
+    if status == "failed":
+        told["error"] = "The graph failed."
+    return namespace, ("lifecycle", told)
+
+
+def _started(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "tool-started",
+        "tool_call_id": call["id"],
+        "tool_name": call["name"],
+        "input": call["args"],
+    }
+
+
+def _returned(message: Mapping[str, Any]) -> dict[str, Any]:
+    told = {"tool_call_id": message.get("tool_call_id")}
+    if message.get("status") == "error":
+        return {"event": "tool-error", **told, "message": str(message.get("content"))}
+    return {"event": "tool-finished", **told, "output": message.get("content")}
+
+
+class ThreadEventLog:
+    """The events of all runs on a thread since somebody began to follow it, numbered."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._events: deque[ProtocolEvent] = deque()
+        self._bytes = 0
+        self._read: OrderedDict[str, tuple[ProtocolEncoder, int]] = OrderedDict()
+        self.last_seq = 0
+
+    def advance(self, begun: Sequence[LiveRun]) -> None:
+        """Take what the thread's runs have said since the last call, oldest run first."""
+        for live in begun:
+            if live.row.status == "interrupted" and not live.in_graph:
+                continue  # stopped before it began
+            run, after = self._read.get(live.run_id) or (ProtocolEncoder(live.graph_id), 0)
+            while after < live.log.last_id and (events := live.log.read(after)):
+                for event in events:
+                    self._take(live.run_id, run, event)
+                after = events[-1].id
+            self._read[live.run_id] = run, after
+        known = {live.run_id for live in begun}
+        for run_id in [one for one in self._read if one not in known]:
+            del self._read[run_id]
+
+    def read(self, after: int) -> list[ProtocolEvent]:
+        """Return the kept events after a number; one from another sequence means all."""
+        count = self.last_seq if after > self.last_seq else self.last_seq - after
+        newest_first = list(islice(reversed(self._events), count))
+        return newest_first[::-1]
+
+    def has_gap_after(self, after: int) -> bool:
+        """Return whether events right after a number are gone already."""
+        first = self._events[0].seq if self._events else self.last_seq + 1
+        return 0 < after <= self.last_seq and after + 1 < first
+
+    def find_seq(self, event_id: str) -> int | None:
+        """Return the number of a kept event; None = it is gone, or never was."""
+        return next((one.seq for one in reversed(self._events) if one.event_id == event_id), None)
+
+    def tree(self, run_id: str) -> GraphTree | None:
+        """Return the graphs of a run whose events were read."""
+        found = self._read.get(run_id)
+        return found[0].tree if found else None
+
+    def _take(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:
+        stamp = int(self._now() * 1000)
+        for number, (namespace, (method, data)) in enumerate(run.encode(event)):
+            self.last_seq += 1
+            encoded = data if isinstance(data, bytes) else dumps(data)
+            event_id = f"{run_id}:{event.id}.{number}"
+            whole = (
+                b'{"type":"event","event_id":"%b","seq":%d,"method":"%b",'
+                b'"params":{"namespace":%b,"timestamp":%d,"data":%b}}'
+            ) % (
+                event_id.encode(),
+                self.last_seq,
+                method.encode(),
+                dumps(namespace),
+                stamp,
+                encoded,
+            )
+            name = _name_of(encoded) if method == "custom" else None
+            self._keep(ProtocolEvent(self.last_seq, event_id, method, namespace, name, whole))
+
+    def _keep(self, event: ProtocolEvent) -> None:
+        self._events.append(event)
+        self._bytes += len(event.data)
+        while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._bytes -= len(self._events.popleft().data)
+
+
+class ThreadEventLogs:
+    """The sequences of the threads that were followed last."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sequences: OrderedDict[str, ThreadEventLog] = OrderedDict()
+
+    def for_thread(self, thread_id: str) -> ThreadEventLog:
+        """Return a thread's sequence, beginning it where there is none."""
+        found = self._sequences.setdefault(thread_id, ThreadEventLog(self._now))
+        self._sequences.move_to_end(thread_id)
+        if len(self._sequences) > MAX_THREADS:
+            self._sequences.popitem(last=False)
+        return found
+
+
+def _name_of(data: bytes) -> str | None:
+    value = orjson.loads(data)
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else None

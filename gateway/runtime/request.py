@@ -1,0 +1,207 @@
+"""What is asked of a run, and what of it the graph gets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from langchain_core.messages import AnyMessage
+from langchain_core.messages.utils import convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, Send
+
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.stream_modes import StreamModes
+from store.runs import MultitaskStrategy
+
+Durability = Literal["sync", "async", "exit"]
+Nodes = Literal["*"] | Sequence[str]
+
+MAX_DELAY_S = 7 * 86_400.0
+"""Upper bound of `after_seconds`: a delayed run waits in memory and is ended visibly by a restart."""
+
+MAX_RECURSION = 1000
+"""Upper bound of graph steps in one run, whatever a client asks for."""
+
+DEFAULT_RECURSION = 100
+
+_OWN = frozenset({"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"})
+"""Options that are no options of the graph: whose they are and where they go on is decided here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRunRequest:
+    """A run to be started.
+
+    Attributes:
+        thread_id: None for a run without a thread: it gets one that is deleted afterwards.
+        assistant_id: A graph's name, or the id derived from it.
+        input: The graph's input; None goes on from the last checkpoint.
+        command: `resume`, `update`, `goto` of LangGraph's Command; instead of an input.
+        context: What the graph finds in `runtime.context` (and in `config.configurable`).
+        durability: When checkpoints are written; `sync` before the next step starts, so that a killed
+            process loses no finished step.
+        create_thread: Make the thread if there is none.
+        keep_thread: Keep the thread of a run that came without one.
+        after_seconds: Not before that many seconds have passed.
+        webhook: Where to tell how it ended.
+        shown_assistant_id: The id of the assistant that was asked for, where it is not the graph's own.
+        kwargs: The request as it is shown again with the run.
+    """
+
+    thread_id: str | None
+    assistant_id: str
+    modes: StreamModes
+    input: Any = None
+    command: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    interrupt_before: Nodes | None = None
+    interrupt_after: Nodes | None = None
+    multitask: MultitaskStrategy = "enqueue"
+    durability: Durability | None = None
+    create_thread: bool = False
+    keep_thread: bool = False
+    after_seconds: float = 0.0
+    webhook: str | None = None
+    shown_assistant_id: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def request_options(request: GraphRunRequest) -> dict[str, Any]:
+    """Return the options of a run. Raises InvalidRequest."""
+    return merge_options(request.config, request.context)
+
+
+def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in `config.configurable` and `context`, which clients fill alike.
+
+    Raises:
+        InvalidRequest: both have a key with different values, or `config` is not of the right form.
+    """
+    _check_form(config)
+    configurable = _own_removed(config.get("configurable") or {})
+    context = _own_removed(context)
+    for key in configurable.keys() & context.keys():
+        if configurable[key] != context[key]:
+            raise InvalidRequest(
+                f"config.configurable and context contradict each other about {key!r}. Set it in context alone."
+            )
+    return configurable | context
+
+
+def runnable_config(
+    request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str
+) -> RunnableConfig:
+    """Return the graph's config. The thread's and the run's id are ours, whatever the client sent."""
+    ids = {"thread_id": thread_id, "run_id": run_id}
+    asked = request.config.get("recursion_limit")
+    limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
+    return {
+        "configurable": request_options(request) | _checkpoint(request) | ids,
+        "metadata": {
+            **(request.config.get("metadata") or {}),
+            **request.metadata,
+            "graph_id": graph_id,
+            **ids,
+        },
+        "tags": list(request.config.get("tags") or ()),
+        "recursion_limit": max(1, min(limit, MAX_RECURSION)),
+        "run_id": UUID(run_id),
+        "run_name": graph_id,
+    }
+
+
+def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
+    """Return where the run goes on from; clients name it in `checkpoint` or among the options."""
+    among = request.config.get("configurable") or {}
+    named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
+    places = _OWN - {"thread_id", "run_id"}
+    return {key: value for key, value in named.items() if key in places and value}
+
+
+def graph_input(request: GraphRunRequest) -> object:
+    """Return what the graph is started with. Raises InvalidRequest."""
+    if request.command is not None:
+        given = request.command
+        if given.get("resume") is None and not given.get("update") and not given.get("goto"):
+            raise InvalidRequest("command is empty: give resume, update or goto.", malformed=True)
+        return parse_command(given)
+    return parse_state_values(request.input)
+
+
+def parse_state_values(given: object) -> object:
+    """Return values for a state, with the messages among them converted. Raises InvalidRequest."""
+    if isinstance(given, Mapping) and "messages" in given:
+        return {**given, "messages": _messages(given["messages"])}
+    return given
+
+
+def parse_messages(given: object) -> list[AnyMessage]:
+    """Return messages from any form in which an input may have them, each with an id. Raises InvalidRequest."""
+    messages = _messages(given)
+    for message in messages:
+        message.id = message.id or str(uuid4())
+    return messages
+
+
+def _check_form(config: Mapping[str, Any]) -> None:
+    for key, kind, form in (
+        ("configurable", Mapping, "an object"),
+        ("metadata", Mapping, "an object"),
+        ("tags", list, "a list"),
+    ):
+        if config.get(key) and not isinstance(config[key], kind):
+            raise InvalidRequest(f"config.{key} must be {form}.", malformed=True)
+
+
+def _own_removed(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in _OWN and not key.startswith(("__", "langgraph_auth_"))
+    }
+
+
+def _messages(given: object) -> list[AnyMessage]:
+    listed = given if isinstance(given, list) else [given]
+    return [_message(index, message) for index, message in enumerate(listed)]
+
+
+def _message(index: int, given: object) -> AnyMessage:
+    """Convert one message; ids, names and additional_kwargs stay, `type` and `role` are both understood."""
+    fields = dict(given) if isinstance(given, Mapping) else given
+    if isinstance(fields, dict):
+        if "role" in fields and "type" in fields:
+            del fields["type"]
+        # What our own answers carry beside the constructor's arguments, sent back by a client.
+        for echoed in ("example", "invalid_tool_calls", "usage_metadata"):
+            if not fields.get(echoed, True):
+                del fields[echoed]
+    try:
+        converted = convert_to_messages([fields])  # type: ignore[list-item]  # a client's: it is judged here
+    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidRequest(f"Invalid message at input.messages[{index}]: {reason}") from error
+    return converted[0]  # type: ignore[return-value]  # one in, one out
+
+
+def parse_command(given: Mapping[str, Any]) -> Command[Any]:
+    """Return LangGraph's command from its wire form. Raises InvalidRequest."""
+    goto = given.get("goto") or ()
+    targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
+    return Command(
+        resume=given.get("resume"),
+        update=given.get("update"),
+        goto=[_target(target) for target in targets],
+    )
+
+
+def _target(target: object) -> str | Send:
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Mapping) and isinstance(target.get("node"), str):
+        return Send(target["node"], target.get("input"))
+    raise InvalidRequest("command.goto takes node names or {node, input}.", malformed=True)

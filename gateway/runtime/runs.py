@@ -1,0 +1,399 @@
+"""Runs: started, streamed, joined, cancelled; one at a time on each thread."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import anyio
+from anyio.abc import TaskGroup
+from langchain_core.runnables import RunnableConfig
+
+from agent.options import STEERING_SOURCE_KEY
+from agent.thread_queue import QueueTicket, ThreadQueue
+from gateway.runtime.assistants import GraphSource, assistant_id_for_graph, resolve_graph_id
+from gateway.runtime.counters import RunCounters
+from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
+from gateway.runtime.event_log import EventLog
+from gateway.runtime.finalizer import RunFinalizer
+from gateway.runtime.finished_runs import FinishedRuns
+from gateway.runtime.lifecycle import CancelAction, RunResult
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
+from gateway.runtime.request import (
+    GraphRunRequest,
+    graph_input,
+    parse_messages,
+    request_options,
+    runnable_config,
+)
+from gateway.runtime.serialization import dumps
+from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.steering import SteeringQueue
+from gateway.runtime.subscribers import ThreadSubscribers
+from gateway.runtime.webhooks import RunWebhooks, webhook_body
+from gateway.runtime.worker import Graph, PreparedRun, address_resume, execute_run
+from store.assistants import AssistantStore
+from store.checkpoints import CheckpointSaver
+from store.database import Database
+from store.errors import RowNotFound
+from store.items import ItemStore
+from store.runs import Run, RunStatus, RunStore
+from store.threads import ThreadStore
+
+_log = logging.getLogger(__name__)
+
+
+class RunManager:
+    """All runs of this process. An async context manager; it owns the tasks.
+
+    On entry, what a dead process left open is closed: its runs become `interrupted`, its threads idle.
+    On exit nothing new is started, what runs is stopped (and keeps its last checkpoint), within `drain_s`.
+
+    Args:
+        database: The journal with the thread and run rows.
+        graphs: Graph name to source. Read at every start, so that it may change.
+        checkpointer: Given to graphs that bring none.
+        now: The wall clock, Unix seconds.
+        settings: Bounds.
+        webhooks: Tells how runs ended; None = runs with a webhook are refused.
+
+    Attributes:
+        assistants: Those that were made over the API.
+        items: The key-value store, given to graphs that bring none.
+        subscribers: Who follows which thread.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        graphs: Mapping[str, GraphSource],
+        checkpointer: CheckpointSaver,
+        *,
+        now: Callable[[], float] = time.time,
+        settings: RuntimeSettings | None = None,
+        webhooks: RunWebhooks | None = None,
+    ) -> None:
+        self.threads = ThreadStore(database)
+        self.rows = RunStore(database)
+        self.items = ItemStore(database, now=now)
+        self.assistants = AssistantStore(database)
+        self.subscribers = ThreadSubscribers()
+        self.graphs = graphs
+        self.checkpointer = checkpointer
+        self.now = now
+        self.counters = RunCounters()
+        self._injections = SteeringQueue()
+        self._ending = RunFinalizer(self.rows, checkpointer, now)
+        self._settings = settings = settings or RuntimeSettings()
+        self._webhooks = webhooks
+        self._lanes = ThreadQueue()
+        self._active: dict[str, LiveRun] = {}
+        self._recent = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        left = await self.rows.interrupt_unfinished(now=self.now())
+        if left:
+            _log.warning("%d run(s) were cut off when Parley last stopped.", left)
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        tasks.start_soon(self._sweep)
+        self._tasks = tasks
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return None
+        with anyio.move_on_after(self._settings.drain_s, shield=True):
+            running = list(self._active.values())
+            for live in running:
+                live.request_cancel("interrupt")
+            for live in running:
+                await live.finished.wait()
+        self.subscribers.close()
+        tasks.cancel_scope.cancel()
+        result = await tasks.__aexit__(kind, error, trace)
+        if self._webhooks is not None:
+            await self._webhooks.close()
+        return result
+
+    async def start(self, request: GraphRunRequest) -> LiveRun:
+        """Start a run, or put it in its thread's line. Its row is on disk when this returns.
+
+        Raises:
+            RuntimeClosing, ThreadBusyError, UnknownAssistant, InvalidRequest: nothing was started.
+            RowNotFound: there is no such thread.
+            StoreError: the row could not be written.
+        """
+        if self._tasks is None:
+            raise RuntimeClosing
+        await self.validate(request)
+        live = self._enter(request)
+        try:
+            # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
+            with anyio.CancelScope(shield=True):
+                await self._begin(live, request)
+        except BaseException:
+            self._lanes.leave(live.ticket)
+            del self._active[live.run_id]
+            raise
+        if request.multitask in ("interrupt", "rollback"):
+            for other in self.active_on_thread(live.thread_id):
+                if other is not live:
+                    other.request_cancel(request.multitask)
+        self._tasks.start_soon(self._serve, live, request)
+        return live
+
+    async def validate(self, request: GraphRunRequest) -> None:
+        """Say what is wrong with a request, as far as it can be told without starting it.
+
+        Raises:
+            UnknownAssistant, InvalidRequest: it cannot be carried out.
+        """
+        resolve_graph_id(request.assistant_id, self.graphs)
+        request_options(request)
+        graph_input(request)
+        if request.thread_id is None and request.command is not None:
+            raise InvalidRequest("You must provide a thread_id when resuming.")
+        if request.webhook is not None:
+            if self._webhooks is None:
+                raise InvalidRequest("webhook: this server sends none.", malformed=True)
+            await self._webhooks.validate_url(request.webhook)
+
+    def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
+        """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
+        live = self._active.get(run_id) or self._recent.find(run_id)
+        return live if live and thread_id in {None, live.thread_id} else None
+
+    @property
+    def active(self) -> list[LiveRun]:
+        """The runs that wait or run, first come first."""
+        return list(self._active.values())
+
+    def count_by_status(self) -> Counter[RunStatus]:
+        """Return how many runs wait and how many run, by status."""
+        return Counter(live.row.status for live in self._active.values())
+
+    def active_on_thread(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs that wait or run on a thread, first come first."""
+        return [live for live in self._active.values() if live.thread_id == thread_id]
+
+    def started_runs(self, thread_id: str) -> list[LiveRun]:
+        """Return a thread's runs whose events there still are, in the order in which they began."""
+        running = [
+            live for live in self.active_on_thread(thread_id) if live.row.status != "pending"
+        ]
+        return self._recent.for_thread(thread_id) + running
+
+    async def get(self, thread_id: str, run_id: str) -> Run:
+        """Return a run. Raises RowNotFound."""
+        live = self._active.get(run_id)
+        if live and live.thread_id == thread_id:
+            return live.row
+        try:
+            return await self.rows.get(thread_id, run_id)
+        except RowNotFound:
+            ended = self.find(thread_id, run_id)
+            if ended is None or not ended.temporary:
+                raise
+            return ended.row
+
+    async def cancel(
+        self, thread_id: str, run_id: str, action: CancelAction = "interrupt"
+    ) -> LiveRun:
+        """Stop a run that waits or runs. Raises RowNotFound (unknown, or over already)."""
+        live = self._active.get(run_id)
+        if live is None or live.thread_id != thread_id or live.is_finished:
+            raise RowNotFound("No runs found to cancel.")
+        live.request_cancel(action)
+        return live
+
+    def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
+        """Say something to a run that goes on; its agent looks at it before its next call of the model.
+
+        Args:
+            thread_id: The thread.
+            run_id: The run; None = the one that runs on the thread.
+            messages: In any form in which a run's input may have them.
+
+        Returns:
+            The run's id; None = there is no such run, or it does not listen (any more).
+
+        Raises:
+            InvalidRequest: these are no messages.
+        """
+        said = parse_messages(messages)
+        for live in self.active_on_thread(thread_id):
+            if run_id in {None, live.run_id} and self._injections.offer(live.run_id, said):
+                return live.run_id
+        return None
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Delete a thread with its runs and checkpoints; what runs on it is stopped first. False if there is none."""
+        running = self.active_on_thread(thread_id)
+        for live in running:
+            live.request_cancel("interrupt")
+        with anyio.move_on_after(self._settings.drain_s):
+            for live in running:
+                await live.finished.wait()
+        known = await self.threads.delete(thread_id)
+        await self.checkpointer.adelete_thread(thread_id)
+        self._recent.remove_thread(thread_id)
+        return known or bool(running)
+
+    @asynccontextmanager
+    async def lock_thread(self, thread_id: str) -> AsyncIterator[None]:
+        """Keep runs off a thread while its state is changed. Raises ThreadBusyError."""
+        if self._lanes.length(thread_id):
+            raise ThreadBusyError
+        ticket = self._lanes.join(thread_id)
+        try:
+            yield
+        finally:
+            self._lanes.leave(ticket)
+
+    async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
+        """Return a graph, with a checkpointer and a key-value store."""
+        graph = await self.graphs[graph_id](config)
+        if graph.checkpointer is None:
+            graph.checkpointer = self.checkpointer
+        if graph.store is None:
+            graph.store = self.items
+        return graph
+
+    def _enter(self, request: GraphRunRequest) -> LiveRun:
+        """Take a request's place in the line; all in one go, so that nobody can slip in between."""
+        graph_id = resolve_graph_id(request.assistant_id, self.graphs)
+        thread_id = request.thread_id or str(uuid4())
+        if request.multitask == "reject" and self._lanes.length(thread_id):
+            raise ThreadBusyError
+        run_id = str(uuid4())
+        live = LiveRun(
+            row=self._row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
+            graph_id=graph_id,
+            # A run that is to begin later stands in no line until then.
+            ticket=QueueTicket(thread_id) if request.after_seconds else self._lanes.join(thread_id),
+            temporary=request.thread_id is None and not request.keep_thread,
+        )
+        live.log = EventLog(state=live.values_json)
+        live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
+        self._active[run_id] = live
+        return live
+
+    def _row(self, request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str) -> Run:
+        now = self.now()
+        shown = request.shown_assistant_id or assistant_id_for_graph(graph_id)
+        tags = {"graph_id": graph_id, "assistant_id": shown}
+        return Run(
+            run_id=run_id,
+            thread_id=thread_id,
+            assistant_id=shown,
+            status="pending",
+            metadata={**request.metadata, **tags},
+            kwargs=dict(request.kwargs),
+            multitask_strategy=request.multitask,
+            created_at=now,
+            updated_at=now,
+        )
+
+    async def _begin(self, live: LiveRun, request: GraphRunRequest) -> None:
+        if live.temporary:
+            return
+        tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
+        first = live.ticket.ready.is_set()
+        row = replace(live.row, status="running") if first else live.row
+        with anyio.fail_after(self._settings.write_s):
+            await self.rows.create(
+                row,
+                tags=tags,
+                create_thread=request.create_thread or request.thread_id is None,
+            )
+
+    async def _serve(self, live: LiveRun, request: GraphRunRequest) -> None:
+        """Wait for the turn, run, and write down how it ended."""
+        CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
+        started_at = self.now()
+        try:
+            outcome = await self._work(live, request)
+            with anyio.move_on_after(self._settings.write_s, shield=True):
+                await self._ending.finish(
+                    live, outcome, goes_on=self._lanes.has_others(live.ticket)
+                )
+        except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
+            _log.exception("Run %s could not be finished.", live.run_id)
+            live.row = replace(live.row, status="error", updated_at=self.now())
+        finally:
+            self._retire(live)
+        with anyio.move_on_after(self._settings.write_s, shield=True):
+            await self._ending.prune_checkpoints(live)
+        if request.webhook is not None and self._webhooks is not None:
+            told = webhook_body(live, started_at=started_at, now=self.now())
+            await self._webhooks.send(request.webhook, told)
+
+    async def _work(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
+        waited = not live.ticket.ready.is_set()
+        if request.after_seconds:
+            with anyio.move_on_after(request.after_seconds):
+                await live.ticket.ready.wait()
+            if live.cancel_action is None:
+                self._lanes.enter(live.ticket)
+        await live.ticket.ready.wait()
+        if waited and live.cancel_action is None and not live.temporary:
+            await self.rows.mark_running(live.run_id, now=self.now())
+        if live.cancel_action is not None:
+            return RunResult(status="interrupted", is_rolled_back=True)
+        live.transition_to("running", now=self.now())
+        self.subscribers.publish(live)
+        self._injections.open(live.run_id)
+        try:
+            return await execute_run(
+                live, lambda: self._prepare(live, request), lambda: self._ending.roll_back(live)
+            )
+        finally:
+            left = self._injections.close(live.run_id)
+            live.unconsumed_ids = tuple(str(message.id) for message in left)
+
+    async def _prepare(self, live: LiveRun, request: GraphRunRequest) -> PreparedRun:
+        config = runnable_config(
+            request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
+        )
+        config["configurable"][STEERING_SOURCE_KEY] = partial(self._injections.take, live.run_id)
+        if live.temporary and request.durability is None:
+            request = replace(request, durability="exit")
+        prepared = PreparedRun(
+            request=request,
+            graph=await self.graph(live.graph_id, config),
+            input=graph_input(request),
+            config=config,
+        )
+        return await address_resume(prepared)
+
+    def _retire(self, live: LiveRun) -> None:
+        end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
+        if live.unconsumed_ids:
+            end["untaken"] = live.unconsumed_ids
+        live.log.append("end", dumps(end))
+        live.log.close()
+        self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
+        del self._active[live.run_id]
+        self._recent.add(live, now=anyio.current_time())
+        self._lanes.leave(live.ticket)
+        live.finished.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.sweep_s)
+            self._recent.evict(now=anyio.current_time())

@@ -1,0 +1,161 @@
+"""Stream modes: what a client may ask for, what the graph is asked for, and how its chunks become events."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
+
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.serialization import MessageFrameEncoder, dumps
+
+StreamMode = Literal[
+    "values",
+    "updates",
+    "messages",
+    "messages-tuple",
+    "custom",
+    "tasks",
+    "checkpoints",
+    "debug",
+    "events",
+]
+GraphMode = Literal["values", "updates", "messages", "custom", "tasks", "checkpoints", "debug"]
+STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
+
+Emit = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamModes:
+    """What one run streams."""
+
+    requested: frozenset[StreamMode]
+    subgraphs: bool = False
+
+    def graph_modes(self) -> list[GraphMode]:
+        """Return the graph's modes: `values` always, because the run's result is the last of them.
+
+        `events` is none of them: they are LangChain's, from around the graph.
+        """
+        modes: set[GraphMode] = {"values"}
+        for mode in self.requested:
+            if mode != "events":
+                modes.add("messages" if mode == "messages-tuple" else mode)
+        return sorted(modes)
+
+
+def parse_stream_modes(
+    names: str | Sequence[str] | None, *, subgraphs: bool = False
+) -> StreamModes:
+    """Return the modes of a request; none given means `values`. Raises InvalidRequest.
+
+    >>> sorted(parse_stream_modes(["values", "messages-tuple"]).requested)
+    ['messages-tuple', 'values']
+    """
+    listed = [names] if isinstance(names, str) else list(names or ("values",))
+    asked: set[StreamMode] = set()
+    for name in listed:
+        known = next((mode for mode in STREAM_MODES if mode == name), None)
+        if known is None:
+            raise InvalidRequest(
+                f"Stream mode {name!r} is not supported; there are {', '.join(STREAM_MODES)}.",
+                malformed=True,
+            )
+        asked.add(known)
+    return StreamModes(requested=frozenset(asked), subgraphs=subgraphs)
+
+
+class StreamEncoder:
+    """Turns the chunks of one run into events.
+
+    Attributes:
+        values: The state's values so far; None before the first.
+        encoded_values: The same as JSON, if they were sent.
+    """
+
+    def __init__(self, modes: StreamModes, emit: Emit) -> None:
+        self.values: Mapping[str, Any] | None = None
+        self.encoded_values: bytes | None = None
+        self._asked = modes.requested
+        self._emit = emit
+        self._frames = MessageFrameEncoder()
+        self._partial: dict[str, BaseMessage] = {}
+
+    def encode(self, namespace: tuple[str, ...], mode: str, chunk: object) -> None:
+        """Take one chunk of the graph's stream."""
+        if mode == "messages":
+            message, metadata = cast("tuple[BaseMessage, Mapping[str, Any]]", chunk)
+            self._message(namespace, message, metadata)
+            return
+        if mode == "values" and not namespace:
+            self.values = cast("Mapping[str, Any]", chunk)
+            self.encoded_values = None
+        if mode in self._asked:
+            cleaned = _clean(chunk) if mode in {"checkpoints", "debug"} else chunk
+            data = dumps(cleaned)
+            if mode == "values" and not namespace:
+                self.encoded_values = data
+            self._emit(event_name(mode, namespace), data)
+
+    def _message(
+        self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
+    ) -> None:
+        if "messages-tuple" in self._asked:
+            self._emit(event_name("messages", namespace), self._frames.pair(message, metadata))
+        if "messages" in self._asked:
+            self._accumulate(namespace, message, metadata)
+
+    def _accumulate(
+        self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
+    ) -> None:
+        """Say the message so far, as the older `messages` mode does."""
+        key = str(message.id)
+        before = self._partial.get(key)
+        if before is None:
+            details = b'{%b:{"metadata":%b}}' % (dumps(key), self._frames.metadata(metadata))
+            self._emit(event_name("messages/metadata", namespace), details)
+        if not isinstance(message, BaseMessageChunk):
+            self._partial[key] = message
+            self._emit(event_name("messages/complete", namespace), dumps([message]))
+            return
+        whole = before + message if isinstance(before, BaseMessageChunk) else message
+        self._partial[key] = whole
+        so_far = message_chunk_to_message(whole)
+        self._emit(event_name("messages/partial", namespace), dumps([so_far]))
+
+
+def event_name(mode: str, namespace: tuple[str, ...]) -> str:
+    """Return an event's name, with the subgraph it comes from.
+
+    >>> event_name("values", ("child:1", "inner:2"))
+    'values|child:1|inner:2'
+    """
+    return "|".join((mode, *namespace)) if namespace else mode
+
+
+def _clean(chunk: object) -> object:
+    """Drop what the graph carries in its configs for itself: live objects, and keys that begin with `__`."""
+    if not isinstance(chunk, Mapping):
+        return chunk
+    cleaned = dict(chunk)
+    if "payload" in cleaned:
+        cleaned["payload"] = _placed(_clean(cleaned["payload"]))
+    for key in ("config", "parent_config"):
+        config = cleaned.get(key)
+        if isinstance(config, Mapping):
+            options = config.get("configurable") or {}
+            kept = {k: v for k, v in options.items() if not str(k).startswith("__")}
+            cleaned[key] = {"configurable": kept}
+    return cleaned
+
+
+def _placed(payload: object) -> object:
+    """Name a debug event's checkpoints as states name theirs: front ends look there."""
+    if not isinstance(payload, dict) or "config" not in payload:
+        return payload
+    for key, source in (("checkpoint", "config"), ("parent_checkpoint", "parent_config")):
+        where = (payload.get(source) or {}).get("configurable") or {}
+        names = ("checkpoint_id", "thread_id", "checkpoint_ns")
+        payload[key] = {name: where.get(name) for name in names} if where else None
+    return payload

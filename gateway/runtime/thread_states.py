@@ -1,0 +1,184 @@
+"""The state of a thread: read, looked back on, written."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import InvalidUpdateError
+from langgraph.types import StateSnapshot, StateUpdate
+
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.masking import mask_secrets
+from gateway.runtime.request import parse_command, parse_state_values
+from gateway.runtime.runs import RunManager
+from gateway.runtime.worker import Graph, interrupts_by_task
+from store.threads import Thread
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""A way to a field of a checkpoint's metadata."""
+
+_INTERNAL = ("__", "branch:", "join:")
+"""Channels that LangGraph keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStateUpdate:
+    """A change of a thread's state from outside a run.
+
+    Attributes:
+        values: What a node would return; None with `as_node` only moves on.
+        as_node: The node it is to look as if it came from.
+        checkpoint: Where to fork from; empty = the newest checkpoint.
+    """
+
+    values: Any = None
+    as_node: str | None = None
+    checkpoint: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperstepUpdate:
+    """One of the updates that make up a superstep: what `as_node` would return, or a command of its own."""
+
+    as_node: str
+    values: Any = None
+    command: Mapping[str, Any] | None = None
+
+
+class ThreadStates:
+    """States of threads, read through the graph that last ran on them."""
+
+    def __init__(self, runs: RunManager) -> None:
+        self._runs = runs
+
+    async def values(self, thread_id: str) -> dict[str, Any] | None:
+        """Return the newest values as they were saved, without building a graph; None before the first."""
+        found = await self._runs.checkpointer.aget_tuple(_config(thread_id, {}))
+        if found is None:
+            return None
+        channels = found.checkpoint["channel_values"]
+        return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL)}
+
+    async def snapshot(
+        self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
+    ) -> StateSnapshot | None:
+        """Return the state at a checkpoint (empty = the newest); None for a thread without any graph."""
+        graph = await self._graph(thread)
+        if graph is None:
+            return None
+        return await graph.aget_state(_config(thread.thread_id, checkpoint), subgraphs=subgraphs)
+
+    async def has_subgraph(self, thread: Thread, namespace: Sequence[str]) -> bool:
+        """Return whether a thread's graph has a graph inside, by the way to it (`node:task id` for every step)."""
+        graph = await self._graph(thread)
+        if graph is None:
+            return False
+        wanted = "|".join(step.partition(":")[0] for step in namespace)
+        async for _ in graph.aget_subgraphs(namespace=wanted, recurse=True):
+            return True
+        return False
+
+    async def history(
+        self,
+        thread: Thread,
+        *,
+        limit: int,
+        before: Mapping[str, Any] | None,
+        metadata: Mapping[str, Any] | None,
+        checkpoint: Mapping[str, Any],
+    ) -> list[StateSnapshot]:
+        """Return past states, newest first. Raises InvalidRequest."""
+        _check_filter(metadata or {})
+        graph = await self._graph(thread)
+        if graph is None:
+            return []
+        config = _config(thread.thread_id, checkpoint)
+        earlier = _config(thread.thread_id, before) if before else None
+        found = graph.aget_state_history(
+            config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
+        )
+        return [snapshot async for snapshot in found]
+
+    async def update(self, thread: Thread, change: ThreadStateUpdate) -> RunnableConfig:
+        """Write a new checkpoint; return its config.
+
+        Raises:
+            ThreadBusyError: a run holds the thread.
+            InvalidRequest: the graph does not take this change.
+        """
+        graph = await self._graph(thread)
+        if graph is None:
+            raise InvalidRequest("The thread has no graph yet: start a run on it first.")
+        config = _config(thread.thread_id, change.checkpoint)
+        async with self._runs.lock_thread(thread.thread_id):
+            try:
+                written = await graph.aupdate_state(
+                    config, parse_state_values(change.values), as_node=change.as_node
+                )
+            except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
+                raise InvalidRequest(mask_secrets(str(error))) from error
+            state = await graph.aget_state(_config(thread.thread_id, {}))
+            title = state.values.get("title") if isinstance(state.values, dict) else None
+            await self._runs.threads.mark_state_changed(
+                thread.thread_id,
+                status="interrupted" if state.next else "idle",
+                interrupts=interrupts_by_task(state),
+                title=title if isinstance(title, str) else None,
+                now=self._runs.now(),
+            )
+        return written
+
+    async def create_from_supersteps(
+        self, thread: Thread, supersteps: Sequence[Sequence[SuperstepUpdate]]
+    ) -> None:
+        """Give a new thread its states, one checkpoint for every superstep. Raises InvalidRequest."""
+        if thread.metadata.get("graph_id") not in self._runs.graphs:
+            raise InvalidRequest(
+                "supersteps need metadata.graph_id: the name of the graph.", malformed=True
+            )
+        graph = await self._runs.graph(thread.metadata["graph_id"], _config(thread.thread_id, {}))
+        updates = [[_state_update(step) for step in steps] for steps in supersteps]
+        try:
+            await graph.abulk_update_state(_config(thread.thread_id, {}), updates)
+        except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
+            await self._runs.checkpointer.adelete_thread(thread.thread_id)
+            raise InvalidRequest(mask_secrets(str(error))) from error
+
+    async def _graph(self, thread: Thread) -> Graph | None:
+        """Return the graph of the thread's last run, or the first there is."""
+        graphs = self._runs.graphs
+        graph_id = thread.metadata.get("graph_id")
+        if graph_id not in graphs:
+            graph_id = next(iter(graphs), None)
+        if graph_id is None:
+            return None
+        return await self._runs.graph(graph_id, _config(thread.thread_id, {}))
+
+
+def _check_filter(metadata: Mapping[str, Any]) -> None:
+    """Refuse what the checkpointer cannot look for. Raises InvalidRequest."""
+    for key, value in metadata.items():
+        if _NAME.fullmatch(key) is None:
+            raise InvalidRequest(
+                "metadata: names are letters, digits, `_` and `-`, with dots between.",
+                malformed=True,
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InvalidRequest(f"metadata.{key}: the number is too large.", malformed=True)
+
+
+def _state_update(step: SuperstepUpdate) -> StateUpdate:
+    values = (
+        parse_state_values(step.values) if step.command is None else parse_command(step.command)
+    )
+    return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
+
+
+def _config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:
+    where: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": ""}
+    for key in ("checkpoint_id", "checkpoint_ns"):
+        if checkpoint.get(key):
+            where[key] = str(checkpoint[key])
+    return {"configurable": where}

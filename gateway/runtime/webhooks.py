@@ -1,0 +1,126 @@
+"""Tells an address of the caller's choice how a run ended: signed, bounded, never to a place that is not public."""
+
+import logging
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from hmac import new as hmac
+
+import anyio
+import anyio.to_thread
+import httpx
+
+from agent.errors import UnknownHost, UrlNotAllowed
+from agent.network.url_guard import UrlGuard, guarded_client
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.serialization import dumps
+from gateway.runtime.wire import format_timestamp, run_to_wire
+
+SIGNATURE = "X-Parley-Signature"
+"""`t=<Unix seconds>,v1=<hex>`: HMAC-SHA256 of `<t>.<body>`."""
+
+MAX_ATTEMPTS = 3
+RETRY_DELAY_S = 2.0
+"""Before the second try, seconds; twice as long before each further one."""
+
+TIMEOUT_S = 10.0
+
+_OK = range(200, 300)
+_FOR_GOOD = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
+"""Answers that a second try would not change."""
+
+_log = logging.getLogger(__name__)
+
+
+def sign_webhook(key: bytes, body: bytes, *, seconds: int) -> str:
+    """Return the value of the signature's header.
+
+    >>> sign_webhook(b"k", b"{}", seconds=1)[:14]
+    't=1,v1=3dd49b2'
+    """
+    digest = hmac(key, b"%d.%b" % (seconds, body), sha256).hexdigest()
+    return f"t={seconds},v1={digest}"
+
+
+def webhook_body(live: LiveRun, *, started_at: float, now: float) -> bytes:
+    """Return what is told of a run that ended: its fields, its times, and the thread's values or the error."""
+    fields = run_to_wire(live.row) | {
+        "run_started_at": format_timestamp(started_at),
+        "run_ended_at": format_timestamp(live.row.updated_at),
+        "webhook_sent_at": format_timestamp(now),
+        "error": live.row.error,
+    }
+    values = b"null" if live.row.error else live.result
+    return b'%b,"values":%b}' % (dumps(fields)[:-1], values)
+
+
+class RunWebhooks:
+    """Sends what became of runs.
+
+    Args:
+        guard: Judges the addresses.
+        key: Returns the key of the signatures; may block, is asked once.
+        pause_s: Before the second try, seconds.
+    """
+
+    def __init__(
+        self, guard: UrlGuard, key: Callable[[], bytes], *, pause_s: float = RETRY_DELAY_S
+    ) -> None:
+        self._guard = guard
+        self._key = key
+        self._pause_s = pause_s
+        self._ready: tuple[bytes, httpx.AsyncClient] | None = None
+
+    async def validate_url(self, url: str) -> None:
+        """Judge an address before a run is started for it. Raises InvalidRequest."""
+        try:
+            await self._guard.check(url)
+        except UnknownHost:
+            return  # it may be known when the run is over
+        except UrlNotAllowed as error:
+            raise InvalidRequest(f"webhook: {error.user_message}", malformed=True) from error
+
+    async def send(self, url: str, body: bytes) -> bool:
+        """Post a body; return whether it was taken. Redirects are not followed. Never raises but on cancellation."""
+        key, client = await self._opened()
+        for number in range(MAX_ATTEMPTS):
+            if number:
+                await anyio.sleep(self._pause_s * 2 ** (number - 1))
+            if (verdict := await _post(client, url, body, key)) is not None:
+                return verdict
+        return False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._ready is not None:
+            await self._ready[1].aclose()
+
+    async def _opened(self) -> tuple[bytes, httpx.AsyncClient]:
+        if self._ready is None:
+            key = await anyio.to_thread.run_sync(self._key)
+            tls = await anyio.to_thread.run_sync(httpx.create_ssl_context)
+            self._ready = key, guarded_client(self._guard, tls, timeout_s=TIMEOUT_S)
+        return self._ready
+
+
+async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) -> bool | None:
+    """Try once; None = may be tried again."""
+    headers = {
+        "Content-Type": "application/json",
+        SIGNATURE: sign_webhook(key, body, seconds=int(time.time())),
+    }
+    try:
+        # Of the answer only the status is wanted: its body is not read, however long it is.
+        async with client.stream("POST", url, content=body, headers=headers) as response:
+            status = response.status_code
+    except (UnknownHost, httpx.HTTPError) as error:
+        _log.warning("A webhook was not taken: %s.", type(error).__name__)
+        return None
+    except UrlNotAllowed as error:
+        _log.warning("A webhook was not sent: %s", error.user_message)
+        return False
+    if status in _OK:
+        return True
+    _log.warning("A webhook was not taken: HTTP %d.", status)
+    return False if status in _FOR_GOOD or status in range(300, 400) else None

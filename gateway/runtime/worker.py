@@ -1,0 +1,217 @@
+"""One run from its turn to its outcome: prepare, stream, settle."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import anyio
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, StateSnapshot
+
+from agent.options import STEERING_SOURCE_KEY
+from gateway.runtime.lifecycle import (
+    RunFailure,
+    RunResult,
+    describe_failure,
+    ends_with_model_failure,
+)
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.serialization import dumps
+from gateway.runtime.stream_modes import StreamEncoder
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+MAX_RUN_S = 86_400.0
+"""Bound of one run, seconds: the same day that LangGraph's server gives."""
+
+STATE_S = 10.0
+"""Bound of reading the state of a stopped run."""
+
+_WHOLE = 3
+"""Length of a chunk with its namespace; without subgraphs it has none."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A graph, what it is started with, and its config."""
+
+    request: GraphRunRequest
+    graph: Graph
+    input: object
+    config: RunnableConfig
+
+    @property
+    def thread_config(self) -> RunnableConfig:
+        """The config that names the thread and its newest checkpoint."""
+        return {"configurable": {"thread_id": self.config["configurable"]["thread_id"]}}
+
+
+async def execute_run(
+    live: LiveRun,
+    prepare: Callable[[], Awaitable[PreparedRun]],
+    forget: Callable[[], Awaitable[None]],
+) -> RunResult:
+    """Run a graph to its end, or until it is stopped. Events go to the run's log.
+
+    Args:
+        live: The run.
+        prepare: Builds what is run.
+        forget: Takes the thread's state back to where it was before the run.
+    """
+    prepared: PreparedRun | None = None
+    live.task = asyncio.current_task()
+    try:
+        prepared = await prepare()
+        return await _run(live, prepared)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if live.cancel_action is None or task is None:
+            raise
+        task.uncancel()
+    except Exception as error:  # noqa: BLE001 - a run's worker: whatever a graph raises ends the run, not Parley
+        return _failed(live, error)
+    finally:
+        live.task = None
+    return await _stopped(live, prepared, forget)
+
+
+async def address_resume(prepared: PreparedRun) -> PreparedRun:
+    """Return what is run, with an answer that names no question given to the one that was asked last.
+
+    LangGraph fails where several wait; clients that show one after the other answer like this.
+
+    Raises:
+        ValueError: Nothing was asked: the graph would begin anew, without an input.
+    """
+    command = prepared.request.command or {}
+    answer = command.get("resume")
+    if answer is None or command.get("update") or command.get("goto"):
+        return prepared
+    state = await prepared.graph.aget_state(prepared.config)
+    if not state.next:
+        raise ValueError("Nothing on this thread waits for an answer.")
+    ids = [one.id for task in state.tasks for one in task.interrupts]
+    is_named = isinstance(answer, Mapping) and any(key in ids for key in answer)
+    if is_named or len(set(ids)) <= 1:
+        return prepared
+    return replace(prepared, input=Command(resume={ids[-1]: answer}))
+
+
+async def _run(live: LiveRun, prepared: PreparedRun) -> RunResult:
+    with anyio.move_on_after(MAX_RUN_S) as limit:
+        await _stream(live, prepared)
+    if limit.cancelled_caught:
+        failure = RunFailure(error="TimeoutError", message="The run took longer than a day.")
+        live.log.append("error", dumps(failure.as_dict()))
+        return RunResult(status="timeout", thread_status="error", failure=failure)
+    return await _finished(live, prepared)
+
+
+async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
+    live.in_graph = True
+    translator = StreamEncoder(prepared.request.modes, live.log.append)
+    async with aclosing(_chunks(prepared)) as chunks:
+        async for namespace, mode, chunk in chunks:
+            translator.encode(namespace, mode, chunk)
+            live.values, live.encoded_values = translator.values, translator.encoded_values
+
+
+async def _chunks(prepared: PreparedRun) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:
+    """Yield (namespace, mode, chunk), whether subgraphs were asked for or not."""
+    request = prepared.request
+    subgraphs = request.modes.subgraphs
+    options: dict[str, Any] = {
+        # A graph may put its context into the state: what cannot be saved stays out of it.
+        "context": {
+            k: v for k, v in prepared.config["configurable"].items() if k != STEERING_SOURCE_KEY
+        },
+        "stream_mode": request.modes.graph_modes(),
+        "interrupt_before": request.interrupt_before,
+        "interrupt_after": request.interrupt_after,
+        "durability": request.durability,
+        "subgraphs": subgraphs,
+    }
+    given = prepared.input, prepared.config
+    if "events" in request.modes.requested:
+        stream = _with_events(
+            prepared.graph.astream_events(*given, version="v2", **options), given[1]
+        )
+    else:
+        stream = cast("AsyncGenerator[Any]", prepared.graph.astream(*given, **options))
+    async with aclosing(stream) as chunks:
+        async for chunk in chunks:
+            yield chunk if len(chunk) == _WHOLE else ((), *chunk)
+
+
+async def _with_events(events: AsyncIterator[Any], config: RunnableConfig) -> AsyncGenerator[Any]:
+    """Yield the chunks of the graph itself, which are among its events, and the other events."""
+    own = str(config.get("run_id"))
+    async with aclosing(cast("AsyncGenerator[Any]", events)) as told:
+        async for event in told:
+            if event["event"] == "on_chain_stream" and event["run_id"] == own:
+                yield event["data"]["chunk"]
+            elif "nostream" not in event.get("tags", ()):
+                yield (), "events", event
+
+
+async def _finished(live: LiveRun, prepared: PreparedRun) -> RunResult:
+    if ends_with_model_failure(live.values):
+        return RunResult(status="error", thread_status="error", values=live.values)
+    request = prepared.request
+    may_wait = request.interrupt_before or request.interrupt_after
+    if not may_wait and "__interrupt__" not in (live.values or {}):
+        return RunResult(status="success", thread_status="idle", values=live.values)
+    state = await prepared.graph.aget_state(prepared.thread_config)
+    return RunResult(
+        status="success",
+        thread_status="interrupted" if state.next else "idle",
+        values=live.values,
+        interrupts=interrupts_by_task(state),
+    )
+
+
+async def _stopped(
+    live: LiveRun, prepared: PreparedRun | None, forget: Callable[[], Awaitable[None]]
+) -> RunResult:
+    """Say what a stopped run left behind: `interrupted` where steps remain."""
+    if prepared is None:
+        return RunResult(status="interrupted", is_rolled_back=True)
+    back = live.cancel_action == "rollback"
+    with anyio.move_on_after(STATE_S, shield=True):
+        if back:
+            await forget()
+        state = await prepared.graph.aget_state(prepared.thread_config)
+        return RunResult(
+            status="interrupted",
+            thread_status="interrupted" if state.next else "idle",
+            interrupts=interrupts_by_task(state),
+            is_rolled_back=back,
+        )
+    return RunResult(status="interrupted")
+
+
+def _failed(live: LiveRun, error: Exception) -> RunResult:
+    failure = describe_failure(error)
+    # An error that says itself what is wrong needs no stack to be understood.
+    stack = None if hasattr(error, "user_message") else error
+    _log.warning("Run %s failed with %s.", live.run_id, failure.error, exc_info=stack)
+    if stack is None:
+        _log.warning("Run %s: %s", live.run_id, failure.message)
+    live.log.append("error", dumps(failure.as_dict()))
+    return RunResult(status="error", thread_status="error", values=live.values, failure=failure)
+
+
+def interrupts_by_task(state: StateSnapshot) -> Mapping[str, Any]:
+    """Return what a state asks its user, by task id."""
+    return {
+        task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
+        for task in state.tasks
+        if task.interrupts
+    }

@@ -1,0 +1,90 @@
+"""Runs turns of the real lead agent for tests: a data folder, a checkpoint file, a model of the test's choice."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from agent.config import TitleConfig
+from agent.factory import AgentGraph
+from agent.middleware import Middleware, middleware_stack
+from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.title import TitleMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.sandbox.local import LocalSandboxProvider
+from agent.state import ThreadState
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.tools.registry import built_in_tools
+from agent.tools.results import ToolLimits
+
+THREAD = "11111111-2222-4333-8444-555555555555"
+CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
+
+
+class PlainAgent:
+    """One thread of an agent around a scripted model."""
+
+    def __init__(self, graph: AgentGraph, folders: ThreadFolders) -> None:
+        self.graph = graph
+        self.folders = folders
+
+    async def say(self, text: str) -> list[AnyMessage]:
+        """Run one turn, each step on disk before the next, and return the thread's messages."""
+        state = await self.graph.ainvoke(
+            {"messages": [HumanMessage(text)]}, CONFIG, durability="sync"
+        )
+        messages: list[AnyMessage] = state["messages"]
+        return messages
+
+    async def state(self) -> dict[str, Any]:
+        """Return the thread's stored state."""
+        return dict((await self.graph.aget_state(CONFIG)).values)
+
+
+def plain_middleware(
+    folders: ThreadStorage,
+    title: TitleConfig | None = None,
+    title_model: BaseChatModel | None = None,
+) -> list[Middleware | None]:
+    """Return the middleware that every agent has."""
+    title = title or TitleConfig()
+    return [
+        ThreadDataMiddleware(folders),
+        DanglingToolCallMiddleware(),
+        ToolErrorMiddleware(),
+        TitleMiddleware(title, model=title_model) if title.enabled else None,
+        ClarificationMiddleware(),
+    ]
+
+
+@asynccontextmanager
+async def open_plain_agent(
+    home: Path,
+    model: BaseChatModel,
+    *,
+    tools: Sequence[BaseTool] = (),
+    title: TitleConfig | None = None,
+    title_model: BaseChatModel | None = None,
+    limits: ToolLimits | None = None,
+) -> AsyncIterator[PlainAgent]:
+    """Open a thread whose agent has the plain links, the built-in tools and the tools given."""
+    folders = ThreadStorage(home)
+    built_in = built_in_tools(LocalSandboxProvider(folders), limits or ToolLimits())
+    async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:
+        graph = create_agent(
+            model,
+            [*built_in, *tools],
+            middleware=middleware_stack(*plain_middleware(folders, title, title_model)),
+            state_schema=ThreadState,
+            checkpointer=checkpointer,
+        )
+        yield PlainAgent(graph, folders.folders(THREAD))

@@ -1,0 +1,24 @@
+"""The agent as a whole, opened as the service opens it."""
+
+from pathlib import Path
+
+from langchain_core.messages import AIMessage
+
+from agent.models.scripted import ScriptedCall, ScriptedTurn
+from agent.paths import OUTPUTS
+from tests.agent.agent_harness import open_agent
+from tests.fakes.scripted import ScriptedChatModel
+
+
+async def test_a_turn_through_everything(tmp_path: Path) -> None:
+    write = ScriptedCall(
+        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
+    )
+    model = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "Written.")
+    async with open_agent(tmp_path, model) as home:
+        messages = await home.say("write a file")
+        assert isinstance(messages[-1], AIMessage)
+        assert messages[-1].text == "Written."
+        assert (home.folders().outputs / "a.txt").read_text() == "hi"
+        assert (await home.state())["title"] == "write a file"
+    assert len(model.prompts) == 2

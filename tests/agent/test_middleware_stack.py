@@ -1,0 +1,81 @@
+"""The chain as the service opens it: everything switched on adds no node, no step and no checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import AgentMiddleware
+
+from agent.middleware import MIDDLEWARE_ORDER
+from agent.paths import WORKSPACE
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+
+EVERYTHING: dict[str, Any] = {
+    "summarization": {
+        "enabled": True,
+        "trigger": {"type": "messages", "value": 4},
+        "keep": {"value": 2},
+    },
+    "guardrails": {
+        "enabled": True,
+        "provider": {"use": "agent.guardrails.allowlist:AllowlistProvider", "config": {}},
+    },
+}
+OPTIONS: dict[str, Any] = {"is_plan_mode": True, "subagent_enabled": True}
+
+FORMS = {"wrap_model_call": "awrap_model_call", "wrap_tool_call": "awrap_tool_call"}
+NODES = ("before_agent", "before_model", "after_model", "after_agent")
+
+
+def test_the_order_is_pinned() -> None:
+    assert [kind.__name__.removesuffix("Middleware") for kind in MIDDLEWARE_ORDER] == [
+        "Steering",
+        "ToolOutputBudget",
+        "Sanitization",
+        "ThreadData",
+        "Uploads",
+        "Sandbox",
+        "DanglingToolCall",
+        "Guardrail",
+        "ToolError",
+        "Summarization",
+        "TodoList",
+        "Title",
+        "Memory",
+        "ViewImage",
+        "SubagentLimit",
+        "TurnLimit",
+        "LoopDetection",
+        "ToolCallRepair",
+        "LlmRetry",
+        "Clarification",
+    ]
+
+
+@pytest.mark.parametrize("kind", MIDDLEWARE_ORDER, ids=lambda kind: str(kind.__name__))
+def test_each_link_has_both_forms_and_is_no_node(kind: type[Any]) -> None:
+    for form, twin in FORMS.items():
+        assert _overrides(kind, form) == _overrides(kind, twin), form
+    for hook in NODES:
+        assert not _overrides(kind, hook)
+        assert not _overrides(kind, f"a{hook}")
+
+
+def _overrides(kind: type[Any], name: str) -> bool:
+    return getattr(kind, name) is not getattr(AgentMiddleware, name)
+
+
+async def test_everything_switched_on_adds_no_step(tmp_path: Path) -> None:
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
+    model = ScriptedChatModel.playing(look, "Nothing there.", "Still nothing.")
+    async with open_agent(tmp_path, model, EVERYTHING, entry={"supports_vision": True}) as home:
+        await home.say("look", **OPTIONS)
+        await home.say("again", **OPTIONS)
+        graph = await home.factory.graph_for({"configurable": OPTIONS})
+        config: Any = {"configurable": {"thread_id": THREAD}}
+        steps = [s.metadata["step"] async for s in graph.aget_state_history(config) if s.metadata]
+    assert set(graph.nodes) == {"__start__", "model", "tools"}
+    # The input, then model, tools, model; the input, then model.
+    assert steps == [6, 5, 4, 3, 2, 1, 0, -1]

@@ -1,0 +1,104 @@
+"""What people say to the agent while it works: heard before the next model call, and kept in its place."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AnyMessage, HumanMessage
+
+from agent.middleware.steering import SteeringMiddleware
+from agent.options import STEERING_SOURCE_KEY
+from agent.paths import WORKSPACE
+from tests.agent.agent_harness import open_agent
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+
+LOOK = ScriptedTurn(
+    text="I look.", calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),)
+)
+NOTE = HumanMessage("in German, please", id="m2", additional_kwargs={"steering": True})
+
+
+class Slot:
+    """What waits for a run: given out with the n-th question whether there is something."""
+
+    def __init__(self, said: AnyMessage, *, at: int) -> None:
+        self._said = said
+        self._at = at
+        self.asked = 0
+
+    def __call__(self) -> list[AnyMessage]:
+        self.asked += 1
+        return [self._said] if self.asked == self._at else []
+
+
+def context(take: Callable[[], list[AnyMessage]], **more: object) -> dict[str, Any]:
+    return {STEERING_SOURCE_KEY: take, **more}
+
+
+def kinds(messages: list[AnyMessage]) -> list[str]:
+    return [message.type for message in messages]
+
+
+async def test_the_agent_hears_between_two_calls(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(LOOK, "Nichts da.", "Gern.")
+    async with open_agent(tmp_path, model) as home:
+        said = await home.say("look", **context(Slot(NOTE, at=2)))
+        assert kinds(said) == ["human", "ai", "tool", "human", "ai"]
+        assert (said[3].id, said[3].text) == ("m2", "in German, please")
+        assert said[3].additional_kwargs == {"steering": True}
+        assert [m.text for m in model.prompts[1][-2:]][-1] == "in German, please"
+        again = await home.say("thanks")
+        assert kinds(again)[-4:] == ["human", "ai", "human", "ai"]
+        assert [m.text for m in model.prompts[2] if m.type == "human"] == [
+            "look",
+            "in German, please",
+            "thanks",
+        ]
+
+
+async def test_it_hears_before_its_first_call_and_in_order(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Both.")
+    waiting = [HumanMessage("one", id="a"), HumanMessage("two", id="b")]
+
+    def take() -> list[AnyMessage]:
+        taken: list[AnyMessage] = [*waiting]
+        waiting.clear()
+        return taken
+
+    async with open_agent(tmp_path, model) as home:
+        said = await home.say("go", **context(take))
+        assert [m.text for m in said] == ["go", "one", "two", "Both."]
+        state = await home.state()
+        assert [m.id for m in state["messages"]][1:3] == ["a", "b"]
+
+
+async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(LOOK, ValueError("broken"))
+    async with open_agent(tmp_path, model) as home:
+        with pytest.raises(ValueError, match="broken"):
+            await home.say("look", **context(Slot(NOTE, at=2)))
+        assert kinds((await home.state())["messages"]) == ["human", "ai", "tool"]
+
+
+async def test_subagents_do_not_hear(tmp_path: Path) -> None:
+    brief = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
+    delegate = ScriptedTurn(calls=(ScriptedCall(name="task", args=brief, id="t"),))
+    model = ScriptedChatModel.playing(delegate, "Found it.", "Here it is.")
+    take = Slot(NOTE, at=2)
+    async with open_agent(tmp_path, model) as home:
+        said = await home.say("find", **context(take, subagent_enabled=True))
+    assert len(model.prompts) == 3
+    assert take.asked == 2
+    assert kinds(said) == ["human", "ai", "tool", "human", "ai"]
+    assert "m2" not in [m.id for m in model.prompts[1]]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_callers_without_a_loop_are_heard_as_well(at: int) -> None:
+    model = ScriptedChatModel.playing("Hello.")
+    agent: Any = create_agent(model, middleware=[SteeringMiddleware()])
+    config: Any = {"configurable": {STEERING_SOURCE_KEY: Slot(NOTE, at=at)}}
+    said = agent.invoke({"messages": [HumanMessage("hi")]}, config)["messages"]
+    assert kinds(said) == (["human", "human", "ai"] if at == 1 else ["human", "ai"])

@@ -1,0 +1,221 @@
+"""The run manager by itself: restarts, kills, stopping, what it keeps."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import orjson
+import pytest
+
+from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
+from gateway.runtime.finished_runs import FinishedRuns
+from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.runs import RunManager
+from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.stream_modes import parse_stream_modes
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from store.errors import RowNotFound
+from store.runs import MultitaskStrategy
+from tests.fakes.graphs import Graphs
+
+THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
+
+
+@asynccontextmanager
+async def runtime(
+    home: Path, settings: RuntimeSettings | None = None
+) -> AsyncIterator[tuple[RunManager, Graphs]]:
+    graphs = Graphs()
+    async with (
+        Database.open(StoreConfig(), home) as database,
+        open_checkpointer(home) as checkpointer,
+        RunManager(
+            database, graphs.sources, checkpointer, settings=settings or RuntimeSettings()
+        ) as runs,
+    ):
+        yield runs, graphs
+
+
+def asking(
+    graph: str,
+    n: int | None = 1,
+    *,
+    thread_id: str = THREAD,
+    multitask: MultitaskStrategy = "enqueue",
+) -> GraphRunRequest:
+    return GraphRunRequest(
+        thread_id=thread_id,
+        assistant_id=graph,
+        modes=parse_stream_modes("values"),
+        input=None if n is None else {"n": n},
+        create_thread=True,
+        durability="sync",
+        multitask=multitask,
+    )
+
+
+async def test_a_killed_turn_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The process dies by SIGKILL inside the second node; afterwards the first is not run again."""
+    child = await anyio.open_process(
+        [sys.executable, "-m", "tests.gateway.runtime_child", str(tmp_path), THREAD],
+        stdout=subprocess.PIPE,
+        stderr=None,
+    )
+    async with child:
+        assert child.stdout is not None
+        with anyio.fail_after(30):
+            run_id = (await child.stdout.receive()).decode().strip()
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+    async with runtime(tmp_path) as (runs, graphs):
+        left = await runs.get(THREAD, run_id)
+        assert left.status == "interrupted"
+        assert left.error == {
+            "error": "Interrupted",
+            "message": "The server stopped during this run.",
+        }
+        assert (await runs.threads.get(THREAD)).status == "idle"
+        graphs.gate.set()
+        live = await runs.start(asking("slow", None))
+        await live.finished.wait()
+        assert orjson.loads(live.result)["n"] == 102
+        assert graphs.calls == {"nap": 1, "after": 1}
+
+
+async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, graphs):
+        first = await runs.start(asking("slow"))
+        second = await runs.start(asking("instant"))
+        await graphs.reached.wait()
+    assert graphs.stopped.is_set()
+    assert (first.row.status, second.row.status) == ("interrupted", "interrupted")
+    assert first.log.closed
+    with pytest.raises(RuntimeClosing):
+        await runs.start(asking("instant"))
+    async with runtime(tmp_path) as (again, _):
+        statuses = {run.status for run in await again.rows.list_by_thread(THREAD)}
+        assert statuses == {"interrupted"}
+        assert (await again.threads.get(THREAD)).status != "busy"
+
+
+async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
+    with anyio.fail_after(10):
+        async with runtime(tmp_path, RuntimeSettings(drain_s=0.01)) as (runs, graphs):
+            live = await runs.start(asking("stubborn"))
+            await graphs.reached.wait()
+        assert graphs.stopped.is_set()
+        assert live.finished.is_set()
+        graphs.gate.set()
+    async with runtime(tmp_path) as (again, _):
+        assert (await again.get(THREAD, live.run_id)).status == "interrupted"
+
+
+async def test_runs_of_different_threads_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, graphs):
+        await runs.start(asking("slow"))
+        await graphs.reached.wait()
+        for _ in range(3):
+            other = await runs.start(asking("instant", thread_id=str(uuid4())))
+            with anyio.fail_after(10):
+                await other.finished.wait()
+            assert other.row.status == "success"
+
+
+async def test_many_starts_at_once_on_one_thread(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        lives = []
+
+        async def start() -> None:
+            lives.append(await runs.start(asking("instant", 1)))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(start)
+        with anyio.fail_after(20):
+            for live in lives:
+                await live.finished.wait()
+        assert {live.row.status for live in lives} == {"success"}
+        assert len(await runs.rows.list_by_thread(THREAD, limit=100)) == 20
+        assert (await runs.threads.get(THREAD)).status == "idle"
+
+
+async def test_of_many_rejecting_starts_one_wins(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, graphs):
+        busy = 0
+
+        async def start() -> None:
+            nonlocal busy
+            try:
+                await runs.start(asking("slow", multitask="reject"))
+            except ThreadBusyError:
+                busy += 1
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(start)
+        assert busy == 4
+        graphs.gate.set()
+
+
+async def test_a_start_that_fails_frees_the_thread(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        missing = GraphRunRequest(
+            thread_id=THREAD, assistant_id="instant", modes=parse_stream_modes(None)
+        )
+        with pytest.raises(RowNotFound):
+            await runs.start(missing)
+        live = await runs.start(asking("instant", multitask="reject"))
+        await live.finished.wait()
+        assert live.row.status == "success"
+
+
+async def test_a_graph_that_cannot_be_built_is_a_failed_run(tmp_path: Path) -> None:
+    def broken(_config: object) -> None:
+        raise ValueError("no model is configured")
+
+    async with runtime(tmp_path) as (runs, _):
+        runs.graphs = {"broken": broken}  # type: ignore[dict-item]
+        live = await runs.start(asking("broken"))
+        await live.finished.wait()
+        assert live.row.error == {"error": "ValueError", "message": "no model is configured"}
+        assert [event.name for event in live.log.read(0)] == ["metadata", "error", "end"]
+
+
+async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        lives = [await runs.start(asking("instant")) for _ in range(3)]
+        for live in lives:
+            await live.finished.wait()
+            assert runs.find(THREAD, live.run_id) is live
+            assert runs.find(str(uuid4()), live.run_id) is None
+    size = lives[0].log.bytes + len(lives[0].result)
+    recent = FinishedRuns(keep_s=60, keep_bytes=2 * size + 10)
+    for second, live in enumerate(lives):
+        recent.add(live, now=float(second))
+    assert [recent.find(live.run_id) for live in lives] == [None, *lives[1:]]
+    recent.evict(now=60.5)
+    assert recent.find(lives[1].run_id) is lives[1]
+    recent.evict(now=61.5)
+    assert [recent.find(live.run_id) for live in lives] == [None, None, lives[2]]
+    recent.remove_thread(THREAD)
+    assert recent.find(lives[2].run_id) is None
+
+
+async def test_checkpoints_of_a_long_conversation_stay_few(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        for n in range(15):
+            live = await runs.start(asking("instant", n))
+            await live.finished.wait()
+        follower = await runs.start(asking("instant", 0))
+        await follower.finished.wait()
+    async with open_checkpointer(tmp_path) as saver:
+        config = {"configurable": {"thread_id": THREAD}}
+        kept = [one async for one in saver.alist(config)]  # type: ignore[arg-type]
+        assert len(kept) == 20
