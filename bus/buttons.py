@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from bus.messages import Button
 
-MAX_DIGITS = 18
+MAX_ROW_ID_DIGITS = 18
 """Digits that a row id may have: SQLite's are below 2**63."""
 
 
@@ -59,7 +59,7 @@ def parse_token(text: str) -> ButtonToken | None:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_ROW_ID_DIGITS
 
 
 def stop_button(row_id: int, label: str) -> Button:

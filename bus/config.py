@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from bus.locales import LANGUAGES, known
+from bus.locales import LANGUAGES, supported_language
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "disabled"]
@@ -15,9 +15,9 @@ AUTO = "auto"
 
 
 def _language(name: str) -> str:
-    if name != AUTO and not known(name):
+    if name != AUTO and not supported_language(name):
         raise ValueError(f"must be one of {', '.join([AUTO, *LANGUAGES])}")
-    return known(name) or AUTO
+    return supported_language(name) or AUTO
 
 
 Language = Annotated[str, AfterValidator(_language)]

@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 
-from pydantic import TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
-from bus.locales import texts
-from bus.locales.catalogue import Texts
+from bus.locales import messages_for
+from bus.locales.catalog import Messages
 from store.conversations import ConversationKey
 
 __all__ = [
     "Attachment",
     "Button",
     "ButtonPress",
-    "Change",
     "ConversationKey",
     "InboundMessage",
+    "MessageDeletion",
+    "MessageEdit",
     "MessageId",
     "OutboundEdit",
     "OutboundFile",
@@ -27,6 +28,7 @@ __all__ = [
     "ReplyTarget",
     "RewindPoint",
     "Sender",
+    "SenderKind",
     "chat_of",
     "decode_inbound",
     "decode_outbound",
@@ -34,6 +36,19 @@ __all__ = [
     "encode_outbound",
     "platform_message_id",
 ]
+
+SenderKind = Literal["member", "guest", "external", "unknown"]
+"""Whether a sender belongs to the organization that the bot serves.
+
+`member`: yes. `guest`: a guest account in it (Slack's single- and multi-channel guests). `external`: an account of
+another organization (Slack Connect, Feishu external users). `unknown`: the platform does not say (Telegram).
+"""
+
+
+def _renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own type of Field()
+    """Let rows that were stored under a field's old name decode."""
+    return Field(validation_alias=AliasChoices(name, old_name))
+
 
 MessageId = NewType("MessageId", str)
 """A platform's id of a message, opaque outside its adapter.
@@ -72,7 +87,7 @@ class ReplyTarget:
         callback: A one-off answer address (Slack's response_url); "" for none.
         user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
         language: What the bot speaks there (a key of `bus.locales.LANGUAGES`), set by the bus; no part of where it is.
-        command_sign: What a command begins with there, set by the bus likewise.
+        command_prefix: What a command begins with there, set by the bus likewise.
     """
 
     chat: str
@@ -81,21 +96,24 @@ class ReplyTarget:
     callback: str = ""
     user: str = ""
     language: str = field(default="", compare=False)
-    command_sign: str = field(default="/", compare=False)
+    command_prefix: Annotated[str, _renamed("command_prefix", "command_sign")] = field(
+        default="/", compare=False
+    )
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> Messages:
         """What the bot says there."""
-        return texts(self.language, self.command_sign)
-
-
-SenderKind = Literal["member", "guest", "external", "unknown"]
-"""Whether a person belongs to the organization: a guest has a limited account in it, an external person none."""
+        return messages_for(self.language, self.command_prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who wrote. `user_id` is the platform's stable id; `kind` as far as the adapter can tell."""
+    """Who wrote.
+
+    Attributes:
+        user_id: The platform's stable ID.
+        kind: Whether they belong to the organization; `external_policy` decides on guests and external people.
+    """
 
     user_id: str
     name: str = ""
@@ -121,16 +139,16 @@ class RewindPoint:
     Attributes:
         text: The person's own words.
         files: The files that came with it, as the thread's uploads name them.
-        earlier: Ids under which it may stand in the thread instead: attempts that failed.
-        may_stay: Whether it may be said twice where the server takes nothing back.
+        earlier_ids: Ids under which it may stand in the thread instead: attempts that failed.
+        allow_duplicate: Whether it may be said twice where the server takes nothing back.
     """
 
     thread_id: str
     message_id: str
     text: str
     files: tuple[Mapping[str, Any], ...] = ()
-    earlier: tuple[str, ...] = ()
-    may_stay: bool = False
+    earlier_ids: Annotated[tuple[str, ...], _renamed("earlier_ids", "earlier")] = ()
+    allow_duplicate: Annotated[bool, _renamed("allow_duplicate", "may_stay")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,41 +159,41 @@ class InboundMessage:
         event_id: The platform's id of the delivery, stable over redeliveries.
         message_id: The platform's id of the message, unique within its chat; "" where there is none.
         key: The conversation it belongs to.
-        place: Where its answers go.
+        reply_target: Where its answers go.
         text: What was said: mentions of the bot and `@bot` suffixes of commands removed, platform escapes undone.
         private: Whether only the sender and the bot are in the chat.
         addressed: Whether the bot was meant: private chat, mention, command to it, reply to its message.
         replies_to: Messages that this one answers, nearest first; a known one decides the topic.
-        remember: Whether replies to this message must find this conversation (reply-chain platforms).
+        track_replies: Whether replies to this message must find this conversation (reply-chain platforms).
         sent_at: When it was sent by the platform's clock (Unix seconds), if told.
-        exchange: What the command takes back, noted before it does: a restart takes back no other.
+        rewind_point: What the command takes back, noted before it does: a restart takes back no other.
         language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
-        room: The id by which the room is remembered, where its chat had another id before; "" = the chat's.
+        original_chat: The id by which the room is remembered, where its chat had another id before; "" = the chat's.
         album: What messages have in common that were sent together, one for each file; "" for one by itself.
-        answers: The inbox row whose question it answers by a button; 0 = it was written.
+        answers_row: The inbox row whose question it answers by a button; 0 = it was written.
         stopped: Whether its turn was ended by a button, or the message deleted: a restart does not take it up.
-        edits: How often it was edited since it was accepted; `text` is its present one.
+        edit_count: How often it was edited since it was accepted; `text` is its present one.
     """
 
     event_id: str
     message_id: str
     key: ConversationKey
-    place: ReplyTarget
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     sender: Sender
     text: str
     private: bool
     addressed: bool
     replies_to: tuple[str, ...] = ()
-    remember: bool = False
+    track_replies: Annotated[bool, _renamed("track_replies", "remember")] = False
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
-    exchange: RewindPoint | None = None
+    rewind_point: Annotated[RewindPoint | None, _renamed("rewind_point", "exchange")] = None
     language: str = ""
     album: str = ""
-    room: str = ""
-    answers: int = 0
+    original_chat: Annotated[str, _renamed("original_chat", "room")] = ""
+    answers_row: Annotated[int, _renamed("answers_row", "answers")] = 0
     stopped: bool = False
-    edits: int = 0
+    edit_count: Annotated[int, _renamed("edit_count", "edits")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +218,7 @@ class ButtonPress:
     Attributes:
         event_id: The platform's id of the press, stable over redeliveries.
         key: The chat in which it was pressed; its topic may be missing.
-        place: Where the message with the button stands; `callback` a one-off answer address, if there is one.
+        reply_target: Where the message with the button stands; `callback` a one-off answer address, if there is one.
         message_id: The message with the button.
         token: The button's own.
         private: Whether only the presser and the bot are in the chat.
@@ -209,7 +227,7 @@ class ButtonPress:
 
     event_id: str
     key: ConversationKey
-    place: ReplyTarget
+    reply_target: ReplyTarget
     message_id: str
     token: str
     sender: Sender
@@ -231,20 +249,29 @@ class PressResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What became of a message after it was sent, as the adapters' pure `inbound` modules make it.
+class MessageEdit:
+    """A message that was edited after it was sent, as the adapters' pure `inbound` modules make it.
 
     Attributes:
-        event_id: The platform's id of the event, stable over redeliveries.
-        key: The chat in which the message stands; its topic may be missing.
-        message_id: The message, by the id that its `InboundMessage` had.
-        edited: The message as it now is; None = it was deleted (recalled).
+        event_id: The platform's ID of the edit, stable across redeliveries.
+        key: The chat of the message; its topic may be missing.
+        message_id: The `message_id` that its `InboundMessage` had.
+        edited: The message as it reads now.
     """
 
     event_id: str
     key: ConversationKey
     message_id: str
-    edited: InboundMessage | None = None
+    edited: InboundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDeletion:
+    """A message that was deleted (Feishu: recalled) after it was sent. Fields as on `MessageEdit`."""
+
+    event_id: str
+    key: ConversationKey
+    message_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,21 +280,21 @@ class OutboundText:
 
     Attributes:
         markdown: The model's Markdown; the adapter renders it.
-        edits: The outbox key of the card or message that this text replaces; "" = a new message.
+        replaces: The outbox key of the card or message that this text replaces; "" = a new message.
             If that message is gone, the text is sent as a new one.
         provisional: A working card, sent so that it can be edited; not an answer.
-        closes: Set on the last message of a turn: when it is out, the working sign becomes a done sign
+        final_status: Set on the last message of a turn: when it is out, the working sign becomes a done sign
             ("ok") or a failure sign ("failed").
         buttons: What stands under it, where the platform has buttons.
     """
 
     kind: Literal["text"] = "text"
     channel: str
-    place: ReplyTarget
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     markdown: str
-    edits: str = ""
+    replaces: Annotated[str, _renamed("replaces", "edits")] = ""
     provisional: bool = False
-    closes: Literal["", "ok", "failed"] = ""
+    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
     buttons: tuple[Button, ...] = ()
 
 
@@ -278,17 +305,17 @@ class OutboundFile:
     Attributes:
         path: Virtual, below /mnt/user-data/outputs; "" for a text of our own.
         content: That text.
-        closes: As on `OutboundText`.
+        final_status: As on `OutboundText`.
     """
 
     kind: Literal["file"] = "file"
     channel: str
-    place: ReplyTarget
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     thread_id: str
     path: str
     name: str
     content: str = ""
-    closes: Literal["", "ok", "failed"] = ""
+    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,15 +323,15 @@ class OutboundRemoval:
     """A message of ours that is to disappear: the working sign of a turn that is over.
 
     Attributes:
-        of: The outbox key of that message.
-        closes: As on `OutboundText`.
+        target_key: The outbox key of that message.
+        final_status: As on `OutboundText`.
     """
 
     kind: Literal["removal"] = "removal"
     channel: str
-    place: ReplyTarget
-    of: str
-    closes: Literal["", "ok", "failed"] = ""
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    target_key: Annotated[str, _renamed("target_key", "of")]
+    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,17 +339,17 @@ class OutboundEdit:
     """A message of ours as it is to be shown from now on, without buttons. One that is gone stays so.
 
     Attributes:
-        of: The outbox key of that message.
+        target_key: The outbox key of that message.
         markdown: Its text.
-        closes: As on `OutboundText`.
+        final_status: As on `OutboundText`.
     """
 
     kind: Literal["amendment"] = "amendment"
     channel: str
-    place: ReplyTarget
-    of: str
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    target_key: Annotated[str, _renamed("target_key", "of")]
     markdown: str
-    closes: Literal["", "ok", "failed"] = ""
+    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
 
 
 OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit

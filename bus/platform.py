@@ -13,15 +13,18 @@ from bus.messages import (
     Attachment,
     Button,
     ButtonPress,
-    Change,
+    ConversationKey,
     InboundMessage,
+    MessageDeletion,
+    MessageEdit,
     MessageId,
     PressResponse,
     ReplyTarget,
+    Sender,
 )
 
 
-class Reason(StrEnum):
+class Disposition(StrEnum):
     """Why a message was accepted or not; logged, counted, shown to admins. Silence is never unexplained."""
 
     ACCEPTED = "accepted"
@@ -42,7 +45,7 @@ class Reason(StrEnum):
 class Intake(Protocol):
     """Where adapters hand messages over."""
 
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on and commit one message. When this returns, the platform may be acknowledged.
 
         Raises:
@@ -51,7 +54,7 @@ class Intake(Protocol):
         """
         ...
 
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         """Act on a pressed button; when this returns, what it means is kept. Takes well under a second.
 
         Raises:
@@ -59,15 +62,25 @@ class Intake(Protocol):
         """
         ...
 
-    async def change(self, change: Change) -> Reason:
-        """Act on a message that was edited or deleted after it was sent.
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
+        """Act on a message that was edited after it was sent. Raises as `receive` does."""
+        ...
+
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        """Act on a message that was deleted after it was sent. Raises as `receive` does."""
+        ...
+
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        """Record that somebody added the bot to a group: who may use the bot approves the group by adding it.
 
         Raises:
-            IntakeFull, IntakeClosed, StoreError: nothing was kept: as for `receive`.
+            StoreError: nothing was kept, as for `receive`.
         """
         ...
 
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         """Let a chat that got another id go on; when this returns, that is kept. Telling it again does nothing.
 
         Raises:
@@ -75,7 +88,7 @@ class Intake(Protocol):
         """
         ...
 
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         """Count and log an event that the adapter itself found not to be a message for us."""
         ...
 
@@ -99,14 +112,14 @@ class ChannelHealth:
         detail: One line for the admin: what is wrong and what to do; "" when all is well.
         since: When `state` last changed (Unix seconds).
         last_event_at: When the platform last sent anything (Unix seconds), or None.
-        awaits_call: All is well on this side, and the platform, which calls us, has yet to do so for the first time.
+        awaiting_first_event: Everything is set up here, but the platform, which calls us, has not called yet.
     """
 
     state: ConnectionState
     detail: str = ""
     since: float = 0.0
     last_event_at: float | None = None
-    awaits_call: bool = False
+    awaiting_first_event: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,35 +127,35 @@ class Capabilities:
     """What a platform can do, with its numbers. Each adapter's `capabilities.py` names their sources.
 
     Attributes:
-        patches: Whether answers grow in place while the agent works (then the adapter is a `SupportsStreaming`). A
+        streaming: Whether answers grow in place while the agent works (then the adapter is a `SupportsStreaming`). A
             platform where streaming is an option says so only where it is switched on.
-        patch_interval_s: Least time between two patches of one message.
+        stream_interval_s: Least time between two patches of one message.
         send_interval_s: Least time between two sends to one chat in the long run.
         send_burst: Sends that may follow each other at once in a chat that was quiet.
         idempotent_send_s: For how long the platform drops a repeated send with the same key; 0 = never.
-        sign_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
+        indicator_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
         max_file_bytes: Largest file that can be sent.
         max_queue: Chat messages that may wait in one conversation.
-        command_sign: What people write before a command's name, where the platform keeps "/" for itself.
-        progress: Whether a growing answer may have lines below it that go again: tools, plan, subagents.
-        preview_interval_s: Least time between two previews (then the adapter is a `SupportsDrafts`).
-        notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
+        command_prefix: What people write before a command's name, where the platform keeps "/" for itself.
+        shows_progress: Whether a growing answer may have lines below it that go again: tools, plan, subagents.
+        draft_interval_s: Least time between two previews (then the adapter is a `SupportsDrafts`).
+        progress_notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
             button, deleted when the answer comes (then the adapter is `SupportsButtons` and
             `SupportsDeletion`); 0 = never.
     """
 
-    patches: bool
-    patch_interval_s: float = 1.0
+    streaming: bool
+    stream_interval_s: float = 1.0
     send_interval_s: float = 1.0
     send_burst: int = 3
     idempotent_send_s: float = 0.0
-    sign_refresh_s: float = 0.0
+    indicator_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20
-    command_sign: str = "/"
-    progress: bool = True
-    preview_interval_s: float = 1.0
-    notice_after_s: float = 0.0
+    command_prefix: str = "/"
+    shows_progress: bool = True
+    draft_interval_s: float = 1.0
+    progress_notice_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +211,13 @@ class Adapter(Protocol):
 class SupportsStreaming(Protocol):
     """A platform whose messages can grow in place."""
 
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a message that `patch` can change, showing that work began. Raises DeliveryError."""
         ...
 
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -224,11 +237,13 @@ class SupportsStreaming(Protocol):
 class SupportsDrafts(Protocol):
     """A platform that can show what is being written without sending it: it vanishes by itself."""
 
-    def previews(self, place: ReplyTarget) -> bool:
+    def uses_drafts(self, place: ReplyTarget) -> bool:
         """Return whether answers to this place are previewed; then no card is opened there."""
         ...
 
-    async def preview(self, place: ReplyTarget, markdown: str, *, key: str, stop: Button) -> None:
+    async def send_draft(
+        self, place: ReplyTarget, markdown: str, *, key: str, stop: Button
+    ) -> None:
         """Show the text so far, possibly unclosed Markdown; repeated at least every 20 s.
 
         `key` is equal for all previews of a turn; `stop` is what to press instead of waiting on.
@@ -252,7 +267,7 @@ class SupportsButtons(Protocol):
 class SupportsEditing(Protocol):
     """A platform where a message that was sent can be changed."""
 
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -268,7 +283,7 @@ class SupportsEditing(Protocol):
 class SupportsDeletion(Protocol):
     """A platform where a message that was sent can be taken away."""
 
-    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
+    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         """Take a message away; one that is gone already is fine. Raises DeliveryError."""
         ...
 
@@ -277,7 +292,7 @@ class SupportsDeletion(Protocol):
 class SupportsMessageLookup(Protocol):
     """A platform where a sent message can be looked up by the key it was sent with."""
 
-    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         """Return the message sent with `key` after `since` (Unix seconds), if there is one. Raises DeliveryError."""
         ...
 
@@ -286,11 +301,11 @@ class SupportsMessageLookup(Protocol):
 class SupportsIndicators(Protocol):
     """A platform that can show that work goes on (reaction, status, typing). Failures are logged, never fatal."""
 
-    async def working(self, place: ReplyTarget) -> None:
+    async def show_working(self, place: ReplyTarget) -> None:
         """Show, or refresh, the sign. Raises DeliveryError."""
         ...
 
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Take the sign away, or turn it into a done sign. Raises DeliveryError."""
         ...
 

@@ -12,35 +12,35 @@ from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
 from bus.buttons import ButtonAction
-from bus.commands import Commands, Desks
-from bus.commands.choosing import Choosing
-from bus.commands.exchanges import Exchanges
-from bus.commands.export import Export
-from bus.commands.lookup import Lookups
-from bus.commands.speaking import Speaking
-from bus.commands.threads import Levers, ThreadCommands
-from bus.commands.why import Why
+from bus.commands import CommandRunner, Desks
+from bus.commands.conversation import ConversationCommands, Levers
+from bus.commands.export import ExportCommand
+from bus.commands.gateway import GatewayCommands
+from bus.commands.language import LanguageCommand
+from bus.commands.rewind import RewindCommands
+from bus.commands.selection import SelectionCommands
+from bus.commands.why import WhyCommand
 from bus.config import BusConfig, ChannelPolicy
 from bus.conversation.approvals import Questions
 from bus.conversation.steering import Steering
 from bus.conversation.turn import Records, Turns
 from bus.conversation.workers import ConversationWorkers
 from bus.history.turn_history import TurnHistory
-from bus.inbound.albums import Albums
-from bus.inbound.changes import Changes, Door, Rows
-from bus.inbound.deeds import Deeds
+from bus.inbound.albums import AlbumCollector
+from bus.inbound.button_actions import ButtonActions
+from bus.inbound.button_presses import ButtonPressHandler
+from bus.inbound.chat_migrations import ChatMigrations
+from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake, Shelves
-from bus.inbound.presses import Presses
-from bus.inbound.relocations import Relocations
-from bus.inbound.router import Router
+from bus.inbound.message_edits import Door, MessageEditHandler, Rows
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Adapter, ChannelHealth, Clock, Reason
+from bus.platform import Adapter, ChannelHealth, Clock, Disposition
 from bus.retry import Backoff
 from bus.runs.client import RunClient
 from bus.runs.uploads import FileUploader
-from bus.settings.choices import Choices
-from bus.settings.language import Languages
-from bus.settings.sessions import Sessions
+from bus.settings.language import LanguageResolver
+from bus.settings.resolver import SettingsResolver
+from bus.settings.sessions import SessionResolver
 from bus.supervision import AdapterSupervisor
 from store.chat_migrations import ChatMigrationStore
 from store.conversation_settings import ConversationSettingsStore
@@ -93,7 +93,7 @@ class Bus:
         """Return the true state of every channel that runs."""
         return {name: adapter.health() for name, adapter in self._supervised.items()}
 
-    def counters(self) -> Mapping[tuple[str, Reason], int]:
+    def counters(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many messages had which fate, by channel, since the start."""
         return self.intake.counters()
 
@@ -140,10 +140,10 @@ class _Parts:
     shelves: Shelves
     delivery: DeliveryWorker
     mailboxes: ConversationWorkers
-    router: Router
+    router: InboundDispatcher
     intake: BusIntake
     supervised: Mapping[str, AdapterSupervisor]
-    choices: Choices
+    choices: SettingsResolver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +220,15 @@ async def run_bus(site: BusDependencies) -> AsyncIterator[Bus]:
 def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
     """Put the parts together, from the bottom up."""
     database, now = site.database, site.now
-    choices = Choices(ConversationSettingsStore(database, now=now))
+    choices = SettingsResolver(ConversationSettingsStore(database, now=now))
     shelves = Shelves(
         inbox=InboxStore(database, now=now),
         conversations=ConversationStore(database, now=now),
         origins=MessageTopicStore(database),
         pairings=PairingStore(database, now=now),
         revisions=MessageEditStore(database),
-        languages=Languages(site.config, site.policies, choices),
-        relocations=Relocations(ChatMigrationStore(database), choices),
+        languages=LanguageResolver(site.config, site.policies, choices),
+        relocations=ChatMigrations(ChatMigrationStore(database), choices),
     )
     delivery = DeliveryWorker(
         adapters=site.adapters,
@@ -246,7 +246,7 @@ def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
         policies=site.policies,
         shelves=shelves,
         delivery=delivery,
-        hand_over=router.route,
+        hand_over=router.dispatch,
         now=now,
     )
     _answer_events(site, shelves, questions, mailboxes, intake)
@@ -272,16 +272,16 @@ def _router(
     tasks: TaskGroup,
     shelves: Shelves,
     mailboxes: ConversationWorkers,
-    commands: Commands,
-) -> tuple[Albums, Router]:
-    albums = Albums(
+    commands: CommandRunner,
+) -> tuple[AlbumCollector, InboundDispatcher]:
+    albums = AlbumCollector(
         tasks=tasks,
         revisions=shelves.revisions,
         origins=shelves.origins,
         post=mailboxes.enqueue,
         now=site.now,
     )
-    router = Router(
+    router = InboundDispatcher(
         tasks=tasks,
         inbox=shelves.inbox,
         commands=commands,
@@ -301,10 +301,10 @@ def _answer_events(
 ) -> None:
     """Have pressed buttons and changed messages acted on."""
     history = MessageHistoryStore(site.database)
-    deeds = Deeds(
+    deeds = ButtonActions(
         history=history, questions=questions, receive=intake.receive, stop=mailboxes.stop_message
     )
-    changes = Changes(
+    changes = MessageEditHandler(
         rows=Rows(
             inbox=shelves.inbox,
             revisions=shelves.revisions,
@@ -315,7 +315,7 @@ def _answer_events(
         delivery=questions.delivery,
         now=site.now,
     )
-    presses = Presses(
+    presses = ButtonPressHandler(
         policies=site.policies,
         history=history,
         languages=shelves.languages,
@@ -332,7 +332,7 @@ def _mailboxes(
     shelves: Shelves,
     questions: Questions,
     delivery: DeliveryWorker,
-    choices: Choices,
+    choices: SettingsResolver,
 ) -> ConversationWorkers:
     records = Records(inbox=shelves.inbox, conversations=shelves.conversations, questions=questions)
     runs, uploads = RunClient(site.langgraph), FileUploader(site.gateway)
@@ -348,7 +348,7 @@ def _mailboxes(
     return ConversationWorkers(
         tasks=tasks,
         turns=turns,
-        sessions=Sessions(site.config, site.policies, choices),
+        sessions=SessionResolver(site.config, site.policies, choices),
         inbox=records.inbox,
         conversations=records.conversations,
     )
@@ -359,31 +359,31 @@ def _commands(
     shelves: Shelves,
     delivery: DeliveryWorker,
     mailboxes: ConversationWorkers,
-    choices: Choices,
-) -> Commands:
-    lookups, runs = Lookups(site.gateway), RunClient(site.langgraph)
+    choices: SettingsResolver,
+) -> CommandRunner:
+    lookups, runs = GatewayCommands(site.gateway), RunClient(site.langgraph)
     levers = Levers(
         stop=mailboxes.stop, renew=mailboxes.start_new_thread, bootstrap=mailboxes.start_bootstrap
     )
-    return Commands(
+    return CommandRunner(
         inbox=shelves.inbox,
         delivery=delivery,
         desks=Desks(
-            threads=ThreadCommands(shelves.conversations, levers),
+            threads=ConversationCommands(shelves.conversations, levers),
             lookups=lookups,
-            choosing=Choosing(
+            choosing=SelectionCommands(
                 choices=choices, conversations=shelves.conversations, lookups=lookups
             ),
-            exchanges=Exchanges(
+            exchanges=RewindCommands(
                 inbox=shelves.inbox,
                 conversations=shelves.conversations,
                 runs=runs,
                 mailboxes=mailboxes,
                 originals=TurnHistory(MessageHistoryStore(site.database), shelves.revisions),
             ),
-            export=Export(conversations=shelves.conversations, runs=runs),
-            speaking=Speaking(choices=choices, languages=shelves.languages),
-            why=Why(policies=site.policies, decisions=shelves.decisions),
+            export=ExportCommand(conversations=shelves.conversations, runs=runs),
+            speaking=LanguageCommand(choices=choices, languages=shelves.languages),
+            why=WhyCommand(policies=site.policies, decisions=shelves.decisions),
         ),
     )
 

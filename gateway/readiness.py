@@ -65,7 +65,7 @@ def _channels(services: Services) -> Check:
         name: health.detail or f"It is {health.state.value}."
         for name, health in services.bus.health().items()
         if health.state not in (ConnectionState.CONNECTED, ConnectionState.RECONNECTING)
-        and not health.awaits_call
+        and not health.awaiting_first_event
     }
     if not wrong:
         return Check(ok=True)

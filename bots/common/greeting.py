@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from bots.common.background import BackgroundTasks
 from bus.config import AUTO, ChannelPolicy
-from bus.locales import LANGUAGES, Texts, texts
+from bus.locales import LANGUAGES, Messages, messages_for
 from bus.messages import MessageId, ReplyTarget
 
 GREETING: Final = "hello"
@@ -52,19 +52,19 @@ class Greeting:
             self.say(chat, _private, key="hello", language=language)
 
     def say(
-        self, chat: str, message: Callable[[Texts], str], *, key: str, language: str = ""
+        self, chat: str, message: Callable[[Messages], str], *, key: str, language: str = ""
     ) -> None:
         """Send one of the locale's messages; in every language if none is known. Returns at once."""
         configured = self._policy.language
         language = configured if configured and configured != AUTO else language
-        locales = [texts(language)] if language else list(LANGUAGES.values())
+        locales = [messages_for(language)] if language else list(LANGUAGES.values())
         markdown = "\n\n".join(message(locale) for locale in locales)
         self._tasks.start("greeting", lambda: self._send(ReplyTarget(chat=chat), markdown, key=key))
 
 
-def _group(locale: Texts) -> str:
+def _group(locale: Messages) -> str:
     return locale.hello_group
 
 
-def _private(locale: Texts) -> str:
+def _private(locale: Messages) -> str:
     return locale.hello_private

@@ -56,7 +56,7 @@ class HealthTracker:
 
     def mark_waiting(self, detail: str) -> None:
         """Record that everything is ready and the platform, which calls us, has not called yet."""
-        self._set(ConnectionState.CONNECTING, detail, awaits_call=True)
+        self._set(ConnectionState.CONNECTING, detail, awaiting_first_event=True)
 
     def mark_failed(self, detail: str) -> None:
         """Record that an operator has to act; `detail` says on what."""
@@ -77,7 +77,9 @@ class HealthTracker:
             _log.warning("%s: %s", self._channel, text)
         self._warning = text
 
-    def _set(self, state: ConnectionState, detail: str = "", *, awaits_call: bool = False) -> None:
+    def _set(
+        self, state: ConnectionState, detail: str = "", *, awaiting_first_event: bool = False
+    ) -> None:
         known = self._health
         if (state, detail) != (known.state, known.detail):
             level = logging.WARNING if detail else logging.INFO
@@ -87,5 +89,5 @@ class HealthTracker:
             state=state,
             detail=detail,
             since=known.since if state is known.state else self._now(),
-            awaits_call=awaits_call,
+            awaiting_first_event=awaiting_first_event,
         )

@@ -157,13 +157,13 @@ class FeishuAdapter(
             yield chunks
 
     @override
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         return await self._outbound.open_card(place, markdown, key=key, buttons=buttons)
 
     @override
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -181,7 +181,7 @@ class FeishuAdapter(
         return await self._outbound.send(place, markdown, key=key, buttons=buttons)
 
     @override
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -192,11 +192,11 @@ class FeishuAdapter(
         await self._outbound.edit(place, message, markdown, buttons=buttons)
 
     @override
-    async def working(self, place: ReplyTarget) -> None:
+    async def show_working(self, place: ReplyTarget) -> None:
         await self._outbound.working(place)
 
     @override
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         await self._outbound.finished(place, ok=ok)
 
     async def _receive(self, intake: Intake, receiver: FeishuReceiver) -> None:

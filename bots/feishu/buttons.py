@@ -40,7 +40,7 @@ def _press(
             chat=chat,
             topic="",
         ),
-        place=ReplyTarget(chat=chat, reply_to=message),
+        reply_target=ReplyTarget(chat=chat, reply_to=message),
         message_id=message,
         token=token,
         sender=Sender(user_id=user, kind=sender_kind(workspace, tenant)),

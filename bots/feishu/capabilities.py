@@ -15,22 +15,22 @@ UUID_CHARS: Final = 50
 """Longest `uuid` of a send. The same uuid sends at most once in an hour."""
 
 FEISHU: Final = Capabilities(
-    patches=True,
+    streaming=True,
     # A message takes 5 patches a second (code 230020 beyond); half of that leaves room for retries.
-    patch_interval_s=0.5,
+    stream_interval_s=0.5,
     # A chat takes 5 messages a second, shared by all bots in it: two at once and three more within that second.
     send_interval_s=0.3,
     send_burst=2,
     # One hour by the documentation; 5 minutes less for clocks and queues.
     idempotent_send_s=3300.0,
     # A reaction stays until it is taken away.
-    sign_refresh_s=0.0,
+    indicator_refresh_s=0.0,
     max_file_bytes=FILE_BYTES,
 )
 
 STREAMING: Final = replace(
     FEISHU,
     # A card entity takes 10 operations a second and the app 1,000 a minute: half a dozen answers at once.
-    patch_interval_s=0.25,
+    stream_interval_s=0.25,
 )
 """While the app may make card entities (CardKit)."""

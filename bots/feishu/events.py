@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bots.feishu.json_node import JsonNode
-from bus.messages import Change, ConversationKey, SenderKind
+from bus.messages import ConversationKey, MessageDeletion, SenderKind
 
 CHANNEL: Final = "feishu"
 
@@ -59,7 +59,7 @@ def sender_kind(home: str, tenant: str) -> SenderKind:
 
 def parse_other_event(
     kind: str, header: JsonNode, event: JsonNode
-) -> Change | ChatEntered | MenuClick | None:
+) -> MessageDeletion | ChatEntered | MenuClick | None:
     """Return what an event tells; None if it is nothing to act on."""
     event_id = header.text("event_id")
     if kind == _RECALLED:
@@ -71,12 +71,12 @@ def parse_other_event(
     return None
 
 
-def _recalled(event_id: str, header: JsonNode, event: JsonNode) -> Change | None:
+def _recalled(event_id: str, header: JsonNode, event: JsonNode) -> MessageDeletion | None:
     message, chat = event.text("message_id"), event.text("chat_id")
     if not (message and chat):
         return None
     key = ConversationKey(channel=CHANNEL, workspace=header.text("tenant_key"), chat=chat, topic="")
-    return Change(event_id=event_id or f"recalled:{message}", key=key, message_id=message)
+    return MessageDeletion(event_id=event_id or f"recalled:{message}", key=key, message_id=message)
 
 
 def _arrival(event_id: str, event: JsonNode, *, private: bool) -> ChatEntered | None:

@@ -12,7 +12,7 @@ from bots.feishu.events import ChatEntered, MenuClick
 from bots.feishu.format import render
 from bots.feishu.outbound import idempotency_uuid
 from bus.config import AUTO
-from bus.locales import LANGUAGES, Texts, texts
+from bus.locales import LANGUAGES, Messages, messages_for
 from bus.messages import ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class FeishuGreeting:
         """Tell a person to type what they clicked: where to answer them is known after a message."""
         command = f"`/{menu.entry}`"
 
-        def typed(words: Texts) -> str:
+        def typed(words: Messages) -> str:
             return words.menu_unplaced.format(command=command)
 
         await self._send(menu.person, self._localized(typed), menu.event_id)
@@ -56,10 +56,10 @@ class FeishuGreeting:
             return person in listed
         return self._config.dm_policy not in ("disabled", "allowlist")
 
-    def _localized(self, said: Callable[[Texts], str]) -> str:
+    def _localized(self, said: Callable[[Messages], str]) -> str:
         language = self._config.language
         if language and language != AUTO:
-            return said(texts(language))
+            return said(messages_for(language))
         return "\n\n".join(said(words) for words in _all_languages())
 
     async def _send(self, chat: str, markdown: str, name: str) -> None:
@@ -73,13 +73,13 @@ class FeishuGreeting:
             _log.info("a greeting was not sent: %s", error)
 
 
-def _all_languages() -> Sequence[Texts]:
+def _all_languages() -> Sequence[Messages]:
     return list(LANGUAGES.values())
 
 
-def _hello_private(words: Texts) -> str:
+def _hello_private(words: Messages) -> str:
     return words.hello_private
 
 
-def _hello_group(words: Texts) -> str:
+def _hello_group(words: Messages) -> str:
     return words.hello_group

@@ -19,13 +19,13 @@ from bots.feishu.json_node import JsonNode
 from bus.messages import (
     Attachment,
     ButtonPress,
-    Change,
     ConversationKey,
     InboundMessage,
+    MessageDeletion,
     ReplyTarget,
     Sender,
 )
-from bus.platform import Reason
+from bus.platform import Disposition
 
 _FORWARDED: Final = "merge_forward"
 _MESSAGE: Final = "im.message.receive_v1"
@@ -38,19 +38,21 @@ _CLOCK_DIGITS: Final = 15
 class IgnoredFeishuEvent:
     """An event that is not a message for us, and why."""
 
-    reason: Reason
+    reason: Disposition
     detail: str
 
 
 class _IgnoreEvent(Exception):
     """Carries the verdict out of the reading."""
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: Disposition, detail: str) -> None:
         super().__init__(detail)
         self.ignored = IgnoredFeishuEvent(reason=reason, detail=detail)
 
 
-FeishuEvent = InboundMessage | ButtonPress | Change | ChatEntered | MenuClick | IgnoredFeishuEvent
+FeishuEvent = (
+    InboundMessage | ButtonPress | MessageDeletion | ChatEntered | MenuClick | IgnoredFeishuEvent
+)
 """What an event can mean."""
 
 
@@ -63,13 +65,13 @@ def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
     try:
         envelope = json.loads(payload)
     except (ValueError, RecursionError):
-        return IgnoredFeishuEvent(reason=Reason.UNSUPPORTED, detail="the event is not JSON")
+        return IgnoredFeishuEvent(reason=Disposition.UNSUPPORTED, detail="the event is not JSON")
     try:
         return _event(JsonNode(envelope), bot)
     except _IgnoreEvent as verdict:
         return verdict.ignored
     except UnsupportedContent as error:
-        return IgnoredFeishuEvent(reason=Reason.UNSUPPORTED, detail=str(error))
+        return IgnoredFeishuEvent(reason=Disposition.UNSUPPORTED, detail=str(error))
 
 
 def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
@@ -83,7 +85,7 @@ def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
         else parse_other_event(kind, header, event)
     )
     if meant is None:
-        raise _IgnoreEvent(Reason.UNSUPPORTED, kind[:80] or "an event without a type")
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, kind[:80] or "an event without a type")
     return meant
 
 
@@ -91,7 +93,7 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
     message, sender = event["message"], _sender(header, event["sender"], bot)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
-        raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without an id or chat")
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without an id or chat")
     private = message.text("chat_type") == "p2p"
     said = _content(message, bot, private=private)
     mentions = list(message.items("mentions"))
@@ -100,13 +102,13 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
         key=_key(header, message, private=private),
-        place=ReplyTarget(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
+        reply_target=ReplyTarget(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
         sender=sender,
         text=words,
         private=private,
         addressed=private or commanded or any(_is_bot(mention, bot) for mention in mentions),
         replies_to=_replies_to(message),
-        remember=not private,
+        track_replies=not private,
         attachments=said.attachments,
         sent_at=_seconds(message.text("create_time")),
     )
@@ -127,9 +129,9 @@ def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedConte
 def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
     user = sender["sender_id"].text("open_id")
     if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
-        raise _IgnoreEvent(Reason.FROM_BOT, "the sender is an app")
+        raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
     if not user:
-        raise _IgnoreEvent(Reason.UNSUPPORTED, "a message without a sender")
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without a sender")
     return Sender(
         user_id=user, kind=sender_kind(header.text("tenant_key"), sender.text("tenant_key"))
     )

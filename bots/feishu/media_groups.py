@@ -36,7 +36,7 @@ class FeishuMediaGroups:
 
     def assign_album(self, message: InboundMessage) -> InboundMessage:
         """Return the message with the name of its bundle."""
-        person = (message.key.chat, message.place.thread, message.sender.user_id)
+        person = (message.key.chat, message.reply_target.thread, message.sender.user_id)
         is_file = bool(message.attachments) and not message.text
         before = self._last.get(person)
         now = _LastMessage(message.message_id, message.sent_at, self._clock())

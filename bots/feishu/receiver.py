@@ -16,17 +16,17 @@ from bots.feishu.inbound import FeishuEvent, IgnoredFeishuEvent, parse_event
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
 from bus.errors import IntakeClosed, IntakeFull
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.messages import (
     ButtonPress,
-    Change,
     ConversationKey,
     InboundMessage,
+    MessageDeletion,
     PressResponse,
     ReplyTarget,
     Sender,
 )
-from bus.platform import Intake, Reason
+from bus.platform import Disposition, Intake
 
 _log: Final = logging.getLogger(__name__)
 
@@ -93,11 +93,11 @@ class FeishuReceiver:
     async def _dispatch(self, event: FeishuEvent) -> EventAck:
         match event:
             case IgnoredFeishuEvent():
-                self._intake.ignored(CHANNEL, event.reason, event.detail)
+                self._intake.report_ignored(CHANNEL, event.reason, event.detail)
             case InboundMessage():
                 await self._handle_message(event)
-            case Change():
-                await self._in_lane(event.key.chat, self._intake.change, event)
+            case MessageDeletion():
+                await self._in_lane(event.key.chat, self._intake.handle_deletion, event)
             case ButtonPress():
                 return EventAck(accepted=True, response=toast(await self._handle_press(event)))
             case ChatEntered():
@@ -115,7 +115,7 @@ class FeishuReceiver:
         )
 
     async def _in_lane(
-        self, chat: str, hand_over: Callable[[T], Awaitable[Reason]], event: T
+        self, chat: str, hand_over: Callable[[T], Awaitable[Disposition]], event: T
     ) -> None:
         async with self._lanes.hold(chat):
             await hand_over(event)
@@ -124,14 +124,14 @@ class FeishuReceiver:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
             with anyio.fail_after(self._context.press_s):
-                return await self._intake.press(press)
+                return await self._intake.handle_button_press(press)
         except TimeoutError:
             _log.warning("a press was not taken in time")
         except (IntakeFull, IntakeClosed) as error:
             _log.warning("a press was not taken: %s", error)
         except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
             _log.exception("a press was not taken")
-        return PressResponse(text=texts(self._context.language).press_again, urgent=True)
+        return PressResponse(text=messages_for(self._context.language).press_again, urgent=True)
 
     async def _handle_chat_entered(self, arrival: ChatEntered) -> None:
         if arrival.private and arrival.person:
@@ -142,7 +142,7 @@ class FeishuReceiver:
         """Run the command that an entry of the menu names, as if the person had typed it."""
         if menu.entry.partition(" ")[0] not in self._context.commands:
             detail = f"the menu's entry {menu.entry[:40]!r} names no command"
-            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, detail)
+            self._intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, detail)
             return
         known = self._context.private_chats.chat_with(menu.person)
         if known is None:
@@ -157,7 +157,7 @@ def _menu_command(menu: MenuClick, chat: str, sender: Sender) -> InboundMessage:
         event_id=menu.event_id,
         message_id="",
         key=key,
-        place=ReplyTarget(chat=chat),
+        reply_target=ReplyTarget(chat=chat),
         sender=sender,
         text=f"/{menu.entry}",
         private=True,

@@ -61,7 +61,7 @@ class Vitals:
             detail=self._detail or (self._note if self._link is ConnectionState.CONNECTED else ""),
             since=self._since,
             last_event_at=self._last_event_at,
-            awaits_call=self._awaits_call,
+            awaiting_first_event=self._awaits_call,
         )
 
     def _set(self, link: ConnectionState, detail: str) -> None:

@@ -31,7 +31,7 @@ from bots.feishu.events import CHANNEL
 from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.timeouts import Backoff, FeishuTimeouts
 from bots.feishu.vitals import Vitals
-from bus.platform import Clock, Intake, Reason
+from bus.platform import Clock, Disposition, Intake
 
 _MAX_CHALLENGE_BYTES: Final = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
@@ -197,7 +197,7 @@ class FeishuWebhook:
         if event.get("type") == _URL_VERIFICATION:
             return _challenge_response(event)
         if signed in self._seen:
-            intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
+            intake.report_ignored(CHANNEL, Disposition.DUPLICATE, "a repeated request")
             return ACKNOWLEDGED
         verdict = await receiver.handle(json.dumps(event).encode())
         if not verdict.accepted:

@@ -28,7 +28,7 @@ from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
     Adapter,
@@ -88,7 +88,7 @@ class SlackAdapter(
         self._connection = _connection(self._api, self._link, timers, config, now)
         self._files = SlackFileUploader(self._api, timeout_s=timers.call_s)
         self._outbound = SlackMessages(self._api, self._files)
-        self._signs = SlackSigns(self._api, texts(config.language or ""))
+        self._signs = SlackSigns(self._api, messages_for(config.language or ""))
         self._errands = Errands(timers.call_s)
         self._streams = SlackStreamingMessages(
             self._api, self._outbound, timers.streaming, self._halted
@@ -119,7 +119,7 @@ class SlackAdapter(
         numbers = STREAMING if self._config.streaming else SLACK
         name = self._api.known_identity.name
         # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
-        return replace(numbers, command_sign=f"@{name} /") if name else numbers
+        return replace(numbers, command_prefix=f"@{name} /") if name else numbers
 
     @property
     @override
@@ -177,7 +177,7 @@ class SlackAdapter(
             return await self._files.send_file(place, file, key=key)
 
     @override
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -190,20 +190,20 @@ class SlackAdapter(
             await self._outbound.edit(place, message, markdown, buttons)
 
     @override
-    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
+    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         async with self._watched():
             await self._streams.end_stream(place, message)
             await self._outbound.remove(place, message)
 
     @override
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         async with self._watched():
             return await self._streams.start(place, markdown, key=key, buttons=buttons)
 
     @override
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -228,17 +228,17 @@ class SlackAdapter(
             yield chunks
 
     @override
-    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         async with self._watched():
             return await self._outbound.find(place, key=key, since=since)
 
     @override
-    async def working(self, place: ReplyTarget) -> None:
+    async def show_working(self, place: ReplyTarget) -> None:
         async with self._watched():
             await self._signs.working(place)
 
     @override
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         async with self._watched():
             await self._signs.finished(place, ok=ok)
 

@@ -15,7 +15,7 @@ from bots.slack.payload import (
 )
 from bots.text.characters import clean
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
-from bus.platform import Reason
+from bus.platform import Disposition
 
 MAX_LABEL = 75
 """Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
@@ -60,7 +60,9 @@ def parse_button_press(
     """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
     action = as_mapping(next(iter(as_list(body.get("actions"))), None))
     if not as_str(action.get("action_id")).startswith(_PREFIX):
-        return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail="a press of no button of ours")
+        return IgnoredSlackEvent(
+            reason=Disposition.UNSUPPORTED, detail="a press of no button of ours"
+        )
     user, container = as_mapping(body.get("user")), as_mapping(body.get("container"))
     message = as_mapping(body.get("message"))
     chat = as_str(as_mapping(body.get("channel")).get("id")) or as_str(container.get("channel_id"))
@@ -68,7 +70,7 @@ def parse_button_press(
     presser, token = as_str(user.get("id")), as_str(action.get("value"))
     if not (chat and ts and presser and token):
         return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="a press without chat, message, user or value"
+            reason=Disposition.UNSUPPORTED, detail="a press without chat, message, user or value"
         )
     thread = as_str(message.get("thread_ts")) or as_str(container.get("thread_ts"))
     private = is_private(chat)
@@ -82,7 +84,7 @@ def parse_button_press(
             chat=chat,
             topic="" if private else root,
         ),
-        place=ReplyTarget(
+        reply_target=ReplyTarget(
             chat=chat,
             thread=thread if private else root,
             callback=as_str(body.get("response_url")),

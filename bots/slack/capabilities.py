@@ -5,23 +5,23 @@ from dataclasses import replace
 from bus.platform import Capabilities
 
 SLACK = Capabilities(
-    patches=False,
+    streaming=False,
     # Streams: what one message can show of all 100 additions a minute (tier 4), with a few others beside it.
-    patch_interval_s=1.0,
+    stream_interval_s=1.0,
     # chat.postMessage: about one message a second and channel, short bursts tolerated
     # (docs.slack.dev/apis/web-api/rate-limits, "special tier").
     send_interval_s=1.0,
     # No key makes a repeated send harmless; messages are looked up by their metadata instead.
     idempotent_send_s=0.0,
     # An agent's status goes after 2 minutes (assistant.threads.setStatus); a reaction stays.
-    sign_refresh_s=90.0,
+    indicator_refresh_s=90.0,
     # 1 GB a file (slack.com/help, "Add files to Slack").
     max_file_bytes=1_000_000_000,
-    notice_after_s=8.0,
+    progress_notice_after_s=8.0,
 )
 """Final answers only."""
 
-STREAMING = replace(SLACK, patches=True)
+STREAMING = replace(SLACK, streaming=True)
 """Answers grow: `channels.slack.streaming`."""
 
 BOT_SCOPES = (

@@ -60,7 +60,7 @@ class SlackEventActions:
 
     def send_press_response(self, press: ButtonPress, answer: PressResponse) -> None:
         """Tell whoever pressed a button what became of it."""
-        callback = press.place.callback
+        callback = press.reply_target.callback
         if answer.text and callback:
             self._errands.start(
                 "the answer to a press",
@@ -82,9 +82,9 @@ class SlackEventActions:
         """Return the presses that a stop amounts to; none = it is a command."""
         stop = halt.stop_command
         return [
-            _press(stop.place, ts, token, stop.sender, stop.key)
+            _press(stop.reply_target, ts, token, stop.sender, stop.key)
             for ts in halt.message_ids
-            if (token := self._streams.mark_stopped(stop.place.chat, ts))
+            if (token := self._streams.mark_stopped(stop.reply_target.chat, ts))
         ]
 
     async def on_stream_stopped(self, place: ReplyTarget, message: MessageId, token: str) -> None:
@@ -99,7 +99,7 @@ class SlackEventActions:
             topic="" if is_private(place.chat) else place.thread,
         )
         try:
-            await self.intake.press(_press(place, message, token, asker, key))
+            await self.intake.handle_button_press(_press(place, message, token, asker, key))
         except BusError as error:
             _log.warning("slack: a stopped answer could not be ended: %s", error)
 
@@ -118,7 +118,7 @@ def _press(
     return ButtonPress(
         event_id=f"halt:{place.chat}:{message}",
         key=key,
-        place=place,
+        reply_target=place,
         message_id=message,
         token=token,
         sender=sender,

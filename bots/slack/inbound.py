@@ -22,8 +22,15 @@ from bots.slack.payload import (
     workspace_of,
 )
 from bots.text.characters import clean
-from bus.messages import Change, ConversationKey, InboundMessage, ReplyTarget, Sender
-from bus.platform import Reason
+from bus.messages import (
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import Disposition
 
 _USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
 """Subtypes that are a person saying something; all others report changes."""
@@ -60,7 +67,8 @@ class AuthorizationRevoked:
 
 SlackEvent: TypeAlias = (
     InboundMessage
-    | Change
+    | MessageEdit
+    | MessageDeletion
     | AgentChatOpened
     | AgentSessionStopped
     | AuthorizationRevoked
@@ -89,7 +97,7 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
         case "tokens_revoked":
             return _tokens_revoked(as_mapping(said.get("tokens")), me)
         case kind:
-            return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail=f"event {kind}")
+            return IgnoredSlackEvent(reason=Disposition.UNSUPPORTED, detail=f"event {kind}")
 
 
 def parse_slash_command(
@@ -100,14 +108,14 @@ def parse_slash_command(
     trigger = as_str(body.get("trigger_id"))
     if not (chat and user and trigger):
         return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="slash command without channel, user or trigger"
+            reason=Disposition.UNSUPPORTED, detail="slash command without channel, user or trigger"
         )
     text, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
     return InboundMessage(
         event_id=f"slash:{trigger}",
         message_id="",
         key=ConversationKey(channel=CHANNEL, workspace=workspace_of(body, me), chat=chat),
-        place=ReplyTarget(chat=chat, callback=as_str(body.get("response_url"))),
+        reply_target=ReplyTarget(chat=chat, callback=as_str(body.get("response_url"))),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
         private=is_private(chat),
@@ -125,37 +133,44 @@ def _message_event(
             return _message_change(body, parse_deletion(said), me)
         case subtype:
             if robot := _bot_author(said, me):
-                return IgnoredSlackEvent(reason=Reason.FROM_BOT, detail=robot)
+                return IgnoredSlackEvent(reason=Disposition.FROM_BOT, detail=robot)
             if subtype not in _USER_SUBTYPES:
-                return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail=f"message {subtype}")
+                return IgnoredSlackEvent(
+                    reason=Disposition.UNSUPPORTED, detail=f"message {subtype}"
+                )
             return parse_message(body, said, me)
 
 
 def _message_change(
     body: Mapping[str, Any], found: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
-) -> Change | IgnoredSlackEvent:
+) -> MessageEdit | MessageDeletion | IgnoredSlackEvent:
     """Convert what became of a message; None = nothing that a person would notice."""
     if found is None:
         return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="message_changed without a new text"
+            reason=Disposition.UNSUPPORTED, detail="message_changed without a new text"
         )
     message, is_gone = found
-    if robot := _bot_author(message, me):
-        return IgnoredSlackEvent(reason=Reason.FROM_BOT, detail=robot)
     chat, ts = as_str(message.get("channel")), as_str(message.get("ts"))
-    if not (chat and ts):
-        return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="a change without channel or time"
-        )
+    if ignored := _unusable(message, me):
+        return ignored
+    event_id = as_str(body.get("event_id")) or f"{chat}:{ts}:{is_gone}"
+    key = _key(body, message, me)
     now = None if is_gone else parse_message(body, message, me)
     if isinstance(now, IgnoredSlackEvent):
         return now
-    return Change(
-        event_id=as_str(body.get("event_id")) or f"{chat}:{ts}:{is_gone}",
-        key=_key(body, message, me),
-        message_id=ts,
-        edited=now,
-    )
+    if now is None:
+        return MessageDeletion(event_id=event_id, key=key, message_id=ts)
+    return MessageEdit(event_id=event_id, key=key, message_id=ts, edited=now)
+
+
+def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredSlackEvent | None:
+    if robot := _bot_author(message, me):
+        return IgnoredSlackEvent(reason=Disposition.FROM_BOT, detail=robot)
+    if not (as_str(message.get("channel")) and as_str(message.get("ts"))):
+        return IgnoredSlackEvent(
+            reason=Disposition.UNSUPPORTED, detail="a change without channel or time"
+        )
+    return None
 
 
 def parse_message(
@@ -166,12 +181,12 @@ def parse_message(
     user, thread = as_str(said.get("user")), as_str(said.get("thread_ts"))
     if not (chat and ts and user):
         return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="message without channel, time or user"
+            reason=Disposition.UNSUPPORTED, detail="message without channel, time or user"
         )
     text, mentioned = parse_mrkdwn(as_str(said.get("text")), bot=me.user_id)
     files = parse_attachments(said.get("files"))
     if not text and not files:
-        return IgnoredSlackEvent(reason=Reason.EMPTY)
+        return IgnoredSlackEvent(reason=Disposition.EMPTY)
     key = _key(body, said, me)
     private = is_private(chat, as_str(said.get("channel_type")))
     # In an agent's chat every message begins a thread; they are one conversation all the same.
@@ -180,7 +195,7 @@ def parse_message(
         event_id=as_str(body.get("event_id")) or f"{chat}:{ts}",
         message_id=ts,
         key=key,
-        place=ReplyTarget(
+        reply_target=ReplyTarget(
             chat=chat,
             thread=(thread or beside) if private else key.topic,
             reply_to=ts,
@@ -191,7 +206,7 @@ def parse_message(
         private=private,
         addressed=private or mentioned or said.get("type") == "app_mention",
         replies_to=(thread,) if thread and thread != ts and not private else (),
-        remember=not private,
+        track_replies=not private,
         attachments=files,
         sent_at=parse_timestamp(ts),
     )
@@ -218,7 +233,9 @@ def _recipient(said: Mapping[str, Any], home: str) -> str:
 def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredSlackEvent:
     chat, user = as_str(thread.get("channel_id")), as_str(thread.get("user_id"))
     if not chat:
-        return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail="something was opened, nowhere")
+        return IgnoredSlackEvent(
+            reason=Disposition.UNSUPPORTED, detail="something was opened, nowhere"
+        )
     return AgentChatOpened(chat=chat, thread=as_str(thread.get("thread_ts")), user=user)
 
 
@@ -230,7 +247,7 @@ def _session_stopped(
     private = is_private(chat)
     if not (chat and user and (thread or private)):
         return IgnoredSlackEvent(
-            reason=Reason.UNSUPPORTED, detail="a stop without channel, thread or user"
+            reason=Disposition.UNSUPPORTED, detail="a stop without channel, thread or user"
         )
     stop = InboundMessage(
         event_id=as_str(body.get("event_id")) or f"stop:{said.get('event_ts')}",
@@ -241,7 +258,7 @@ def _session_stopped(
             chat=chat,
             topic="" if private else thread,
         ),
-        place=ReplyTarget(chat=chat, thread=thread, user=user),
+        reply_target=ReplyTarget(chat=chat, thread=thread, user=user),
         sender=Sender(user_id=user),
         text="/stop",
         private=private,
@@ -256,7 +273,9 @@ def _tokens_revoked(
 ) -> AuthorizationRevoked | IgnoredSlackEvent:
     bots = as_list(tokens.get("bot"))
     if bots and me.user_id and me.user_id not in bots:
-        return IgnoredSlackEvent(reason=Reason.UNSUPPORTED, detail="tokens of others were revoked")
+        return IgnoredSlackEvent(
+            reason=Disposition.UNSUPPORTED, detail="tokens of others were revoked"
+        )
     return AuthorizationRevoked(event_type="tokens_revoked")
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
-from bus.locales.catalogue import Texts
+from bus.locales.catalog import Messages
 from bus.messages import InboundMessage, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class SlackIndicator:
         words: What the bot says where nobody's language is known.
     """
 
-    def __init__(self, api: SlackApi, words: Texts) -> None:
+    def __init__(self, api: SlackApi, words: Messages) -> None:
         self._api = api
         self._texts = words
         self._unsupported: set[str] = set()
@@ -85,7 +85,7 @@ class SlackIndicator:
 
     def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""
-        root = (inbound.place.chat, inbound.place.thread or inbound.message_id)
+        root = (inbound.reply_target.chat, inbound.reply_target.thread or inbound.message_id)
         if root not in self._titles and inbound.text:
             _remember(self._titles, root, " ".join(inbound.text.split())[:TITLE_CHARS])
 

@@ -25,7 +25,7 @@ class LinkState:
             or (self._lacking if known.state is ConnectionState.CONNECTED else ""),
             since=known.since,
             last_event_at=self._last_event_at,
-            awaits_call=known.awaits_call,
+            awaiting_first_event=known.awaiting_first_event,
         )
 
     def heard(self) -> None:
@@ -70,7 +70,7 @@ class LinkState:
             return
         since = known.since if link is known.state else self._now()
         self._health = ChannelHealth(
-            state=link, detail=detail, since=since, awaits_call=awaits_call
+            state=link, detail=detail, since=since, awaiting_first_event=awaits_call
         )
         level = logging.WARNING if detail else logging.INFO
         logger.log(level, "slack: %s%s", link.value, f": {detail}" if detail else "")

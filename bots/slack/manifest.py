@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 
 NAME = "Parley"
 NAME_CHARS = 35

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.platform import Reason
+from bus.platform import Disposition
 
 CHANNEL = "slack"
 
@@ -43,7 +43,7 @@ class SlackIdentity:
 class IgnoredSlackEvent:
     """Not a message for us, and why."""
 
-    reason: Reason
+    reason: Disposition
     detail: str = ""
 
 

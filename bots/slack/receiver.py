@@ -24,8 +24,8 @@ from bots.slack.inbound import (
 from bots.slack.payload import CHANNEL, IgnoredSlackEvent, SlackIdentity
 from bots.slack.users import SlackUserDirectory
 from bus.errors import BusError
-from bus.messages import ButtonPress, Change, InboundMessage, SenderKind
-from bus.platform import Intake, Reason
+from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit, SenderKind
+from bus.platform import Disposition, Intake
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class SlackReceiver:
             await ack()
 
         async def on_other(body: dict[str, Any], ack: AsyncAck) -> None:
-            self.intake.ignored(CHANNEL, Reason.UNSUPPORTED, f"{body.get('type')}")
+            self.intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, f"{body.get('type')}")
             await ack()
 
         app.event(_ANY)(on_event)
@@ -114,15 +114,15 @@ class SlackReceiver:
     async def _dispatch(self, found: SlackEvent, lanes: KeyedLock) -> None:
         match found:
             case IgnoredSlackEvent():
-                self.intake.ignored(CHANNEL, found.reason, found.detail)
+                self.intake.report_ignored(CHANNEL, found.reason, found.detail)
             case InboundMessage():
                 async with lanes.hold(found.key.chat):  # Messages of one chat in their order.
                     inbound = await self._with_sender_kind(found)
-                    if await self.intake.receive(inbound) is Reason.ACCEPTED:
+                    if await self.intake.receive(inbound) is Disposition.ACCEPTED:
                         self.actions.on_message_accepted(inbound)
-            case Change():
+            case MessageEdit() | MessageDeletion():
                 async with lanes.hold(found.key.chat):  # Not before the message that it changes.
-                    await self.intake.change(found)
+                    await self._change(found)
             case AgentChatOpened():
                 self.actions.on_chat_opened(found)
             case AgentSessionStopped():
@@ -136,18 +136,26 @@ class SlackReceiver:
             kind: SenderKind = "unknown"
         else:
             kind = await self.users.kind_of(inbound.sender.user_id)
-        if kind == "unknown" and "/" in inbound.place.user:  # a team of their own: Slack Connect
+        if (
+            kind == "unknown" and "/" in inbound.reply_target.user
+        ):  # a team of their own: Slack Connect
             kind = "external"
         return replace(inbound, sender=replace(inbound.sender, kind=kind))
 
+    async def _change(self, found: MessageEdit | MessageDeletion) -> None:
+        if isinstance(found, MessageEdit):
+            await self.intake.handle_edit(found)
+        else:
+            await self.intake.handle_deletion(found)
+
     async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: KeyedLock) -> None:
         if isinstance(found, IgnoredSlackEvent):
-            self.intake.ignored(CHANNEL, found.reason, found.detail)
+            self.intake.report_ignored(CHANNEL, found.reason, found.detail)
             return
         async with lanes.hold(found.key.chat):
             kind = await self.users.kind_of(found.sender.user_id)
             press = replace(found, sender=replace(found.sender, kind=kind))
-            answer = await self.intake.press(press)
+            answer = await self.intake.handle_button_press(press)
         self.actions.send_press_response(found, answer)
 
     async def _handle_stop(self, found: AgentSessionStopped, lanes: KeyedLock) -> None:

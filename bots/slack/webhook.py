@@ -34,7 +34,7 @@ from bots.slack.errors import SlackError
 from bots.slack.link import LinkState
 from bots.slack.payload import CHANNEL
 from bots.text.characters import clean
-from bus.platform import Clock, Intake, Reason
+from bus.platform import Clock, Disposition, Intake
 
 _log: Final = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class SlackWebhook:
         if self._signed_in:
             self._report_state()
         if signed in self._seen:
-            intake.ignored(CHANNEL, Reason.DUPLICATE, "a repeated request")
+            intake.report_ignored(CHANNEL, Disposition.DUPLICATE, "a repeated request")
             return ACKNOWLEDGED
         if reason := call.headers.get("x-slack-retry-reason"):
             _log.info("slack sends a request again: %.40r", reason)
@@ -167,7 +167,7 @@ def _answer(request: AsyncBoltRequest, given: BoltResponse, intake: Intake) -> W
     """Return what Slack is answered. What has no listener is a press or the like: there is no use in repeating it."""
     if given.status == _UNKNOWN:
         kind = clean(str(request.body.get("type") or "request"))
-        intake.ignored(CHANNEL, Reason.UNSUPPORTED, kind[:_KIND_CHARS])
+        intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, kind[:_KIND_CHARS])
         return ACKNOWLEDGED
     if given.status != _OK:
         return RETRY_LATER

@@ -172,13 +172,13 @@ class TelegramAdapter(
         return await self._sent(place, markdown, buttons, silent=is_silent(buttons))
 
     @override
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         return await self._sent(place, markdown, buttons, silent=False)
 
     @override
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -192,7 +192,7 @@ class TelegramAdapter(
             await self._letters.edit(bot, place, message, letter, within_s=within_s)
 
     @override
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -210,18 +210,20 @@ class TelegramAdapter(
             await self._letters.edit(bot, place, message, letter, within_s=within_s)
 
     @override
-    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
+    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         # What a group said before it became a supergroup can no longer be taken away.
         with suppress(ChatMigratedError):
             async with self._calling(place) as bot:
                 await delete_message(bot, place, message, within_s=self._timing.total_s())
 
     @override
-    def previews(self, place: ReplyTarget) -> bool:
+    def uses_drafts(self, place: ReplyTarget) -> bool:
         return self._config.streaming and self._drafts.available and not is_group(place.chat)
 
     @override
-    async def preview(self, place: ReplyTarget, markdown: str, *, key: str, stop: Button) -> None:
+    async def send_draft(
+        self, place: ReplyTarget, markdown: str, *, key: str, stop: Button
+    ) -> None:
         text = FormattedText(text="", entities=())
         if markdown.strip():
             text = render(close_open(markdown))
@@ -252,15 +254,15 @@ class TelegramAdapter(
             yield chunks
 
     @override
-    async def working(self, place: ReplyTarget) -> None:
-        most = TYPING_BESIDE_PATCHES if self._capabilities.patches else TYPING
+    async def show_working(self, place: ReplyTarget) -> None:
+        most = TYPING_BESIDE_PATCHES if self._capabilities.streaming else TYPING
         # Shielded: "typing" that is out must have arrived before the answer, which ends it.
         with anyio.CancelScope(shield=True):
             async with self._calling(place, most=most) as bot:
                 await send_typing(bot, place, within_s=self._timing.sign_s)
 
     @override
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
     async def _sent(
@@ -285,7 +287,7 @@ class TelegramAdapter(
             bot_id, _, _ = self._config.bot_token.partition(":")
             if self._intake is not None:
                 # Before the message is out: a reply to it finds its conversation under the new id.
-                await self._intake.moved(CHANNEL, bot_id, place.chat, moved.new_chat)
+                await self._intake.migrate_chat(CHANNEL, bot_id, place.chat, moved.new_chat)
             return await request(ReplyTarget(chat=moved.new_chat))
 
     @asynccontextmanager

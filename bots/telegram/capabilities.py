@@ -36,15 +36,15 @@ def capabilities(
         patch_s: See `PATCH_INTERVAL_S`.
     """
     return Capabilities(
-        patches=streaming,
-        patch_interval_s=patch_s,
+        streaming=streaming,
+        stream_interval_s=patch_s,
         # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
         # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
         send_interval_s=1.0,
         # There is no idempotency key and no way to look a sent message up.
         idempotent_send_s=0.0,
         # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
-        sign_refresh_s=4.0,
+        indicator_refresh_s=4.0,
         max_file_bytes=MAX_FILE_BYTES,
-        notice_after_s=notice_s,
+        progress_notice_after_s=notice_s,
     )

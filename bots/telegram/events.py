@@ -16,8 +16,15 @@ from bots.telegram.inbound import (
     parse_message,
 )
 from bots.telegram.mentions import TelegramIdentity
-from bus.messages import ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget, Sender
-from bus.platform import Reason
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageEdit,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import Disposition
 
 DRAFT_STOPPED = "stopped_message_generation"
 """The update of a person who stopped a draft (Bot API 10.3); the SDK passes it on unread."""
@@ -74,7 +81,7 @@ class BotAddedEvent:
 
 TelegramEvent: TypeAlias = (
     InboundMessage
-    | Change
+    | MessageEdit
     | CallbackQueryEvent
     | DraftStoppedEvent
     | ChatMigratedEvent
@@ -106,7 +113,7 @@ def parse_update(  # noqa: PLR0911 - one return per kind
         case _ if DRAFT_STOPPED in update.api_kwargs:
             return _halted(update.update_id, update.api_kwargs[DRAFT_STOPPED], me)
         case _:
-            return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail=_kind_of(update))
+            return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of(update))
 
 
 def _kind_of(update: Update) -> str:
@@ -126,15 +133,15 @@ def _moved(message: Message, me: TelegramIdentity) -> ChatMigratedEvent | None:
 
 def _changed(
     update_id: int, message: Message, me: TelegramIdentity, commands: Collection[str]
-) -> Change | IgnoredUpdate:
+) -> MessageEdit | IgnoredUpdate:
     """Return an edit. A command that was edited was carried out already, and is not again."""
     edited = parse_message(message, update_id, me, commands)
     if isinstance(edited, IgnoredUpdate):
         return edited
     name, _, _ = edited.text.removeprefix("/").partition(" ")
     if edited.text.startswith("/") and name.lower() in commands:
-        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="edited command")
-    return Change(
+        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="edited command")
+    return MessageEdit(
         event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
     )
 
@@ -146,7 +153,7 @@ def _membership(update: ChatMemberUpdated) -> BotAddedEvent | IgnoredUpdate:
     if came and kind in {ChatType.GROUP, ChatType.SUPERGROUP}:
         return BotAddedEvent(chat=str(update.chat.id), language=language_of(update.from_user))
     return IgnoredUpdate(
-        reason=Reason.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat"
+        reason=Disposition.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat"
     )
 
 
@@ -162,7 +169,7 @@ def _pressed(update_id: int, query: CallbackQuery, me: TelegramIdentity) -> Call
     press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
-        place=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
+        reply_target=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
         message_id=str(message.message_id),
         token=token,
         sender=Sender(
@@ -187,7 +194,7 @@ def _halted(update_id: int, told: Mapping[str, Any], me: TelegramIdentity) -> Dr
     press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
-        place=ReplyTarget(chat=chat, thread=thread),
+        reply_target=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",
         sender=Sender(user_id=chat, name=clean_name(str(told["chat"].get("first_name") or ""))),

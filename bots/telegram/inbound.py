@@ -12,7 +12,7 @@ from bots.telegram.capabilities import CHANNEL
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
 from bots.text.characters import clean
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
-from bus.platform import Reason
+from bus.platform import Disposition
 
 _NAME_CHARACTERS = 200
 _LANGUAGE_CHARACTERS = 35
@@ -23,7 +23,7 @@ _LANGUAGE_CHARACTERS = 35
 class IgnoredUpdate:
     """An update that is no message for us."""
 
-    reason: Reason
+    reason: Disposition
     detail: str
 
 
@@ -44,10 +44,10 @@ def parse_message(
         return author
     attachments = parse_attachments(message)
     if message.text is None and message.caption is None and not attachments:
-        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail=_kind_of_message(message))
+        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of_message(message))
     speech = _speech(message, me)
     if speech.for_other:
-        return IgnoredUpdate(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
+        return IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -57,13 +57,13 @@ def parse_message(
             chat=str(message.chat.id),
             topic=_topic(message),
         ),
-        place=_place(message),
+        reply_target=_place(message),
         sender=author,
         text=_welcome(speech, commands),
         private=_private(message),
         addressed=_addressed(message, speech, me, commands),
         replies_to=_replies_to(message),
-        remember=_by_reply_chain(message),
+        track_replies=_by_reply_chain(message),
         attachments=attachments,
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
@@ -83,11 +83,11 @@ def _author(message: Message) -> Sender | IgnoredUpdate:
     """
     chat, user = message.sender_chat, message.from_user
     if message.chat.type == ChatType.CHANNEL or (chat is None and user is None):
-        return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="channel post")
+        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="channel post")
     if chat is not None:
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.is_bot:
-        return IgnoredUpdate(reason=Reason.FROM_BOT, detail=_kind_of_message(message))
+        return IgnoredUpdate(reason=Disposition.FROM_BOT, detail=_kind_of_message(message))
     return Sender(user_id=str(user.id), name=clean_name(user.full_name))
 
 

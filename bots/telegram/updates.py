@@ -21,8 +21,8 @@ from bots.telegram.events import (
 from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.mentions import TelegramIdentity
 from bus.errors import BusError
-from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
-from bus.platform import Intake, Reason
+from bus.messages import ButtonPress, InboundMessage, MessageEdit, PressResponse
+from bus.platform import Disposition, Intake
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,51 +81,57 @@ class UpdateHandler:
         match meaning:
             case InboundMessage():
                 await self._intake.receive(meaning)
-            case Change():
-                await self._intake.change(meaning)
+            case MessageEdit():
+                await self._intake.handle_edit(meaning)
             case CallbackQueryEvent():
                 await self._press(meaning)
             case DraftStoppedEvent():
                 await self._halt(meaning)
             case ChatMigratedEvent():
                 self._moved_to.append(meaning.new_chat)
-                await self._intake.moved(
+                await self._intake.migrate_chat(
                     CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
                 )
             case BotAddedEvent():
                 self._greet(meaning)
             case IgnoredUpdate():
-                self._intake.ignored(CHANNEL, meaning.reason, meaning.detail)
+                self._intake.report_ignored(CHANNEL, meaning.reason, meaning.detail)
             case _:
                 assert_never(meaning)
 
     def _greet(self, joined: BotAddedEvent) -> None:
-        self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "the bot was added to a group")
+        self._intake.report_ignored(
+            CHANNEL, Disposition.UNSUPPORTED, "the bot was added to a group"
+        )
         if joined.chat not in self._moved_to:  # There it is known, under another id.
             self._around.greet(joined.chat, joined.language)
 
     async def _press(self, pressed: CallbackQueryEvent) -> None:
         if pressed.press is None:
-            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a button of somebody else's")
+            self._intake.report_ignored(
+                CHANNEL, Disposition.UNSUPPORTED, "a button of somebody else's"
+            )
             self._around.reply(pressed.query_id, PressResponse())
             return
-        self._around.reply(pressed.query_id, await self._intake.press(pressed.press))
+        self._around.reply(pressed.query_id, await self._intake.handle_button_press(pressed.press))
 
     async def _halt(self, halted: DraftStoppedEvent) -> None:
         """Act on a stopped draft as on its stop button; there is no query to answer."""
         press: ButtonPress = halted.press
         token = self._around.stop_token(press.key.chat, halted.draft_id)
         if token:
-            await self._intake.press(replace(press, token=token))
+            await self._intake.handle_button_press(replace(press, token=token))
         else:
-            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "a draft that nobody writes any more")
+            self._intake.report_ignored(
+                CHANNEL, Disposition.UNSUPPORTED, "a draft that nobody writes any more"
+            )
 
     def _read(self, raw: dict[str, Any], update_id: int, me: TelegramIdentity) -> TelegramEvent:
         try:
             return parse_update(Update.de_json(raw, None), me, self._commands)
         except MALFORMED as error:
             _LOG.warning("telegram: update %d cannot be read (%s)", update_id, type(error).__name__)
-            return IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="unreadable update")
+            return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="unreadable update")
 
     def _refused(self, update_id: int, error: Exception) -> str:
         """Log, once an update, that it was not kept; return why, or "" if it is given up."""
@@ -135,7 +141,9 @@ class UpdateHandler:
         if isinstance(error, _BROKEN) and self._refusals[update_id] >= _PATIENCE:
             del self._refusals[update_id]
             _LOG.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
-            self._intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an update that cannot be handled")
+            self._intake.report_ignored(
+                CHANNEL, Disposition.UNSUPPORTED, "an update that cannot be handled"
+            )
             return ""
         if self._refusals[update_id] == 1:
             _LOG.warning(

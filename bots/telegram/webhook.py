@@ -42,7 +42,7 @@ from bots.telegram.mentions import TelegramIdentity
 from bots.telegram.setup import Backoff, get_identity, register_commands
 from bots.telegram.updates import UpdateHandler, update_id_of
 from bots.text.characters import clean
-from bus.platform import CommandInfo, ConnectionState, Intake, Reason
+from bus.platform import CommandInfo, ConnectionState, Disposition, Intake
 
 _LOG = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class TelegramWebhook:
         raw = parse_json_object(call.body)
         update_id = update_id_of(raw)
         if update_id is None:
-            intake.ignored(CHANNEL, Reason.UNSUPPORTED, "an update without an id")
+            intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, "an update without an id")
             return ACKNOWLEDGED
         if self._me is None:
             return RETRY_LATER  # Without our own name nobody's mention can be recognised.

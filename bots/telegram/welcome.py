@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 from bots.config import TelegramConfig
 from bus.config import AUTO
 from bus.errors import DeliveryError
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.messages import MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Welcome:
         if self._config.group_policy == "disabled":
             return
         own = self._config.language
-        words = texts(own if own and own != AUTO else language)
+        words = messages_for(own if own and own != AUTO else language)
         self._tasks.start_soon(self._say, chat, words.hello_group)
 
     async def _say(self, chat: str, hello: str) -> None:

@@ -31,16 +31,16 @@ from bus.platform import (
     ChannelHealth,
     Clock,
     ConnectionState,
+    Disposition,
     Intake,
     OutgoingFile,
-    Reason,
 )
 
 TERMINAL = "terminal"
 WORKSPACE = "local"
 CAPABILITIES = Capabilities(
-    patches=True,
-    patch_interval_s=0.05,
+    streaming=True,
+    stream_interval_s=0.05,
     send_interval_s=0.0,
     idempotent_send_s=3600.0,
 )
@@ -122,7 +122,7 @@ class TerminalAdapter:
                 del self._attached[session]
                 self._leave(session)
 
-    async def say(self, session: str, text: str, *, event_id: str = "") -> Reason:
+    async def say(self, session: str, text: str, *, event_id: str = "") -> Disposition:
         """Hand a line to the bus; a repeated `event_id` is taken once. Raises what `Intake.receive` raises."""
         check_session(session)
         with anyio.move_on_after(self._patience_s):
@@ -134,7 +134,7 @@ class TerminalAdapter:
             event_id=event_id,
             message_id=event_id,
             key=ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session),
-            place=ReplyTarget(chat=session),
+            reply_target=ReplyTarget(chat=session),
             sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
             text=text,
             private=True,
@@ -156,7 +156,7 @@ class TerminalAdapter:
         self._show(place, TerminalMessage(id=key, text=markdown, final=True))
         return MessageId(key)
 
-    async def open_card(
+    async def start_streaming(
         self,
         place: ReplyTarget,
         markdown: str,
@@ -168,7 +168,7 @@ class TerminalAdapter:
         self._show(place, TerminalMessage(id=key, text=markdown, final=False))
         return MessageId(key)
 
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -187,11 +187,11 @@ class TerminalAdapter:
         self._show(place, TerminalFile(id=key, name=file.name, path=kept))
         return MessageId(key)
 
-    async def working(self, place: ReplyTarget) -> None:
+    async def show_working(self, place: ReplyTarget) -> None:
         """Show that work goes on."""
         self._show(place, TerminalIndicator(state="working"))
 
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Show that work ended."""
         self._show(place, TerminalIndicator(state="ok" if ok else "failed"))
 

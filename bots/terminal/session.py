@@ -10,7 +10,7 @@ from typing import Literal
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from bus.errors import DeliveryError
-from bus.platform import OutgoingFile, Reason
+from bus.platform import Disposition, OutgoingFile
 
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -51,13 +51,13 @@ class TerminalSession:
 
     def __init__(
         self,
-        say: Callable[[str], Awaitable[Reason]],
+        say: Callable[[str], Awaitable[Disposition]],
         events: MemoryObjectReceiveStream[TerminalEvent],
     ) -> None:
         self._say = say
         self._events = events
 
-    async def say(self, text: str) -> Reason:
+    async def say(self, text: str) -> Disposition:
         """Send a line to the bot. Raises what `Intake.receive` raises."""
         return await self._say(text)
 

@@ -2,10 +2,12 @@
 
 from bus.config import ChannelPolicy, DmPolicy
 from bus.messages import InboundMessage
-from bus.platform import Reason
+from bus.platform import Disposition
 
 
-def decide(inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool, known: bool) -> Reason:
+def decide_access(
+    inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool, known: bool
+) -> Disposition:
     """Return ACCEPTED, PAIRING (ask them to be let in), or why this message is not answered.
 
     Args:
@@ -23,14 +25,14 @@ def decide(inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool, know
     return _in_group(inbound, policy, meant=inbound.addressed or known)
 
 
-def dm_policy_of(policy: ChannelPolicy) -> DmPolicy:
+def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
     """Return the rule for private chats: the one that was written, else the list of users, else the default.
 
-    >>> dm_policy_of(ChannelPolicy(allowed_users=["7"]))
+    >>> effective_dm_policy(ChannelPolicy(allowed_users=["7"]))
     'allowlist'
-    >>> dm_policy_of(ChannelPolicy(allowed_users=["7"], dm_policy="pairing"))
+    >>> effective_dm_policy(ChannelPolicy(allowed_users=["7"], dm_policy="pairing"))
     'pairing'
-    >>> dm_policy_of(ChannelPolicy())
+    >>> effective_dm_policy(ChannelPolicy())
     'pairing'
     """
     if policy.dm_policy is not None and "dm_policy" in policy.model_fields_set:
@@ -45,36 +47,36 @@ def is_admin(inbound: InboundMessage, policy: ChannelPolicy) -> bool:
     return inbound.sender.user_id in {str(user).strip() for user in policy.admin_users}
 
 
-def _unfit(inbound: InboundMessage) -> Reason | None:
+def _unfit(inbound: InboundMessage) -> Disposition | None:
     if inbound.sender.is_bot:
-        return Reason.FROM_BOT
+        return Disposition.FROM_BOT
     if not inbound.text.strip() and not inbound.attachments:
-        return Reason.EMPTY
+        return Disposition.EMPTY
     return None
 
 
-def _in_private(inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool) -> Reason:
-    rule = dm_policy_of(policy)
+def _in_private(inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool) -> Disposition:
+    rule = effective_dm_policy(policy)
     if rule == "disabled":
-        return Reason.DISABLED
+        return Disposition.DISABLED
     if rule == "open" or _is_listed(inbound, policy):
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
     if rule == "pairing":
-        return Reason.ACCEPTED if paired else Reason.PAIRING
-    return Reason.NOT_ALLOWED
+        return Disposition.ACCEPTED if paired else Disposition.PAIRING
+    return Disposition.NOT_ALLOWED
 
 
-def _in_group(inbound: InboundMessage, policy: ChannelPolicy, *, meant: bool) -> Reason:
+def _in_group(inbound: InboundMessage, policy: ChannelPolicy, *, meant: bool) -> Disposition:
     rule = policy.group_policy
     if rule == "disabled":
-        return Reason.DISABLED
+        return Disposition.DISABLED
     if rule == "open":
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
     if not meant:
-        return Reason.NOT_ADDRESSED
+        return Disposition.NOT_ADDRESSED
     if (rule == "allowlist" or policy.allowed_users) and not _is_listed(inbound, policy):
-        return Reason.NOT_ALLOWED
-    return Reason.ACCEPTED
+        return Disposition.NOT_ALLOWED
+    return Disposition.ACCEPTED
 
 
 def _is_listed(inbound: InboundMessage, policy: ChannelPolicy) -> bool:

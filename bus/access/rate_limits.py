@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage
 
-COMMANDS = RateLimit(messages=600, per_seconds=60.0)
+COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
 """Commands start no runs; nobody types so many."""
 
-MAX_PEOPLE = 10_000
+MAX_SENDERS = 10_000
 """People who are counted; of more, those who were quiet for longest are forgotten."""
 
 
@@ -22,18 +22,18 @@ class _Sent:
     told: float | None = None
 
 
-class Rates:
+class SenderRateLimiter:
     """Counts the accepted messages of each person.
 
     Args:
         people: How many are counted at most.
     """
 
-    def __init__(self, people: int = MAX_PEOPLE) -> None:
+    def __init__(self, people: int = MAX_SENDERS) -> None:
         self._people = people
         self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
 
-    def take(self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> float:
+    def acquire(self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> float:
         """Count a message; return 0, or where there were too many before, after how many seconds it may be sent.
 
         What counts is when it was sent, as far as the platform tells: after an outage the messages of hours
@@ -59,13 +59,15 @@ class Rates:
             return 0.0
         return sent.at[0] + limit.per_seconds - moment
 
-    def give_back(self, inbound: InboundMessage, *, lane: str) -> None:
+    def release(self, inbound: InboundMessage, *, lane: str) -> None:
         """Count a message less that was taken but not accepted after all."""
         sent = self._of(inbound, lane)
         if sent.at:
             sent.at.pop()
 
-    def tells(self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> bool:
+    def should_notify(
+        self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float
+    ) -> bool:
         """Return whether a person who sent too much has to be told so: once in the limit's time."""
         sent = self._of(inbound, lane)
         if sent.told is not None and 0 <= now - sent.told < limit.per_seconds:
@@ -83,11 +85,11 @@ class Rates:
         return sent
 
 
-def limit_of(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit:
+def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit:
     """Return how much chat one person may send on a channel.
 
     >>> from bus.config import RateOverride
-    >>> limit_of(BusConfig(), ChannelPolicy(rate_limit=RateOverride(messages=5)))
+    >>> rate_limit_for(BusConfig(), ChannelPolicy(rate_limit=RateOverride(messages=5)))
     RateLimit(messages=5, per_seconds=60.0)
     """
     if policy is None:

@@ -4,16 +4,16 @@ import logging
 import re
 from dataclasses import dataclass
 
-from bus.commands.call import Call, Document, Handler
-from bus.commands.choosing import Choosing
-from bus.commands.exchanges import Exchanges
-from bus.commands.export import Export
-from bus.commands.lookup import Lookups
-from bus.commands.speaking import Speaking
-from bus.commands.threads import ThreadCommands
-from bus.commands.why import Why
-from bus.locales import LANGUAGES, Texts
-from bus.locales.english import ENGLISH
+from bus.commands.context import CommandContext, CommandDocument, CommandHandler
+from bus.commands.conversation import ConversationCommands
+from bus.commands.export import ExportCommand
+from bus.commands.gateway import GatewayCommands
+from bus.commands.language import LanguageCommand
+from bus.commands.rewind import RewindCommands
+from bus.commands.selection import SelectionCommands
+from bus.commands.why import WhyCommand
+from bus.locales import LANGUAGES, Messages
+from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
 from bus.outbound.worker import DeliveryWorker
@@ -22,7 +22,7 @@ from store.inbox import InboxRow, InboxStore
 
 log = logging.getLogger(__name__)
 
-NAMES = (
+COMMAND_NAMES = (
     *("bootstrap", "new", "status", "models", "model", "agent", "skills", "memory", "forget"),
     *("retry", "undo", "export", "stop", "language", "why", "help"),
 )
@@ -36,7 +36,7 @@ COMMANDS = tuple(
             code: texts.help(name) for code, texts in LANGUAGES.items() if texts is not ENGLISH
         },
     )
-    for name in NAMES
+    for name in COMMAND_NAMES
 )
 """Platforms that list commands list these."""
 
@@ -44,48 +44,50 @@ _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedCommand:
     """A text that is a command."""
 
     name: str
     argument: str
 
 
-def parse(text: str) -> Parsed | None:
+def parse_command(text: str) -> ParsedCommand | None:
     """Return the command in a text; None for chat, also for paths and unknown words after a slash.
 
-    >>> parse("  /Bootstrap  as a reviewer ")
-    Parsed(name='bootstrap', argument='as a reviewer')
-    >>> [parse(text) for text in ("//new", "/mnt/data/x", "/new/x", "/unknown", "new", "/")]
+    >>> parse_command("  /Bootstrap  as a reviewer ")
+    ParsedCommand(name='bootstrap', argument='as a reviewer')
+    >>> [parse_command(text) for text in ("//new", "/mnt/data/x", "/new/x", "/unknown", "new", "/")]
     [None, None, None, None, None, None]
     """
     match = _COMMAND.fullmatch(text)
     if match is None:
         return None
     name = match[1].lower()
-    if name not in NAMES:
+    if name not in COMMAND_NAMES:
         return None
-    return Parsed(name, (match[2] or "").strip())
+    return ParsedCommand(name, (match[2] or "").strip())
 
 
-def help_text(texts: Texts) -> str:
+def help_text(texts: Messages) -> str:
     """Return the answer to /help."""
-    return "\n".join([texts.commands_head, *(f"/{name} — {texts.help(name)}" for name in NAMES)])
+    return "\n".join(
+        [texts.commands_head, *(f"/{name} — {texts.help(name)}" for name in COMMAND_NAMES)]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desks:
     """Who handles which commands."""
 
-    threads: ThreadCommands
-    lookups: Lookups
-    choosing: Choosing
-    exchanges: Exchanges
-    export: Export
-    speaking: Speaking
-    why: Why
+    threads: ConversationCommands
+    lookups: GatewayCommands
+    choosing: SelectionCommands
+    exchanges: RewindCommands
+    export: ExportCommand
+    speaking: LanguageCommand
+    why: WhyCommand
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self) -> dict[str, CommandHandler]:
         """Return the handler of each command, by name."""
         return {
             "bootstrap": self.threads.bootstrap,
@@ -107,7 +109,7 @@ class Desks:
         }
 
 
-class Commands:
+class CommandRunner:
     """Runs commands; each answers with one message."""
 
     def __init__(self, *, inbox: InboxStore, delivery: DeliveryWorker, desks: Desks) -> None:
@@ -117,24 +119,29 @@ class Commands:
 
     async def run(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Run the command of an inbox row and finish the row. Raises StoreError."""
-        parsed = parse(inbound.text)
+        parsed = parse_command(inbound.text)
         if parsed is None:
             # Written by a version that knew this command.
-            await self._answer(row, inbound, help_text(inbound.place.texts))
+            await self._answer(row, inbound, help_text(inbound.reply_target.texts))
             return
-        call = Call(argument=parsed.argument, row=row, inbound=inbound)
+        call = CommandContext(argument=parsed.argument, row=row, inbound=inbound)
         answer = await self._handlers[parsed.name](call)
         if answer is not None:
             await self._answer(row, inbound, answer)
 
     async def fail(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Finish the row of a command that could not be run, visibly. Raises StoreError."""
-        await self._answer(row, inbound, inbound.place.texts.command_failed, dead=True)
+        await self._answer(row, inbound, inbound.reply_target.texts.command_failed, dead=True)
 
     async def _answer(
-        self, row: InboxRow, inbound: InboundMessage, answer: str | Document, *, dead: bool = False
+        self,
+        row: InboxRow,
+        inbound: InboundMessage,
+        answer: str | CommandDocument,
+        *,
+        dead: bool = False,
     ) -> None:
-        if isinstance(answer, Document):
+        if isinstance(answer, CommandDocument):
             owed = [document_row(row, inbound, name=answer.name, content=answer.content)]
         else:
             parts = self._delivery.adapters[row.key.channel].split(answer)
@@ -143,5 +150,5 @@ class Commands:
         self._delivery.notify(row.key)
 
 
-async def _help(call: Call) -> str:
+async def _help(call: CommandContext) -> str:
     return help_text(call.texts)

@@ -5,7 +5,7 @@ import logging
 import anyio
 from anyio import to_thread
 
-from bus.commands.call import Call, Document
+from bus.commands.context import CommandContext, CommandDocument
 from bus.errors import AgentThreadNotFound, RunError
 from bus.history.transcript import transcript
 from bus.runs.client import RunClient
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 """How long the agent's server may take."""
 
-NAME = "conversation.md"
+EXPORT_FILE_NAME = "conversation.md"
 
 
-class Export:
+class ExportCommand:
     """Writes down what was said in the conversation of a command."""
 
     def __init__(self, *, conversations: ConversationStore, runs: RunClient) -> None:
         self._conversations = conversations
         self._runs = runs
 
-    async def export(self, call: Call) -> Document | str:
+    async def export(self, call: CommandContext) -> CommandDocument | str:
         """Return the conversation; as far as it is said, while a turn runs."""
         texts = call.texts
         found = await self._conversations.find(call.row.key)
@@ -43,4 +43,8 @@ class Export:
         person = texts.word_person if call.inbound.private else texts.word_people
         # In a worker thread: a long conversation takes a while.
         content = await to_thread.run_sync(lambda: transcript(messages, texts, person=person))
-        return Document(name=NAME, content=content) if content else texts.export_nothing
+        return (
+            CommandDocument(name=EXPORT_FILE_NAME, content=content)
+            if content
+            else texts.export_nothing
+        )

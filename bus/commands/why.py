@@ -3,32 +3,32 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from bus.access.decisions import Decisions, Refusal
+from bus.access.intake_stats import IntakeStats, RefusedMessage
 from bus.access.policy import is_admin
-from bus.commands.call import Call
+from bus.commands.context import CommandContext
 from bus.config import ChannelPolicy
-from bus.locales import Texts
-from bus.platform import Reason
+from bus.locales import Messages
+from bus.platform import Disposition
 
 
-class Why:
+class WhyCommand:
     """Answers about silence."""
 
-    def __init__(self, *, policies: Mapping[str, ChannelPolicy], decisions: Decisions) -> None:
+    def __init__(self, *, policies: Mapping[str, ChannelPolicy], decisions: IntakeStats) -> None:
         self._policies = policies
         self._decisions = decisions
 
-    async def why(self, call: Call) -> str:
+    async def why(self, call: CommandContext) -> str:
         """Say what was not accepted in this chat lately, and on this channel since the start."""
         channel = call.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(call.inbound, policy):
             return call.texts.why_admins_only
         texts = call.texts
-        here = [_line(refusal, texts) for refusal in self._decisions.last_refused(call.row.key)]
+        here = [_line(refusal, texts) for refusal in self._decisions.recent_refusals(call.row.key)]
         counts = [
             f"• {count} × {_told(reason, texts)}"
-            for reason, count in self._decisions.refused(channel).items()
+            for reason, count in self._decisions.refusals_by_reason(channel).items()
         ]
         nothing = [f"• {texts.why_nothing}"]
         return "\n".join(
@@ -41,11 +41,11 @@ class Why:
         )
 
 
-def _line(refusal: Refusal, texts: Texts) -> str:
+def _line(refusal: RefusedMessage, texts: Messages) -> str:
     moment = datetime.fromtimestamp(refusal.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     told = _told(refusal.reason, texts)
     return "• " + texts.why_line.format(moment=moment, user=f"`{refusal.user_id}`", reason=told)
 
 
-def _told(reason: Reason, texts: Texts) -> str:
+def _told(reason: Disposition, texts: Messages) -> str:
     return texts.why_reason.format(code=f"`{reason.value}`", meaning=texts.why(reason.value))

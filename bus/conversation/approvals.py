@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from anyio import to_thread
 
-from bus.access.pending import Pending
+from bus.access.expected_replies import ExpectedReplies
 from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
 from bus.outbound.rows import button_removal_key, button_removal_row
 from bus.outbound.worker import DeliveryWorker
@@ -38,12 +38,12 @@ class Questions:
     def __init__(self, history: MessageHistoryStore, delivery: DeliveryWorker) -> None:
         self._history = history
         self.delivery = delivery
-        self.pending = Pending()
+        self.pending = ExpectedReplies()
 
     def record(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
         """Return what the inbox keeps of what a turn ends with asking, and expect who wrote to answer it."""
         if question:
-            self.pending.asked(inbound, row.key)
+            self.pending.expect(inbound, row.key)
         return encode_question(question)
 
     async def open_before(self, row: InboxRow, said: str) -> OpenQuestion | None:
@@ -51,7 +51,7 @@ class Questions:
 
         A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
         """
-        self.pending.went_on(row.key)
+        self.pending.clear(row.key)
         if not row.follows_question:
             return None
         before = await self._history.find_question(row)

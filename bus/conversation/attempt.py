@@ -11,8 +11,8 @@ import anyio
 from bus.config import SessionConfig
 from bus.conversation.approvals import OpenQuestion
 from bus.history.versions import message_ids
-from bus.locales import Texts
-from bus.locales.english import ENGLISH
+from bus.locales import Messages
+from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, RewindPoint
 from bus.runs.replies import Reply, ReplyFold
 from bus.runs.uploads import UploadResult
@@ -41,7 +41,7 @@ class TurnPlan:
     again: RewindPoint | None = None
     is_admin: bool = False
     is_press: bool = False
-    texts: Texts = ENGLISH
+    texts: Messages = ENGLISH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Attempt:
         self.run_id = row.run_id
         self.is_asked = False
         self.started = anyio.Event()
-        self.check = row.attempts > 1 or inbound.edits > 0
+        self.check = row.attempts > 1 or inbound.edit_count > 0
         # Only a new thread is made first; one that the server lost is made again when it says so.
         self.known = not is_new
         self.fold = ReplyFold(self.message_id)

@@ -1,7 +1,7 @@
 """What a person is told when a turn went wrong, and what to do."""
 
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.runs.client import RunFailed
 
 AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
@@ -28,7 +28,7 @@ def is_retryable(failure: RunFailed, reason: str = "") -> bool:
     return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
 
 
-def failure_message(failure: RunFailed, texts: Texts, *, agent: str = "") -> str:
+def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> str:
     """Return what a failed run means to the person who asked. `agent` is the custom agent that was to answer."""
     if failure.error == AGENT_NOT_FOUND and agent:
         return texts.failed_no_agent.format(name=agent)
@@ -37,7 +37,7 @@ def failure_message(failure: RunFailed, texts: Texts, *, agent: str = "") -> str
     return _by_error(texts).get(failure.error, texts.failed)
 
 
-def run_error_message(error: RunError, texts: Texts) -> str:
+def run_error_message(error: RunError, texts: Messages) -> str:
     """Return what it means that no run could be had."""
     if isinstance(error, AgentThreadBusy):
         return texts.thread_busy
@@ -46,7 +46,7 @@ def run_error_message(error: RunError, texts: Texts) -> str:
     return texts.agent_unreachable if error.retryable else texts.failed
 
 
-def _by_error(texts: Texts) -> dict[str, str]:
+def _by_error(texts: Messages) -> dict[str, str]:
     """Return by the class name of a run's error what to tell the person."""
     return {
         "AuthenticationError": texts.failed_auth,

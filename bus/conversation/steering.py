@@ -63,7 +63,7 @@ class Steering:
                 is_said = await self._say(attempt, control, letter)
                 control.drop(letter)
                 if is_said and letter.row.id != attempt.row.id:
-                    sign = self._delivery.presence.working(adapter, letter.inbound.place)
+                    sign = self._delivery.presence.working(adapter, letter.inbound.reply_target)
                     await signs.enter_async_context(sign)
 
     async def settle(self, attempt: Attempt, control: TurnControl) -> list[QueuedMessage]:
@@ -202,7 +202,7 @@ class Steering:
         self, attempt: Attempt, control: TurnControl, letter: QueuedMessage
     ) -> SteeringMessage | None:
         """Return what to say, noted as said before it is; None = the message waits no more."""
-        inbound, texts = letter.inbound, letter.inbound.place.texts
+        inbound, texts = letter.inbound, letter.inbound.reply_target.texts
         is_own = letter.row.id == attempt.row.id
         is_edit = is_own or letter.row.id in control.said
         brought = UploadResult()

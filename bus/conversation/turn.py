@@ -96,7 +96,7 @@ class Turns:
         was_said = row.attempts == 0 and row.run_id is not None
         if was_said and await self._steering.was_heard(row, message_ids(inbound)):
             await self._inbox.finish(row.id, [])
-            await self._signed(row, {inbound.place: True})
+            await self._signed(row, {inbound.reply_target: True})
             return
         begun = await self._begin(row, plan)
         if begun is None:
@@ -104,7 +104,7 @@ class Turns:
         row, is_new = begun
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         if row.attempts > MAX_ATTEMPTS:
-            await self.fail(row, inbound, text=inbound.place.texts.interrupted_too_often)
+            await self.fail(row, inbound, text=inbound.reply_target.texts.interrupted_too_often)
             return
         async with show_live_reply(self._delivery, row, inbound) as display:
             attempt = Attempt(row, plan, inbound, is_new=is_new)
@@ -129,7 +129,9 @@ class Turns:
     async def fail(self, row: InboxRow, inbound: InboundMessage, *, text: str = "") -> None:
         """Finish a row as dead with a visible message: `text`, or that it failed."""
         # One of ours says what has to change first; what failed for no known reason may be tried again.
-        reply = Reply(markdown=text or inbound.place.texts.failed, failed=True, retry=not text)
+        reply = Reply(
+            markdown=text or inbound.reply_target.texts.failed, failed=True, retry=not text
+        )
         card = await self._delivery.outbox.find(streaming_key(row, 0))
         notice = await self._delivery.outbox.find(notice_key(row))
         seen = LiveMessages(
@@ -188,16 +190,16 @@ class Turns:
             split = self._delivery.adapters[row.key.channel].split
             parts = await to_thread.run_sync(split, reply.markdown)
             has_buttons = isinstance(self._delivery.adapters[row.key.channel], SupportsButtons)
-            buttons = reply_buttons(row, reply, inbound.place.texts) if has_buttons else ()
+            buttons = reply_buttons(row, reply, inbound.reply_target.texts) if has_buttons else ()
             deliveries = reply_rows(row, inbound, reply, parts, seen, buttons)
         others = [letter.row.id for letter in also]
         asks = self._questions.record(row, inbound, reply.question) if reply is not None else None
         await self._inbox.finish(row.id, deliveries, dead=dead, question=asks, answered_ids=others)
         self._delivery.notify(row.key)
         went_well = reply is not None and not (reply.failed or reply.stopped)
-        signs = {letter.inbound.place: went_well for letter in also}
+        signs = {letter.inbound.reply_target: went_well for letter in also}
         if not deliveries:
-            signs[inbound.place] = False
+            signs[inbound.reply_target] = False
         await self._signed(row, signs)
 
     async def _signed(self, row: InboxRow, signs: Mapping[ReplyTarget, bool]) -> None:
@@ -327,9 +329,9 @@ class Turns:
     async def _take_back(self, thread_id: str, said: RewindPoint) -> None:
         """Take what is said anew out of the thread. Raises RunError."""
         try:
-            await self._rewind.rewind(thread_id, said.message_id, *said.earlier)
+            await self._rewind.rewind(thread_id, said.message_id, *said.earlier_ids)
         except RewindUnsupported:
-            if not said.may_stay:
+            if not said.allow_duplicate:
                 raise
             log.info("thread %s keeps a message that is said once more", thread_id)
 

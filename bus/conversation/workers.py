@@ -18,7 +18,7 @@ from bus.conversation.turn import Turns
 from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, encode_inbound
-from bus.settings.sessions import SessionInvalid, Sessions
+from bus.settings.sessions import InvalidSession, SessionResolver
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore
@@ -38,7 +38,7 @@ class ConversationWorkers:
         *,
         tasks: TaskGroup,
         turns: Turns,
-        sessions: Sessions,
+        sessions: SessionResolver,
         inbox: InboxStore,
         conversations: ConversationStore,
     ) -> None:
@@ -100,7 +100,7 @@ class ConversationWorkers:
         if found is None:
             return QueueState.FINISHED
         box, letter = found
-        steers = self._sessions.busy(inbound) == "steer"
+        steers = self._sessions.busy_mode(inbound) == "steer"
         return box.revise(replace(letter, inbound=inbound, text=inbound.text), steers=steers)
 
     async def wait_finished(self, row_id: int) -> None:
@@ -252,7 +252,7 @@ class ConversationWorkers:
         if box not in self._working:
             self._working.add(box)
             self._tasks.start_soon(self._work, box)
-        elif box.current is not None and self._sessions.busy(letter.inbound) == "interrupt":
+        elif box.current is not None and self._sessions.busy_mode(letter.inbound) == "interrupt":
             box.control.stop(CancelReason.INTERRUPTED)
         else:
             self._hint(box, letter)
@@ -260,11 +260,11 @@ class ConversationWorkers:
     def _hint(self, box: ConversationWorker, letter: QueuedMessage) -> None:
         """Have a message said to the turn that runs before it, where its sender steers and asked for that turn."""
         inbound = letter.inbound
-        is_plain = not (letter.bootstrap or inbound.answers or inbound.exchange is not None)
+        is_plain = not (letter.bootstrap or inbound.answers_row or inbound.rewind_point is not None)
         asker = box.current.inbound.sender.user_id if box.current is not None else None
         if not is_plain or letter.row.kind != "chat" or inbound.sender.user_id != asker:
             return
-        if self._sessions.busy(letter.inbound) == "steer":
+        if self._sessions.busy_mode(letter.inbound) == "steer":
             box.control.tell(letter)
 
     async def _work(self, box: ConversationWorker) -> None:
@@ -299,8 +299,8 @@ class ConversationWorkers:
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         try:
             await self._run(box, letter)
-        except SessionInvalid as error:
-            texts = inbound.place.texts
+        except InvalidSession as error:
+            texts = inbound.reply_target.texts
             await self._fail(row, inbound, texts.agent_name_invalid.format(name=error.agent))
         except StoreError:
             # The row stays unfinished; the router takes it up again.
@@ -320,13 +320,13 @@ class ConversationWorkers:
             return
         plan = TurnPlan(
             text=letter.text,
-            session=self._sessions.of(letter.inbound),
+            session=self._sessions.resolve(letter.inbound),
             bootstrap=letter.bootstrap,
             thread_id=box.thread_id,
-            again=letter.inbound.exchange,
+            again=letter.inbound.rewind_point,
             is_admin=self._sessions.is_admin(letter.inbound),
-            is_press=bool(letter.inbound.answers),
-            texts=letter.inbound.place.texts,
+            is_press=bool(letter.inbound.answers_row),
+            texts=letter.inbound.reply_target.texts,
         )
         await self._turns.run(letter.row, letter.inbound, plan, box.control)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bus.history.user_messages import is_user_message, user_text
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.runs.client import Message, text_of
 
 MAX_CHARS = 1_000_000
@@ -15,7 +15,7 @@ MAX_NAMES = 20
 _QUESTION = "ask_clarification"
 
 
-def transcript(messages: Sequence[Message], texts: Texts, *, person: str) -> str:
+def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
     """Return a conversation as Markdown; "" if nothing was said. `person` is what the people in it are called."""
     said = [
         (person if is_user_message(message) else "Parley", text)
@@ -54,7 +54,7 @@ def _headed(said: Sequence[tuple[str, str]]) -> Iterator[str]:
         speaker = who
 
 
-def _said(message: Message, texts: Texts) -> str:
+def _said(message: Message, texts: Messages) -> str:
     kind = str(message.get("type") or "")
     if is_user_message(message):
         return _joined(user_text(message), texts.word_files, _file_names(message))

@@ -42,9 +42,9 @@ class TurnHistory:
         ids = dict.fromkeys(message_ids(inbound))
         for one in await self._revisions.list_after(row, limit=MAX_LATER_ROWS):
             again = replace(decode_inbound(one.body), key=one.key)
-            before = again.exchange
+            before = again.rewind_point
             if before is not None and not ids.keys().isdisjoint(
-                {before.message_id, *before.earlier}
+                {before.message_id, *before.earlier_ids}
             ):
                 # It was answered anew before: it stands in the thread under the ids of that attempt.
                 ids.update(dict.fromkeys(message_ids(again)))
@@ -53,8 +53,8 @@ class TurnHistory:
             thread_id=row.thread_id or "",
             message_id=first,
             text=inbound.text,
-            earlier=tuple(others),
-            may_stay=True,
+            earlier_ids=tuple(others),
+            allow_duplicate=True,
         )
 
     async def apply_edit(self, conversation_id: int, exchange: RewindPoint) -> RewindPoint:
@@ -70,6 +70,10 @@ class TurnHistory:
         inbound = replace(decode_inbound(row.body), key=row.key)
         is_newest = exchange.message_id in (
             message_ids(inbound)[-1],
-            f"{row.key.channel}:{rerun_event_id(row, inbound.edits)}",
+            f"{row.key.channel}:{rerun_event_id(row, inbound.edit_count)}",
         )
-        return exchange if is_newest or not inbound.edits else replace(exchange, text=inbound.text)
+        return (
+            exchange
+            if is_newest or not inbound.edit_count
+            else replace(exchange, text=inbound.text)
+        )

@@ -11,7 +11,7 @@ from bus.runs.client import is_steering, messages_in
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
     """Return the ids in the thread of a message's versions, oldest first; the last is that of its present text."""
     first = f"{inbound.key.channel}:{inbound.event_id}"
-    return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edits + 1)))
+    return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edit_count + 1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode_inbound
-from bus.platform import Clock, Reason
+from bus.platform import Clock, Disposition
 from store.errors import StoreError
 from store.inbox import InboxRow
 from store.message_edits import MessageEditStore, ReceivedEvent
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 QUIET_S = 1.0
 """How long nothing more came when an album is complete, seconds. Its messages come within some 0.1 s."""
 
-RESUMED_S = 3.0
+RESUMED_QUIET_S = 3.0
 """Likewise after a restart, when the channel has yet to connect."""
 
-MOST_S = 5.0
+MAX_WAIT_S = 5.0
 """How long an album is waited for altogether, seconds."""
 
-ASIDE_S = 10.0
+UNADDRESSED_S = 10.0
 """For how long a part that came before the mention is kept for the part that has it, seconds."""
 
-REMEMBERED_S = 120.0
+LATE_PART_S = 120.0
 """For how long a message that comes late is known to belong to an album that was handed on."""
 
 
@@ -57,7 +57,7 @@ class _Held:
     adding: anyio.Lock = field(default_factory=anyio.Lock)
 
 
-class Albums:
+class AlbumCollector:
     """Holds the first message of an album until it is complete.
 
     Args:
@@ -95,28 +95,30 @@ class Albums:
         """Keep the first message of an album until it is complete; returns at once."""
         begun = anyio.current_time()
         is_fresh = 0 <= self._now() - row.received_at < self._quiet_s
-        quiet_s = self._quiet_s if is_fresh else max(self._quiet_s, RESUMED_S)
-        held = _Held(row=row, inbound=inbound, until=begun + quiet_s, at_most=begun + MOST_S)
+        quiet_s = self._quiet_s if is_fresh else max(self._quiet_s, RESUMED_QUIET_S)
+        held = _Held(row=row, inbound=inbound, until=begun + quiet_s, at_most=begun + MAX_WAIT_S)
         self._held[_name(inbound)] = held
         self._tasks.start_soon(self._wait, held)
         _, parts = self._aside.pop(_name(inbound), (begun, []))
         for part in parts:
             self._tasks.start_soon(self._add_later, part)
 
-    def set_aside(self, inbound: InboundMessage) -> None:
+    def keep_unaddressed(self, inbound: InboundMessage) -> None:
         """Remember a part that did not mean the bot: a later one of the same album may. In memory only."""
         now = anyio.current_time()
-        self._aside = {name: kept for name, kept in self._aside.items() if now - kept[0] < ASIDE_S}
+        self._aside = {
+            name: kept for name, kept in self._aside.items() if now - kept[0] < UNADDRESSED_S
+        }
         _, parts = self._aside.get(_name(inbound), (now, []))
         self._aside[_name(inbound)] = (now, [*parts, inbound])
 
-    def release(self, conversation_id: int) -> None:
+    def flush(self, conversation_id: int) -> None:
         """Hand on what is held in a conversation: something else was said there, so the albums are complete."""
         for held in list(self._held.values()):
             if held.row.conversation_id == conversation_id:
                 self._hand_on(held)
 
-    async def add(self, inbound: InboundMessage) -> Reason | None:
+    async def add(self, inbound: InboundMessage) -> Disposition | None:
         """Add a message to the album that it belongs to; return what became of it.
 
         None: there is no such album, or not any more.
@@ -132,17 +134,17 @@ class Albums:
                 return None
             return await self._join(held, inbound)
 
-    def placed(self, inbound: InboundMessage) -> InboundMessage:
+    def assign_late_part(self, inbound: InboundMessage) -> InboundMessage:
         """Return a message that came too late for its album as one of the same conversation, meant for the bot."""
         known = self._former.get(_name(inbound))
         if known is None or known[2].sender.user_id != inbound.sender.user_id:
             return inbound
         at, row, first = known
-        if anyio.current_time() - at > REMEMBERED_S:
+        if anyio.current_time() - at > LATE_PART_S:
             return inbound
         return replace(inbound, key=row.key, addressed=inbound.addressed or first.addressed)
 
-    async def _join(self, held: _Held, inbound: InboundMessage) -> Reason:
+    async def _join(self, held: _Held, inbound: InboundMessage) -> Disposition:
         await self._refresh(held)
         whole = replace(
             held.inbound,
@@ -153,12 +155,12 @@ class Albums:
         event = ReceivedEvent(key=held.row.key, event_id=inbound.event_id, at=self._now())
         with anyio.CancelScope(shield=True):
             if not await self._revisions.update_body(held.row.id, body, event):
-                return Reason.DUPLICATE
+                return Disposition.DUPLICATE
             held.inbound, held.row = whole, replace(held.row, body=body)
             held.until = min(anyio.current_time() + self._quiet_s, held.at_most)
-            if inbound.remember and inbound.message_id:
+            if inbound.track_replies and inbound.message_id:
                 await self._origins.set_topic(held.row.key, inbound.message_id)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
     async def _add_later(self, part: InboundMessage) -> None:
         try:
@@ -189,7 +191,7 @@ class Albums:
         del self._held[name]
         now = anyio.current_time()
         self._former = {
-            known: value for known, value in self._former.items() if now - value[0] < REMEMBERED_S
+            known: value for known, value in self._former.items() if now - value[0] < LATE_PART_S
         }
         self._former[name] = (now, held.row, held.inbound)
         log.info("%s files that were sent together are one message", len(held.inbound.attachments))

@@ -3,9 +3,17 @@
 import re
 from dataclasses import replace
 
-from bus.locales import texts
-from bus.locales.script import written_in
-from bus.messages import Attachment, Change, ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.locales import messages_for
+from bus.locales.detection import detect_language
+from bus.messages import (
+    Attachment,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    ReplyTarget,
+    Sender,
+)
 
 MAX_TEXT_CHARS = 200_000
 """Longest text that is kept and sent on: about 50,000 tokens, more than most models take in one message."""
@@ -20,60 +28,51 @@ _LINE_END = re.compile(r"\r\n?|[\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
 
 
-def cleaned(inbound: InboundMessage) -> InboundMessage:
+def clean_message(inbound: InboundMessage) -> InboundMessage:
     """Return the message without what no machine downstream takes, and no longer than `MAX_TEXT_CHARS`."""
-    key, place = inbound.key, inbound.place
+    place = inbound.reply_target
     return replace(
         inbound,
         event_id=_plain(inbound.event_id),
         message_id=_plain(inbound.message_id),
-        key=ConversationKey(
-            channel=key.channel,
-            workspace=_plain(key.workspace),
-            chat=_plain(key.chat),
-            topic=_plain(key.topic),
-        ),
-        place=ReplyTarget(
+        key=_plain_key(inbound.key),
+        reply_target=ReplyTarget(
             chat=_plain(place.chat),
             thread=_plain(place.thread),
             reply_to=_plain(place.reply_to),
             callback=_plain(place.callback),
             user=_plain(place.user),
             language=place.language,
-            command_sign=place.command_sign,
+            command_prefix=place.command_prefix,
         ),
         sender=Sender(
             user_id=_plain(inbound.sender.user_id),
-            name=name_of(inbound.sender.name),
+            name=clean_name(inbound.sender.name),
             is_bot=inbound.sender.is_bot,
+            kind=inbound.sender.kind,
         ),
-        text=text_of(inbound.text),
+        text=clean_text(inbound.text),
         language=_plain(inbound.language)[:MAX_LANGUAGE_CHARS],
         replies_to=tuple(_plain(message) for message in inbound.replies_to),
         attachments=tuple(_attachment(file) for file in inbound.attachments),
     )
 
 
-def cleaned_change(change: Change) -> Change:
-    """Return the change without what no machine downstream takes."""
-    key = change.key
-    return Change(
+def clean_change(change: MessageEdit | MessageDeletion) -> MessageEdit | MessageDeletion:
+    """Return an edit or deletion without what nothing downstream takes."""
+    ids = replace(
+        change,
         event_id=_plain(change.event_id),
-        key=ConversationKey(
-            channel=key.channel,
-            workspace=_plain(key.workspace),
-            chat=_plain(key.chat),
-            topic=_plain(key.topic),
-        ),
+        key=_plain_key(change.key),
         message_id=_plain(change.message_id),
-        edited=cleaned(change.edited) if change.edited is not None else None,
     )
+    return replace(ids, edited=clean_message(ids.edited)) if isinstance(ids, MessageEdit) else ids
 
 
-def text_of(text: str) -> str:
+def clean_text(text: str) -> str:
     r"""Return a text without control characters and lone surrogates, cut visibly at the limit.
 
-    >>> text_of("a\r\nb\x00\tc\ud800")
+    >>> clean_text("a\r\nb\x00\tc\ud800")
     'a\nb\tc\ufffd'
     """
     kept = text[:MAX_TEXT_CHARS]
@@ -82,21 +81,30 @@ def text_of(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return kept
     # In the language that the text itself is written in: the agent reads it as a part of that.
-    note = texts(written_in(kept)).message_cut
+    note = messages_for(detect_language(kept)).message_cut
     return f"{kept}\n\n{note.format(length=f'{len(text):,}', kept=f'{MAX_TEXT_CHARS:,}')}"
 
 
-def name_of(name: str) -> str:
+def clean_name(name: str) -> str:
     r"""Return a name of a person or a file on one line.
 
-    >>> name_of("a\nb\x07")
+    >>> clean_name("a\nb\x07")
     'a b'
     """
-    return _SPACE.sub(" ", text_of(name[:MAX_NAME_CHARS])).strip()
+    return _SPACE.sub(" ", clean_text(name[:MAX_NAME_CHARS])).strip()
 
 
 def _attachment(file: Attachment) -> Attachment:
-    return replace(file, name=name_of(file.name), mime=_plain(file.mime), ref=_plain(file.ref))
+    return replace(file, name=clean_name(file.name), mime=_plain(file.mime), ref=_plain(file.ref))
+
+
+def _plain_key(key: ConversationKey) -> ConversationKey:
+    return ConversationKey(
+        channel=key.channel,
+        workspace=_plain(key.workspace),
+        chat=_plain(key.chat),
+        topic=_plain(key.topic),
+    )
 
 
 def _plain(word: str) -> str:

@@ -5,48 +5,48 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 
-from bus.locales.catalogue import Texts
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
+from bus.locales.catalog import Messages
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
 
-__all__ = ["LANGUAGES", "Texts", "known", "texts"]
+__all__ = ["LANGUAGES", "Messages", "messages_for", "supported_language"]
 
-LANGUAGES: Mapping[str, Texts] = {"en": ENGLISH, "zh": CHINESE}
+LANGUAGES: Mapping[str, Messages] = {"en": ENGLISH, "zh": CHINESE}
 """The catalogues by primary language subtag (BCP 47); the first is said to whoever reads none of them."""
 
 
-def known(language: str) -> str:
+def supported_language(language: str) -> str:
     """Return the key in `LANGUAGES` of a language tag; "" if it is not spoken here.
 
-    >>> [known(tag) for tag in ("zh-Hans", "zh_CN", "EN-gb", "fr", "")]
+    >>> [supported_language(tag) for tag in ("zh-Hans", "zh_CN", "EN-gb", "fr", "")]
     ['zh', 'zh', 'en', '', '']
     """
     primary = language.replace("_", "-").partition("-")[0].lower()
     return primary if primary in LANGUAGES else ""
 
 
-def texts(language: str, command_sign: str = "/") -> Texts:
+def messages_for(language: str, command_sign: str = "/") -> Messages:
     """Return the texts for a language tag, in English where there are none.
 
     Args:
         language: The tag.
         command_sign: What a command begins with where the texts are read.
 
-    >>> texts("zh-CN").stop_done, texts("fr").stop_done
+    >>> messages_for("zh-CN").stop_done, messages_for("fr").stop_done
     ('已停止。', 'Stopped.')
-    >>> texts("en", "@parley /").exchange_busy
+    >>> messages_for("en", "@parley /").exchange_busy
     'Something is running: send @parley /stop first.'
     """
-    catalogue = LANGUAGES.get(known(language), ENGLISH)
+    catalogue = LANGUAGES.get(supported_language(language), ENGLISH)
     return catalogue if command_sign == "/" else _signed(catalogue, command_sign)
 
 
 @lru_cache(maxsize=64)
-def _signed(catalogue: Texts, command_sign: str) -> Texts:
+def _signed(catalogue: Messages, command_sign: str) -> Messages:
     """Return a catalogue that names commands as they are written at one place."""
     said = {field.name: str(getattr(catalogue, field.name)) for field in fields(catalogue)}
     names = [name.removeprefix("help_") for name in said if name.startswith("help_")]
     command = re.compile(rf"(?<![\w/@])/(?=(?:{'|'.join(names)})\b)")
     # Braces would be taken for the place of a value.
     sign = command_sign.replace("{", "").replace("}", "")
-    return Texts(**{name: command.sub(lambda _: sign, text) for name, text in said.items()})
+    return Messages(**{name: command.sub(lambda _: sign, text) for name, text in said.items()})

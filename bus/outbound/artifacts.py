@@ -44,7 +44,7 @@ class ArtifactDownloader:
                 await to_thread.run_sync(folder.cleanup)
 
     async def _fetch(self, body: OutboundFile, target: Path, max_bytes: int) -> OutgoingFile | str:
-        texts = body.place.texts
+        texts = body.reply_target.texts
         path = f"threads/{body.thread_id}/artifacts/{body.path.lstrip('/')}"
         try:
             async with self._gateway.stream("GET", path, timeout=FETCH_TIMEOUT_S) as answer:

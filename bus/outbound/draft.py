@@ -27,8 +27,8 @@ class DraftReply(LiveReply):
         platform = self._adapter
         if not isinstance(platform, Platform):
             return
-        lane = (f"{self._row.key.channel}:preview", self._inbound.place.chat)
-        interval_s = self._adapter.capabilities.preview_interval_s
+        lane = (f"{self._row.key.channel}:preview", self._inbound.reply_target.chat)
+        interval_s = self._adapter.capabilities.draft_interval_s
         while True:
             await self._delivery.pacer.acquire(lane, interval_s)
             self._changed = anyio.Event()
@@ -47,8 +47,8 @@ class DraftReply(LiveReply):
         stop = stop_button(self._row.id, self._words.button_stop)
         try:
             with anyio.move_on_after(PREVIEW_DEADLINE_S):
-                await platform.preview(
-                    self._inbound.place, said, key=f"{self._row.id}:preview", stop=stop
+                await platform.send_draft(
+                    self._inbound.reply_target, said, key=f"{self._row.id}:preview", stop=stop
                 )
         except DeliveryError as error:
             log.info("preview of turn %s skipped: %s", self._row.id, error.user_message)

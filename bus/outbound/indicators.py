@@ -33,7 +33,9 @@ class IndicatorUpdater:
             yield
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_up, adapter, place, adapter.capabilities.sign_refresh_s)
+            tasks.start_soon(
+                self._keep_up, adapter, place, adapter.capabilities.indicator_refresh_s
+            )
             try:
                 yield
             finally:
@@ -45,7 +47,7 @@ class IndicatorUpdater:
             return
         try:
             with anyio.fail_after(INDICATOR_DEADLINE_S):
-                await adapter.finished(place, ok=ok)
+                await adapter.show_finished(place, ok=ok)
         except (DeliveryError, TimeoutError) as error:
             self._complain(adapter.name, error)
 
@@ -55,7 +57,7 @@ class IndicatorUpdater:
         while True:
             try:
                 with anyio.fail_after(INDICATOR_DEADLINE_S):
-                    await adapter.working(place)
+                    await adapter.show_working(place)
             except (DeliveryError, TimeoutError) as error:
                 self._complain(type(adapter).__name__, error)
                 if isinstance(error, DeliveryError) and not error.retryable:

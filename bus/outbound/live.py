@@ -25,7 +25,7 @@ async def show_live_reply(
     kind = _display(adapter, inbound)
     display = kind(delivery, row, inbound)
     async with (
-        delivery.presence.working(adapter, inbound.place),
+        delivery.presence.working(adapter, inbound.reply_target),
         anyio.create_task_group() as tasks,
     ):
         await display.open()
@@ -38,10 +38,10 @@ async def show_live_reply(
 
 
 def _display(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
-    if isinstance(adapter, PreviewPlatform) and adapter.previews(inbound.place):
+    if isinstance(adapter, PreviewPlatform) and adapter.uses_drafts(inbound.reply_target):
         return DraftReply
     numbers = adapter.capabilities
-    if isinstance(adapter, SupportsStreaming) and numbers.patches:
+    if isinstance(adapter, SupportsStreaming) and numbers.streaming:
         return StreamingMessage
     can_take_back = isinstance(adapter, SupportsButtons) and isinstance(adapter, SupportsDeletion)
-    return ProgressNotice if numbers.notice_after_s and can_take_back else LiveReply
+    return ProgressNotice if numbers.progress_notice_after_s and can_take_back else LiveReply

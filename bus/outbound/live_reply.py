@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import anyio
 
-from bus.locales.catalogue import Texts
+from bus.locales.catalog import Messages
 from bus.messages import InboundMessage
 from bus.outbound.rows import LiveMessages
 from bus.outbound.worker import DeliveryWorker
@@ -24,12 +24,12 @@ class LiveReply:
         self._row = row
         self._inbound = inbound
         self._text: Callable[[], str] = str
-        self._progress: Callable[[Texts], str] = _nothing
+        self._progress: Callable[[Messages], str] = _nothing
         self._changed = anyio.Event()
         self.shown = LiveMessages()
 
     def update(
-        self, text: Callable[[], str], progress: Callable[[Texts], str] | None = None
+        self, text: Callable[[], str], progress: Callable[[Messages], str] | None = None
     ) -> None:
         """Say that there is more to show; returns at once, what was not shown yet is skipped.
 
@@ -60,13 +60,13 @@ class LiveReply:
         return self._delivery.adapters[self._row.key.channel]
 
     @property
-    def _words(self) -> Texts:
-        return self._inbound.place.texts
+    def _words(self) -> Messages:
+        return self._inbound.reply_target.texts
 
     def _below(self) -> str:
         """Return what may stand below the words for a while."""
-        return self._progress(self._words) if self._adapter.capabilities.progress else ""
+        return self._progress(self._words) if self._adapter.capabilities.shows_progress else ""
 
 
-def _nothing(_: Texts) -> str:
+def _nothing(_: Messages) -> str:
     return ""

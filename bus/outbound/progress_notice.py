@@ -23,10 +23,10 @@ class ProgressNotice(LiveReply):
     async def run(self) -> None:
         if self.shown.notice_key:
             return
-        await anyio.sleep(self._adapter.capabilities.notice_after_s)
+        await anyio.sleep(self._adapter.capabilities.progress_notice_after_s)
         body = OutboundText(
             channel=self._row.key.channel,
-            place=self._inbound.place,
+            reply_target=self._inbound.reply_target,
             markdown=self._words.working,
             provisional=True,
             buttons=(stop_button(self._row.id, self._words.button_stop),),

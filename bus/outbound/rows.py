@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bus.buttons import ButtonAction, ButtonToken
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.messages import (
     Button,
     InboundMessage,
@@ -71,16 +71,16 @@ def text_rows(
             f"reply:{index}",
             OutboundText(
                 channel=row.key.channel,
-                place=inbound.place,
+                reply_target=inbound.reply_target,
                 markdown=part,
-                edits=streaming_key(row, index) if index < cards else "",
+                replaces=streaming_key(row, index) if index < cards else "",
             ),
         )
         for index, part in enumerate(shown)
     ]
 
 
-def reply_buttons(row: InboxRow, reply: Reply, texts: Texts) -> tuple[Button, ...]:
+def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
     """Return what can be pressed under an answer; every button can be said in words as well."""
     if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
@@ -116,14 +116,14 @@ def reply_rows(
     if buttons:
         texts[-1] = _changed(texts[-1], buttons=tuple(buttons))
     if seen.notice_key and reply.stopped:
-        texts[0] = _changed(texts[0], edits=seen.notice_key)
+        texts[0] = _changed(texts[0], replaces=seen.notice_key)
     files = [
         _row(
             row,
             f"file:{index}",
             OutboundFile(
                 channel=row.key.channel,
-                place=inbound.place,
+                reply_target=inbound.reply_target,
                 thread_id=row.thread_id or "",
                 path=path,
                 name=path.rpartition("/")[2] or "file",
@@ -134,9 +134,11 @@ def reply_rows(
     *before, last = [*texts, *files]
     if seen.notice_key and not reply.stopped:
         before.append(last)
-        removal = OutboundRemoval(channel=row.key.channel, place=inbound.place, of=seen.notice_key)
+        removal = OutboundRemoval(
+            channel=row.key.channel, reply_target=inbound.reply_target, target_key=seen.notice_key
+        )
         last = _row(row, "removal", removal)
-    return [*before, _changed(last, closes="failed" if reply.failed else "ok")]
+    return [*before, _changed(last, final_status="failed" if reply.failed else "ok")]
 
 
 def document_row(
@@ -145,7 +147,7 @@ def document_row(
     """Return the row of a text file that a command answers with."""
     body = OutboundFile(
         channel=row.key.channel,
-        place=inbound.place,
+        reply_target=inbound.reply_target,
         thread_id=row.thread_id or "",
         path="",
         name=name,
@@ -156,7 +158,9 @@ def document_row(
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
     """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
-    body = OutboundEdit(channel=row.key.channel, place=last.place, of=of, markdown=text)
+    body = OutboundEdit(
+        channel=row.key.channel, reply_target=last.reply_target, target_key=of, markdown=text
+    )
     return NewOutboxRow(
         key=button_removal_key(row), conversation=row.key, body=encode_outbound(body)
     )
@@ -167,7 +171,10 @@ def marked_edit_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
     last = decode_outbound(sent.body)
     text = last.markdown if isinstance(last, OutboundText) else ""
     body = OutboundEdit(
-        channel=last.channel, place=last.place, of=sent.key, markdown=f"{text}\n\n{mark}".strip()
+        channel=last.channel,
+        reply_target=last.reply_target,
+        target_key=sent.key,
+        markdown=f"{text}\n\n{mark}".strip(),
     )
     key = f"{sent.key}:settled"
     return NewOutboxRow(key=key, conversation=sent.conversation, body=encode_outbound(body))

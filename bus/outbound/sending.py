@@ -61,13 +61,13 @@ class RowSender:
         """Let no card say "working" for ever when its answer was refused for good."""
         if not isinstance(body, OutboundText) or not isinstance(adapter, SupportsStreaming):
             return
-        card = await self._sent(body.edits)
+        card = await self._sent(body.replaces)
         if card is None:
             return
-        apology = body.place.texts.answer_refused
+        apology = body.reply_target.texts.answer_refused
         try:
             with anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
-                await adapter.patch(body.place, card, apology, final=True)
+                await adapter.update_streaming(body.reply_target, card, apology, final=True)
         except (DeliveryError, TimeoutError) as error:
             log.warning("a card could not be ended: %s", error)
 
@@ -75,29 +75,31 @@ class RowSender:
         if (
             body.provisional
             and isinstance(adapter, SupportsStreaming)
-            and adapter.capabilities.patches
+            and adapter.capabilities.streaming
         ):
-            return await adapter.open_card(
-                body.place, body.markdown, key=row.key, buttons=body.buttons
+            return await adapter.start_streaming(
+                body.reply_target, body.markdown, key=row.key, buttons=body.buttons
             )
-        known = await self._sent(body.edits)
+        known = await self._sent(body.replaces)
         if known is not None and await self._replaced(known, body, adapter):
             return known
         if body.buttons and isinstance(adapter, SupportsButtons):
             return await adapter.send_with_buttons(
-                body.place, body.markdown, body.buttons, key=row.key
+                body.reply_target, body.markdown, body.buttons, key=row.key
             )
-        return await adapter.send(body.place, body.markdown, key=row.key)
+        return await adapter.send(body.reply_target, body.markdown, key=row.key)
 
     async def _replaced(self, message: MessageId, body: OutboundText, adapter: Adapter) -> bool:
         """Put a text in place of a message that people see; return False if that is gone."""
         try:
-            if isinstance(adapter, SupportsStreaming) and adapter.capabilities.patches:
-                await adapter.patch(
-                    body.place, message, body.markdown, final=True, buttons=body.buttons
+            if isinstance(adapter, SupportsStreaming) and adapter.capabilities.streaming:
+                await adapter.update_streaming(
+                    body.reply_target, message, body.markdown, final=True, buttons=body.buttons
                 )
             elif isinstance(adapter, SupportsEditing):
-                await adapter.edit(body.place, message, body.markdown, buttons=body.buttons)
+                await adapter.edit_message(
+                    body.reply_target, message, body.markdown, buttons=body.buttons
+                )
             else:
                 return False
         except DeliveryError as error:
@@ -107,20 +109,22 @@ class RowSender:
         return True
 
     async def _remove(self, body: OutboundRemoval, adapter: Adapter) -> MessageId:
-        message = await self._sent(body.of)
+        message = await self._sent(body.target_key)
         if message is not None and isinstance(adapter, SupportsDeletion):
-            await adapter.remove(body.place, message)
+            await adapter.delete_message(body.reply_target, message)
         return MessageId("")
 
     async def _amend(self, body: OutboundEdit, adapter: Adapter) -> MessageId:
-        message = await self._sent(body.of)
+        message = await self._sent(body.target_key)
         try:
             if message is None:
                 pass
             elif isinstance(adapter, SupportsEditing):
-                await adapter.edit(body.place, message, body.markdown)
+                await adapter.edit_message(body.reply_target, message, body.markdown)
             elif isinstance(adapter, SupportsStreaming):
-                await adapter.patch(body.place, message, body.markdown, final=True)
+                await adapter.update_streaming(
+                    body.reply_target, message, body.markdown, final=True
+                )
         except DeliveryError as error:
             if not error.target_gone:
                 raise
@@ -135,9 +139,9 @@ class RowSender:
         limit = adapter.capabilities.max_file_bytes
         async with self._artifacts.download(body, max_bytes=limit) as file:
             if isinstance(file, str):
-                return await adapter.send(body.place, file, key=row.key)
+                return await adapter.send(body.reply_target, file, key=row.key)
             try:
-                return await adapter.send_file(body.place, file, key=row.key)
+                return await adapter.send_file(body.reply_target, file, key=row.key)
             except DeliveryError as refusal:
                 if refusal.retryable or refusal.ambiguous:
                     raise
@@ -148,9 +152,9 @@ class RowSender:
     ) -> MessageId:
         """Say why a file did not come; where not even that can be said, the refusal stands."""
         log.warning("delivery %s: the file was refused: %s", row.key, refusal.user_message)
-        text = body.place.texts.artifact_refused
+        text = body.reply_target.texts.artifact_refused
         why = text.format(name=body.name, reason=refusal.user_message)
         try:
-            return await adapter.send(body.place, why, key=row.key)
+            return await adapter.send(body.reply_target, why, key=row.key)
         except DeliveryError:
             raise refusal from None

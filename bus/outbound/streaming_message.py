@@ -77,7 +77,7 @@ class StreamingMessage(LiveReply):
     async def _open_card(self) -> None:
         body = OutboundText(
             channel=self._row.key.channel,
-            place=self._inbound.place,
+            reply_target=self._inbound.reply_target,
             markdown=WORKING_TEXT,
             provisional=True,
             buttons=(stop_button(self._row.id, self._words.button_stop),),
@@ -105,7 +105,7 @@ class StreamingMessage(LiveReply):
 
     async def _patch(self, adapter: SupportsStreaming, index: int, frame: tuple[str, bool]) -> bool:
         """Bring a card whose time has come up to date; return False when no card can be patched any more."""
-        place, interval = self._inbound.place, self._interval_s
+        place, interval = self._inbound.reply_target, self._interval_s
         part, is_last = frame
         stop = stop_button(self._row.id, self._words.button_stop)
         buttons = (stop,) if is_last else ()
@@ -113,7 +113,9 @@ class StreamingMessage(LiveReply):
         try:
             # Shielded: a patch that is out must have arrived before the final one is sent after it.
             with anyio.move_on_after(PATCH_DEADLINE_S, shield=True):
-                await adapter.patch(place, self._ids[index], part, final=False, buttons=buttons)
+                await adapter.update_streaming(
+                    place, self._ids[index], part, final=False, buttons=buttons
+                )
             self._frames[index] = frame
         except DeliveryError as error:
             key = streaming_key(self._row, index)
@@ -126,7 +128,7 @@ class StreamingMessage(LiveReply):
 
     @property
     def _interval_s(self) -> float:
-        return self._adapter.capabilities.patch_interval_s
+        return self._adapter.capabilities.stream_interval_s
 
 
 def with_progress(adapter: Adapter, parts: list[str], below: str) -> list[str]:

@@ -211,7 +211,7 @@ class DeliveryWorker:
             await self._judge(row, body, DeliveryError("internal error", retryable=again))
 
     async def _attempt(self, row: OutboxRow, body: Body, adapter: Adapter) -> None:
-        chat = (body.channel, body.place.chat)
+        chat = (body.channel, body.reply_target.chat)
         numbers = adapter.capabilities
         await self.pacer.acquire(chat, numbers.send_interval_s, burst=numbers.send_burst)
         if not await self.outbox.mark_sending(row.id, now=self._now()):
@@ -242,7 +242,7 @@ class DeliveryWorker:
         age = self._now() - row.updated_at
         harmless = isinstance(body, OutboundRemoval | OutboundEdit) or (
             isinstance(body, OutboundText)
-            and bool(body.edits)
+            and bool(body.replaces)
             and isinstance(adapter, SupportsStreaming | SupportsEditing)
         )
         if harmless or 0 <= age < adapter.capabilities.idempotent_send_s:
@@ -257,7 +257,9 @@ class DeliveryWorker:
         await anyio.sleep(max(0.0, self._patience.lookup_after_s - (self._now() - row.updated_at)))
         try:
             with anyio.fail_after(SEND_DEADLINE_S):
-                found = await adapter.find(body.place, key=row.key, since=row.created_at - 60)
+                found = await adapter.find_message(
+                    body.reply_target, key=row.key, since=row.created_at - 60
+                )
         except DeliveryError as error:
             log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)
             if error.retryable:  # the row stays in doubt
@@ -300,7 +302,7 @@ class DeliveryWorker:
                 await anyio.lowlevel.checkpoint()
             case RetryLater(wait_s=wait_s):
                 if error.retry_after_s is not None:
-                    self.pacer.pause((body.channel, body.place.chat), wait_s)
+                    self.pacer.pause((body.channel, body.reply_target.chat), wait_s)
                 note = REPEATED if row.error == REPEATED else error.user_message
                 await self.outbox.reschedule(row.id, not_before=now + wait_s, error=note, now=now)
             case GiveUp():
@@ -324,5 +326,5 @@ class DeliveryWorker:
         if (event := self._settled.get(row.key)) is not None:
             event.set()
         adapter = self.adapters.get(body.channel)
-        if body.closes and adapter is not None:
-            await self.presence.finished(adapter, body.place, ok=body.closes == "ok")
+        if body.final_status and adapter is not None:
+            await self.presence.finished(adapter, body.reply_target, ok=body.final_status == "ok")

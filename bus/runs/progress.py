@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bus.locales.catalogue import Texts
+from bus.locales.catalog import Messages
 from bus.runs.client import Message
 
 MAX_ITEMS = 4
@@ -60,7 +60,7 @@ class RunProgress:
             return True
         return kind in TASK_END_EVENTS and self._subagents.pop(task, None) is not None
 
-    def lines(self, words: Texts) -> str:
+    def lines(self, words: Messages) -> str:
         """Return it as Markdown, at most some fifteen short lines; "" if there is nothing to tell."""
         steps = [
             f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('content') or ''))}"

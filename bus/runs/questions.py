@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, TypeAdapter
 
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.runs.redaction import REDACTED, is_secret_name, redact
 
 MAX_OPTIONS = 10
@@ -148,7 +148,7 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
     )
 
 
-def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Texts) -> str:
+def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> str:
     """Return what people read of interrupts: what is to be approved, or what the graph says."""
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.runs.client import (
     INTERRUPTS,
     Message,
@@ -115,7 +115,7 @@ class ReplyFold:
         """Whether the thread is interrupted and waits for an answer."""
         return bool(self._interrupts)
 
-    def reply(self, texts: Texts) -> Reply:
+    def reply(self, texts: Messages) -> Reply:
         """Return the answer of a run that succeeded, or what it waits for."""
         said = turn_messages(self._values, self._message_id)
         if self._interrupts:

@@ -14,7 +14,7 @@ import httpx
 from anyio import to_thread
 
 from bus.errors import DeliveryError, FileTooLarge
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.messages import Attachment
 from bus.platform import Adapter, SupportsDownloads
 from bus.retry import Backoff
@@ -53,7 +53,7 @@ class UploadResult:
     files: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
 
-    def prompt(self, text: str, texts: Texts) -> str:
+    def prompt(self, text: str, texts: Messages) -> str:
         """Return what the agent is told: the text, with what concerns the files on lines of their own."""
         lines = list(self.problems)
         if not text and self.files:
@@ -74,7 +74,7 @@ class FileUploader:
         self._backoff = Backoff(first_s=0.5, cap_s=4.0)
 
     async def upload(
-        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Texts
+        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Messages
     ) -> UploadResult:
         """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
         files: list[Mapping[str, Any]] = []
@@ -92,7 +92,7 @@ class FileUploader:
         return UploadResult(files=tuple(files), problems=tuple(problems))
 
     async def _one(
-        self, adapter: Adapter, thread_id: str, file: Attachment, texts: Texts
+        self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages
     ) -> Mapping[str, Any] | str:
         """Return the file as it is now known, or why it is not there."""
         if not isinstance(adapter, SupportsDownloads):
@@ -236,14 +236,14 @@ def _kept(answer: httpx.Response) -> Mapping[str, Any] | str:
     }
 
 
-def _said(error: DeliveryError, texts: Texts) -> str:
+def _said(error: DeliveryError, texts: Messages) -> str:
     """Return why a file is not there; what platforms and the gateway say themselves is English."""
     if isinstance(error, FileTooLarge):
         return texts.upload_too_large.format(megabytes=error.megabytes)
     return str(error)
 
 
-def _problem(file: Attachment, reason: str, texts: Texts) -> str:
+def _problem(file: Attachment, reason: str, texts: Messages) -> str:
     if not reason:
         return texts.upload_failed.format(name=file.name)
     return texts.upload_failed_because.format(name=file.name, reason=reason)

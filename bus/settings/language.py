@@ -4,27 +4,27 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from bus.config import AUTO, BusConfig, ChannelPolicy
-from bus.locales import known
-from bus.locales.script import written_in
+from bus.locales import supported_language
+from bus.locales.detection import detect_language
 from bus.messages import ButtonPress, ConversationKey, InboundMessage, chat_of
-from bus.settings.choices import Choices
+from bus.settings.resolver import SettingsResolver
 
-FALLBACK = "en"
+FALLBACK_LANGUAGE = "en"
 
-MAX_KNOWN = 10_000
+MAX_REMEMBERED = 10_000
 """Conversations and chats whose language is remembered; of more, those that were quiet for longest are dropped."""
 
 
-def person_of(key: ConversationKey, user_id: str) -> ConversationKey:
+def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
     """Return the key under which a person's own choice is kept: that of a chat without a name.
 
-    >>> person_of(ConversationKey(channel="slack", workspace="T", chat="C"), "U1").chat
+    >>> person_key(ConversationKey(channel="slack", workspace="T", chat="C"), "U1").chat
     ''
     """
     return ConversationKey(channel=key.channel, workspace=key.workspace, chat="", topic=user_id)
 
 
-class Languages:
+class LanguageResolver:
     """Tells the language of messages and presses, and remembers what was written last.
 
     Args:
@@ -33,32 +33,40 @@ class Languages:
     """
 
     def __init__(
-        self, config: BusConfig, policies: Mapping[str, ChannelPolicy], choices: Choices
+        self,
+        config: BusConfig,
+        policies: Mapping[str, ChannelPolicy],
+        choices: SettingsResolver,
     ) -> None:
         self._config = config
         self._policies = policies
         self._choices = choices
         self._last: OrderedDict[ConversationKey, str] = OrderedDict()
 
-    def of(self, heard: InboundMessage | ButtonPress) -> str:
+    def resolve(self, heard: InboundMessage | ButtonPress) -> str:
         """Return the key in `bus.locales.LANGUAGES` of what is said to whoever wrote or pressed.
 
         The first of these that is known: the choice of a private chat's person or of a group, in a group
         also its sender's own; the configuration; what the platform tells; the script of the message, or of
         the last one before it; English.
         """
-        written = written_in(heard.text) if isinstance(heard, InboundMessage) else ""
+        written = detect_language(heard.text) if isinstance(heard, InboundMessage) else ""
         if written:
             self._remember(heard.key, written)
-        settled = self.settled(heard)
+        settled = self.preference(heard)
         if settled != AUTO:
             return settled
-        return known(heard.language) or written or self._last_seen(heard.key) or FALLBACK
+        return (
+            supported_language(heard.language)
+            or written
+            or self._last_seen(heard.key)
+            or FALLBACK_LANGUAGE
+        )
 
-    def settled(self, heard: InboundMessage | ButtonPress) -> str:
+    def preference(self, heard: InboundMessage | ButtonPress) -> str:
         """Return what was chosen or configured: a language, or `AUTO`."""
-        own = self._choices.own(person_of(heard.key, heard.sender.user_id)).language
-        chat = None if heard.private else self._choices.own(chat_of(heard.key)).language
+        own = self._choices.get(person_key(heard.key, heard.sender.user_id)).language
+        chat = None if heard.private else self._choices.get(chat_of(heard.key)).language
         chosen = next((choice for choice in (chat, own) if _is_choice(choice)), None)
         return chosen or self._configured(heard.key.channel)
 
@@ -70,20 +78,20 @@ class Languages:
         for place in (key, chat_of(key)):
             self._last[place] = language
             self._last.move_to_end(place)
-        while len(self._last) > MAX_KNOWN:
+        while len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
 
     def _last_seen(self, key: ConversationKey) -> str:
         return self._last.get(key) or self._last.get(chat_of(key)) or ""
 
 
-def choice_key(inbound: InboundMessage) -> ConversationKey:
+def language_key(inbound: InboundMessage) -> ConversationKey:
     """Return whose language a /language sets: in private the person's, in a group the chat's."""
     if inbound.private:
-        return person_of(inbound.key, inbound.sender.user_id)
+        return person_key(inbound.key, inbound.sender.user_id)
     return chat_of(inbound.key)
 
 
 def _is_choice(choice: str | None) -> bool:
     """Tell a choice that holds; one of a language that was since taken out does not."""
-    return choice == AUTO or bool(known(choice or ""))
+    return choice == AUTO or bool(supported_language(choice or ""))

@@ -9,16 +9,16 @@ from bus.access.policy import is_admin
 from bus.config import DEFAULT_SESSION, BusConfig, Busy, ChannelPolicy, SessionConfig
 from bus.errors import BusError
 from bus.messages import InboundMessage
-from bus.settings.choices import Choices, context_of
-from bus.settings.scopes import memory_scope_of, user_of
+from bus.settings.memory_scope import global_user_id, memory_scope
+from bus.settings.resolver import SettingsResolver, run_context
 
-LEAD = "lead_agent"
+LEAD_AGENT = "lead_agent"
 """The one assistant of the embedded runtime; other names choose a custom agent within it."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
-class SessionInvalid(BusError):
+class InvalidSession(BusError):
     """The configured session cannot be used.
 
     Attributes:
@@ -30,32 +30,35 @@ class SessionInvalid(BusError):
         self.agent = agent
 
 
-class Sessions:
+class SessionResolver:
     """The sessions of the people on every channel: the configuration's, and over it what they chose."""
 
     def __init__(
-        self, config: BusConfig, policies: Mapping[str, ChannelPolicy], choices: Choices
+        self,
+        config: BusConfig,
+        policies: Mapping[str, ChannelPolicy],
+        choices: SettingsResolver,
     ) -> None:
         self._config = config
         self._policies = policies
         self._choices = choices
 
-    def of(self, inbound: InboundMessage) -> SessionConfig:
-        """Return the session for a message. Raises SessionInvalid."""
+    def resolve(self, inbound: InboundMessage) -> SessionConfig:
+        """Return the session for a message. Raises InvalidSession."""
         session = self._merged(inbound)
         if self._config.langgraph_url is None:
-            session = embedded(session)
+            session = for_embedded_runtime(session)
         context = {
             **session.context,
-            **context_of(self._choices.of(inbound.key)),
+            **run_context(self._choices.resolve(inbound.key)),
             "channel_user_id": inbound.sender.user_id,
-            "user_id": user_of(inbound),
-            "memory_scope": memory_scope_of(inbound),
-            "language": inbound.place.language,
+            "user_id": global_user_id(inbound),
+            "memory_scope": memory_scope(inbound),
+            "language": inbound.reply_target.language,
         }
         return session.model_copy(update={"context": context})
 
-    def busy(self, inbound: InboundMessage) -> Busy | None:
+    def busy_mode(self, inbound: InboundMessage) -> Busy | None:
         """Return what a message does while a turn runs before it."""
         return _busy(self._layers(inbound))
 
@@ -74,13 +77,13 @@ class Sessions:
         return _layers(self._config.session, own, user_id=user, chat=chat)
 
 
-def merged(
+def merge_sessions(
     defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str = ""
 ) -> SessionConfig:
     """Return the session of one person in one chat. Nothing in it is shared with the configuration.
 
     >>> channel = SessionConfig(context={"a": 2}, users={"7": SessionConfig(context={"a": 3})})
-    >>> merged(SessionConfig(context={"a": 1, "b": 1}), channel, user_id="7").context["a"]
+    >>> merge_sessions(SessionConfig(context={"a": 1, "b": 1}), channel, user_id="7").context["a"]
     3
     """
     return _united(_layers(defaults, channel, user_id=user_id, chat=chat))
@@ -114,21 +117,21 @@ def _united(layers: Sequence[SessionConfig]) -> SessionConfig:
     )
 
 
-def embedded(session: SessionConfig) -> SessionConfig:
+def for_embedded_runtime(session: SessionConfig) -> SessionConfig:
     """Return the session as the embedded runtime wants it: a custom agent is a name in the context.
 
     Raises:
-        SessionInvalid: the name is none.
+        InvalidSession: the name is none.
 
-    >>> embedded(SessionConfig(assistant_id="Code_Review")).context
+    >>> for_embedded_runtime(SessionConfig(assistant_id="Code_Review")).context
     {'agent_name': 'code-review'}
     """
-    wanted = session.assistant_id or LEAD
-    if wanted == LEAD:
-        return session.model_copy(update={"assistant_id": LEAD})
+    wanted = session.assistant_id or LEAD_AGENT
+    if wanted == LEAD_AGENT:
+        return session.model_copy(update={"assistant_id": LEAD_AGENT})
     name = wanted.strip().lower().replace("_", "-")
     if not _NAME.fullmatch(name):
-        raise SessionInvalid(wanted[:64])
+        raise InvalidSession(wanted[:64])
     return session.model_copy(
-        update={"assistant_id": LEAD, "context": {**session.context, "agent_name": name}}
+        update={"assistant_id": LEAD_AGENT, "context": {**session.context, "agent_name": name}}
     )

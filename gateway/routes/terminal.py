@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from bots.terminal.adapter import TerminalAdapter
-from bus.platform import Reason
+from bus.platform import Disposition
 from bus.service import Bus
 from gateway.deps import RunningBus, Terminal
 from gateway.terminal.attached import is_settled
@@ -30,7 +30,7 @@ class Line(BaseModel):
 class Taken(BaseModel):
     """What became of a line, see the fates of an event."""
 
-    result: Reason
+    result: Disposition
 
 
 @router.post("/{session}/messages", status_code=202)

@@ -18,7 +18,7 @@ class ChatLink(Protocol):
     """What a chat needs of the bot."""
 
     async def say(self, text: str) -> str:
-        """Hand over a line; return what became of it (a `bus.platform.Reason`). Raises CommandFailed."""
+        """Hand over a line; return what became of it (a `bus.platform.Disposition`). Raises CommandFailed."""
         ...
 
     def told(self) -> AsyncIterator[Told]:

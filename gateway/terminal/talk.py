@@ -11,7 +11,7 @@ from unicodedata import east_asian_width
 import anyio
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
-from bus.platform import Reason
+from bus.platform import Disposition
 from gateway.config import Config
 from gateway.terminal.keyboard import typed_lines
 from gateway.terminal.links import ChatLink
@@ -141,7 +141,7 @@ class Chat:
             return
         self._answered, self._rest = False, anyio.Event()
         result = await self._link.say(line)
-        if result not in (Reason.ACCEPTED, Reason.QUEUE_FULL):
+        if result not in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
             self._screen.line(f"(not accepted: {result})")
             if self._live:
                 self._screen.write(PROMPT)

@@ -21,7 +21,7 @@ from agent.memory.service import MemoryService
 from agent.middleware.memory import MemoryMiddleware
 from agent.state import ThreadState
 from bus.messages import InboundMessage, ReplyTarget, Sender
-from bus.settings.scopes import memory_scope_of
+from bus.settings.memory_scope import memory_scope
 from store.conversations import ConversationKey
 from tests.agent.memory_model import MemoryModel
 from tests.fakes.scripted import ScriptedChatModel
@@ -57,13 +57,13 @@ class Speaker:
             event_id="e",
             message_id="m",
             key=key,
-            place=ReplyTarget(chat=self.chat),
+            reply_target=ReplyTarget(chat=self.chat),
             sender=Sender(user_id=self.user),
             text="hello",
             private=self.private,
             addressed=True,
         )
-        return memory_scope_of(inbound)
+        return memory_scope(inbound)
 
     @property
     def owner(self) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from bots.config import BotsConfig
 from bots.slack.manifest import app_manifest
 from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
-from bus.platform import ConnectionState, Reason
+from bus.platform import ConnectionState, Disposition
 from gateway.cli import parser
 from gateway.config import GatewayConfig, _Root, load
 from store.config import StoreConfig
@@ -177,7 +177,7 @@ async def test_every_route_is_documented(tmp_path: Path) -> None:
 def test_every_fate_and_state_is_documented() -> None:
     text = (REFERENCE / "rest.md").read_text("utf-8")
     fates = text.partition("### Fates of an event")[2].partition("\n## ")[0]
-    assert {f"`{reason}`" for reason in Reason} <= set(re.findall(r"`\w+`", fates))
+    assert {f"`{reason}`" for reason in Disposition} <= set(re.findall(r"`\w+`", fates))
     assert all(f"`{link}`" in text for link in ConnectionState)
 
 

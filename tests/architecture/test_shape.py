@@ -41,7 +41,7 @@ BROAD_EXCEPTS = {
     "bots/telegram/updates.py": "a handed-over update: whatever failed, it is not confirmed",
     "bots/common/background.py": "a background task: nothing depends on it; the adapter's own error is raised again",
     "bots/common/webhooks.py": "a delivery over HTTP: whatever failed, the platform is asked to send it again",
-    "bus/inbound/router.py": "a command: the person is told",
+    "bus/inbound/dispatcher.py": "a command: the person is told",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation/workers.py": "a conversation's turn: the person is told, the next message works",

@@ -289,7 +289,7 @@ def _said(text: str, *, chat: str, event: str = "") -> InboundMessage:
         event_id=event,
         message_id=event,
         key=ConversationKey(channel="fake", workspace="w", chat=chat),
-        place=ReplyTarget(chat=chat, reply_to=event),
+        reply_target=ReplyTarget(chat=chat, reply_to=event),
         sender=Sender(user_id=f"u of {chat}", name="u"),
         text=text,
         private=True,

@@ -12,7 +12,7 @@ from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.runs.client import MessageChunk, StateSnapshot
 from bus.runs.replies import ReplyFold
@@ -179,7 +179,7 @@ def _said(text: str, *, chat: str) -> InboundMessage:
         event_id=text,
         message_id=text,
         key=ConversationKey(channel="cards", workspace="w", chat=chat),
-        place=ReplyTarget(chat=chat, reply_to=text),
+        reply_target=ReplyTarget(chat=chat, reply_to=text),
         sender=Sender(user_id="u", name="u"),
         text=text,
         private=True,

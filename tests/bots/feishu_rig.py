@@ -9,8 +9,17 @@ import anyio
 from bots.config import FeishuConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timeouts import FeishuTimeouts
-from bus.messages import ButtonPress, Change, InboundMessage, PressResponse, ReplyTarget
-from bus.platform import CommandInfo, ConnectionState, Reason
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    PressResponse,
+    ReplyTarget,
+    Sender,
+)
+from bus.platform import CommandInfo, ConnectionState, Disposition
 from tests.fakes.feishu import FakeFeishu, Message
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
@@ -31,22 +40,22 @@ class Intake:
     """Keeps what it gets; raises the next of `raises` instead, and waits while `gate` is shut."""
 
     received: list[InboundMessage] = field(default_factory=list)
-    refused: list[tuple[Reason, str]] = field(default_factory=list)
+    refused: list[tuple[Disposition, str]] = field(default_factory=list)
     raises: list[Exception] = field(default_factory=list)
     gates: dict[str, anyio.Event] = field(default_factory=dict)
     pressed: list[ButtonPress] = field(default_factory=list)
-    changed: list[Change] = field(default_factory=list)
+    changed: list[MessageEdit | MessageDeletion] = field(default_factory=list)
     answer: PressResponse = field(default_factory=lambda: PressResponse(text="pressed"))
 
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         if self.raises:
             raise self.raises.pop(0)
         if inbound.text in self.gates:
             await self.gates[inbound.text].wait()
         self.received.append(inbound)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         if self.raises:
             raise self.raises.pop(0)
         if press.token in self.gates:
@@ -54,14 +63,23 @@ class Intake:
         self.pressed.append(press)
         return self.answer
 
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         raise AssertionError(old_chat)
 
-    async def change(self, change: Change) -> Reason:
-        self.changed.append(change)
-        return Reason.ACCEPTED
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
+        self.changed.append(edit)
+        return Disposition.ACCEPTED
 
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        self.changed.append(deletion)
+        return Disposition.ACCEPTED
+
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         assert channel == "feishu"
         self.refused.append((reason, detail))
 

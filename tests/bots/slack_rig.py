@@ -12,8 +12,16 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
 from bots.slack.socket_mode import SocketModeTimeouts
 from bus.errors import IntakeFull
-from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
-from bus.platform import ConnectionState, Intake, Reason
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    PressResponse,
+    Sender,
+)
+from bus.platform import ConnectionState, Disposition, Intake
 from tests.fakes.slack import FakeSlack
 
 FAST = SlackTimeouts(
@@ -37,9 +45,9 @@ class Recorder(Intake):
         self.refuse = refuse
         self.taken: list[InboundMessage] = []
         self.refused: list[InboundMessage] = []
-        self.skipped: list[tuple[Reason, str]] = []
+        self.skipped: list[tuple[Disposition, str]] = []
         self.pressed: list[ButtonPress] = []
-        self.changed: list[Change] = []
+        self.changed: list[MessageEdit | MessageDeletion] = []
         self.crash = 0
         self.refuse_presses = 0
         self.says = "pressed"
@@ -47,7 +55,7 @@ class Recorder(Intake):
         self.waiting = False
 
     @override
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         if self.gate is not None:
             self.waiting = True
             await self.gate.wait()
@@ -59,10 +67,10 @@ class Recorder(Intake):
             self.refused.append(inbound)
             raise IntakeFull
         self.taken.append(inbound)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
     @override
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         if self.refuse_presses > 0:
             self.refuse_presses -= 1
             raise IntakeFull
@@ -70,16 +78,27 @@ class Recorder(Intake):
         return PressResponse(text=self.says)
 
     @override
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         raise AssertionError(old_chat)
 
     @override
-    async def change(self, change: Change) -> Reason:
-        self.changed.append(change)
-        return Reason.ACCEPTED
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
+        self.changed.append(edit)
+        return Disposition.ACCEPTED
 
     @override
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        self.changed.append(deletion)
+        return Disposition.ACCEPTED
+
+    @override
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    @override
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         assert channel == "slack"
         self.skipped.append((reason, detail))
 

@@ -10,8 +10,16 @@ from typing_extensions import override
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import TelegramTimeouts
-from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
-from bus.platform import CommandInfo, ConnectionState, Intake, Reason
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    PressResponse,
+    Sender,
+)
+from bus.platform import CommandInfo, ConnectionState, Disposition, Intake
 from tests.fakes.telegram import TelegramServer
 
 COMMANDS = (
@@ -47,23 +55,23 @@ class Recorder(Intake):
     def __init__(self) -> None:
         self.got: list[InboundMessage] = []
         self.offered: list[str] = []
-        self.dropped: list[tuple[str, Reason, str]] = []
+        self.dropped: list[tuple[str, Disposition, str]] = []
         self.pressed: list[ButtonPress] = []
-        self.changed: list[Change] = []
+        self.changed: list[MessageEdit | MessageDeletion] = []
         self.moves: list[tuple[str, str, str]] = []
         self.answer = PressResponse(text="pressed")
         self.refusals: list[Exception] = []
 
     @override
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         self.offered.append(inbound.event_id)
         if self.refusals:
             raise self.refusals.pop(0)
         self.got.append(inbound)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
     @override
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         self.offered.append(press.event_id)
         if self.refusals:
             raise self.refusals.pop(0)
@@ -71,18 +79,29 @@ class Recorder(Intake):
         return self.answer
 
     @override
-    async def change(self, change: Change) -> Reason:
-        self.changed.append(change)
-        return Reason.ACCEPTED
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
+        self.changed.append(edit)
+        return Disposition.ACCEPTED
 
     @override
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        self.changed.append(deletion)
+        return Disposition.ACCEPTED
+
+    @override
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    @override
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
         self.moves.append((workspace, old_chat, new_chat))
 
     @override
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         self.dropped.append((channel, reason, detail))
 
     @property

@@ -15,7 +15,7 @@ from bus.platform import (
     Adapter,
     CommandInfo,
     ConnectionState,
-    Reason,
+    Disposition,
     SupportsIndicators,
     SupportsStreaming,
 )
@@ -37,7 +37,7 @@ async def test_a_private_message_arrives_and_is_acknowledged() -> None:
     assert inbound.addressed
     assert inbound.message_id == message.id
     assert inbound.event_id == event.id
-    assert inbound.place == ReplyTarget(chat="oc_dm_ou_alice", reply_to=message.id)
+    assert inbound.reply_target == ReplyTarget(chat="oc_dm_ou_alice", reply_to=message.id)
 
 
 async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
@@ -120,7 +120,7 @@ async def test_other_events_are_acknowledged_and_counted(event_type: str) -> Non
         event = await feishu.push(event_type, {"operator": {"open_id": "ou_alice"}})
         await feishu.wait_for(lambda: event.acked)
         assert event.codes == [200]
-    assert intake.refused == [(Reason.UNSUPPORTED, event_type)]
+    assert intake.refused == [(Disposition.UNSUPPORTED, event_type)]
 
 
 async def test_other_bots_are_ignored() -> None:
@@ -129,7 +129,7 @@ async def test_other_bots_are_ignored() -> None:
         message = await feishu.say("beep", chat="oc_room", user="ou_robot", sender_type="app")
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
     assert intake.received == []
-    assert [reason for reason, _ in intake.refused] == [Reason.FROM_BOT]
+    assert [reason for reason, _ in intake.refused] == [Disposition.FROM_BOT]
 
 
 async def test_hostile_payloads_harm_nothing() -> None:
@@ -339,5 +339,5 @@ def test_build_makes_an_adapter_with_cards_and_signs() -> None:
     assert adapter.name == "feishu"
     assert isinstance(adapter, SupportsStreaming)
     assert isinstance(adapter, SupportsIndicators)
-    assert adapter.capabilities.patches
+    assert adapter.capabilities.streaming
     assert adapter.health().state is ConnectionState.CONNECTING

@@ -9,9 +9,9 @@ import pytest
 from bots.feishu import cards
 from bots.feishu.cards import CardFooter
 from bus.errors import IntakeClosed
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.messages import Button, PressResponse
-from bus.platform import Reason, SupportsButtons, SupportsEditing
+from bus.platform import Disposition, SupportsButtons, SupportsEditing
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu
 
@@ -27,12 +27,12 @@ async def test_a_stop_button_stands_on_the_running_card_and_goes_with_the_answer
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
         place = place_of(asked)
-        card = await adapter.open_card(place, "…", key="k1", buttons=[STOP])
+        card = await adapter.start_streaming(place, "…", key="k1", buttons=[STOP])
         (answer,) = feishu.answers(asked.chat)
         assert answer.buttons == {"Stop": {"token": "stop:7:0"}}
-        await adapter.patch(place, card, "half", final=False, buttons=[STOP])
+        await adapter.update_streaming(place, card, "half", final=False, buttons=[STOP])
         assert list(answer.buttons) == ["Stop"]
-        await adapter.patch(place, card, "whole", final=True)
+        await adapter.update_streaming(place, card, "whole", final=True)
         assert (answer.buttons, answer.text) == ({}, "whole")
         assert feishu.violations == []
 
@@ -48,7 +48,7 @@ async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
         (answer,) = feishu.answers(asked.chat)
         assert list(answer.buttons) == ["red", "blue"]
         assert answer.text == "Which?"
-        await adapter.edit(place, question, "Which?\n\n✓ red")
+        await adapter.edit_message(place, question, "Which?\n\n✓ red")
         assert answer.buttons == {}
         assert answer.text == "Which?\n\n✓ red"
         assert feishu.violations == []
@@ -59,7 +59,7 @@ async def test_a_press_is_told_by_a_toast() -> None:
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
-        card = await adapter.open_card(place_of(asked), "…", key="k1", buttons=[STOP])
+        card = await adapter.start_streaming(place_of(asked), "…", key="k1", buttons=[STOP])
         (answer,) = feishu.answers(asked.chat)
         pressed = await feishu.press(answer, "Stop", user="ou_bob")
         await feishu.wait_for(lambda: pressed.answer)
@@ -69,7 +69,7 @@ async def test_a_press_is_told_by_a_toast() -> None:
     (press,) = intake.pressed
     assert (press.token, press.message_id, press.sender.user_id) == ("stop:7:0", card, "ou_bob")
     assert (press.key.chat, press.key.workspace, press.private) == (asked.chat, "tenant_1", True)
-    assert press.place.reply_to == card
+    assert press.reply_target.reply_to == card
     assert press.event_id == pressed.id
 
 
@@ -145,7 +145,7 @@ async def test_buttons_of_others_are_acknowledged_and_counted(value: dict[str, o
         pressed = await feishu.press_value(feishu.answers(asked.chat)[0], value)
         await feishu.wait_for(lambda: pressed.acked)
     assert intake.pressed == []
-    assert intake.refused[-1] == (Reason.UNSUPPORTED, "card.action.trigger")
+    assert intake.refused[-1] == (Disposition.UNSUPPORTED, "card.action.trigger")
 
 
 async def test_a_refused_card_keeps_its_buttons_without_markup() -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
-from bus.messages import Button, ReplyTarget
-from bus.platform import ConnectionState, Reason
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
+from bus.messages import Button, MessageDeletion, ReplyTarget
+from bus.platform import ConnectionState, Disposition
 from tests.bots.feishu_rig import Intake, adapter_for, running
 from tests.fakes.feishu import FakeFeishu
 
@@ -98,7 +98,7 @@ async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
     inbound = intake.received[-1]
     assert (inbound.text, inbound.key.chat, inbound.event_id) == ("/new", ALICE, clicked.id)
     assert (inbound.private, inbound.addressed) == (True, True)
-    assert inbound.place == ReplyTarget(chat=ALICE)
+    assert inbound.reply_target == ReplyTarget(chat=ALICE)
     assert inbound.key == intake.received[0].key
 
 
@@ -119,7 +119,7 @@ async def test_an_entry_that_names_no_command_is_counted() -> None:
         clicked = await feishu.click_menu("about_us")
         await feishu.wait_for(lambda: clicked.acked)
     ((reason, detail),) = intake.refused
-    assert reason is Reason.UNSUPPORTED
+    assert reason is Disposition.UNSUPPORTED
     assert "about_us" in detail
 
 
@@ -131,7 +131,8 @@ async def test_a_withdrawn_message_is_told_after_its_message() -> None:
         told = await feishu.withdraw(asked)
         await feishu.wait_for(lambda: told.acked)
     (change,) = intake.changed
-    assert (change.message_id, change.key.chat, change.edited) == (asked.id, ALICE, None)
+    assert isinstance(change, MessageDeletion)
+    assert (change.message_id, change.key.chat) == (asked.id, ALICE)
 
 
 @pytest.mark.parametrize("kind", ["im.chat.member.bot.deleted_v1", "im.chat.disbanded_v1"])
@@ -140,4 +141,4 @@ async def test_a_chat_that_ends_is_counted(kind: str) -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         told = await feishu.push(kind, {"chat_id": "oc_room", "operator_id": {"open_id": "ou_a"}})
         await feishu.wait_for(lambda: told.acked)
-    assert intake.refused == [(Reason.UNSUPPORTED, kind)]
+    assert intake.refused == [(Disposition.UNSUPPORTED, kind)]

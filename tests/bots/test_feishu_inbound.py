@@ -11,15 +11,15 @@ from bots.feishu.api import FeishuBot
 from bots.feishu.inbound import IgnoredFeishuEvent, parse_event
 from bus.messages import (
     Attachment,
-    Change,
     ConversationKey,
     InboundMessage,
+    MessageDeletion,
     ReplyTarget,
     Sender,
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Reason
+from bus.platform import Disposition
 
 BOT = FeishuBot(open_id="ou_0bot", name="Parley")
 AT_BOT = {"key": "@_user_1", "id": {"open_id": "ou_0bot"}, "name": "Parley"}
@@ -68,12 +68,12 @@ def test_every_field() -> None:
         event_id="ev_1",
         message_id="om_1",
         key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="om_1"),
-        place=ReplyTarget(chat="oc_1", reply_to="om_1"),
+        reply_target=ReplyTarget(chat="oc_1", reply_to="om_1"),
         sender=Sender(user_id="ou_alice"),
         text="hi",
         private=False,
         addressed=True,
-        remember=True,
+        track_replies=True,
         sent_at=1700000000.123,
     )
 
@@ -96,11 +96,11 @@ def test_every_field() -> None:
 def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str, ...]) -> None:
     inbound = read(event(**links))
     assert (inbound.key.topic, inbound.replies_to) == (topic, replies_to)
-    assert inbound.place == ReplyTarget(
+    assert inbound.reply_target == ReplyTarget(
         chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1"
     )
     assert inbound.private is (links.get("chat_type") == "p2p")
-    assert inbound.remember is not inbound.private
+    assert inbound.track_replies is not inbound.private
 
 
 @pytest.mark.parametrize(
@@ -244,29 +244,35 @@ def test_files_beside_rich_text() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"", Reason.UNSUPPORTED),
-        (b"\xff", Reason.UNSUPPORTED),
-        (b"[" * 100_000, Reason.UNSUPPORTED),
-        (b"[]", Reason.UNSUPPORTED),
-        (b'{"header": {"event_type": 7}, "event": "x"}', Reason.UNSUPPORTED),
-        (event(kind="sticker"), Reason.UNSUPPORTED),
-        (event(kind="interactive"), Reason.UNSUPPORTED),
-        (event("not json"), Reason.UNSUPPORTED),
-        (event("[" * 100_000), Reason.UNSUPPORTED),
-        (event("[]"), Reason.UNSUPPORTED),
-        (event(message_id=None), Reason.UNSUPPORTED),
-        (event(chat_id=7), Reason.UNSUPPORTED),
-        (event(sender={"sender_type": "user"}), Reason.UNSUPPORTED),
-        (event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "app"}), Reason.FROM_BOT),
-        (event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "bot"}), Reason.FROM_BOT),
+        (b"", Disposition.UNSUPPORTED),
+        (b"\xff", Disposition.UNSUPPORTED),
+        (b"[" * 100_000, Disposition.UNSUPPORTED),
+        (b"[]", Disposition.UNSUPPORTED),
+        (b'{"header": {"event_type": 7}, "event": "x"}', Disposition.UNSUPPORTED),
+        (event(kind="sticker"), Disposition.UNSUPPORTED),
+        (event(kind="interactive"), Disposition.UNSUPPORTED),
+        (event("not json"), Disposition.UNSUPPORTED),
+        (event("[" * 100_000), Disposition.UNSUPPORTED),
+        (event("[]"), Disposition.UNSUPPORTED),
+        (event(message_id=None), Disposition.UNSUPPORTED),
+        (event(chat_id=7), Disposition.UNSUPPORTED),
+        (event(sender={"sender_type": "user"}), Disposition.UNSUPPORTED),
+        (
+            event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "app"}),
+            Disposition.FROM_BOT,
+        ),
+        (
+            event(sender={"sender_id": {"open_id": "ou_x"}, "sender_type": "bot"}),
+            Disposition.FROM_BOT,
+        ),
         (
             event(sender={"sender_id": {"open_id": "ou_0bot"}, "sender_type": "user"}),
-            Reason.FROM_BOT,
+            Disposition.FROM_BOT,
         ),
-        (event(header={"event_type": "im.message.recalled_v1"}), Reason.UNSUPPORTED),
+        (event(header={"event_type": "im.message.recalled_v1"}), Disposition.UNSUPPORTED),
     ],
 )
-def test_what_is_not_for_us(payload: bytes, reason: Reason) -> None:
+def test_what_is_not_for_us(payload: bytes, reason: Disposition) -> None:
     found = ignored(payload)
     assert found.reason is reason
     assert 0 < len(found.detail) <= 120
@@ -375,12 +381,12 @@ def test_what_has_no_words_is_told_in_private(kind: str, content: object, said: 
     assert first.startswith("[Not readable here: ")
     assert all(part in inbound.text for part in said)
     assert len(lines) == len(said) - 1
-    assert ignored(event(content, kind=kind)).reason is Reason.UNSUPPORTED
+    assert ignored(event(content, kind=kind)).reason is Disposition.UNSUPPORTED
 
 
 def test_a_message_of_the_system_says_nothing() -> None:
     found = ignored(event({"template": "x"}, kind="system", chat_type="p2p"))
-    assert found.reason is Reason.UNSUPPORTED
+    assert found.reason is Disposition.UNSUPPORTED
 
 
 def happening(kind: str, told: object, **header: str) -> bytes:
@@ -392,7 +398,7 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
     told = {"message_id": "om_1", "chat_id": "oc_1", "recall_type": "message_owner"}
     key = ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic="")
     found = parse_event(happening("im.message.recalled_v1", told), BOT)
-    assert found == Change(event_id="ev_1", key=key, message_id="om_1")
+    assert found == MessageDeletion(event_id="ev_1", key=key, message_id="om_1")
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ FILE = InboundMessage(
     event_id="ev_1",
     message_id="om_1",
     key=ConversationKey(channel="feishu", workspace="t1", chat="oc_1", topic=""),
-    place=ReplyTarget(chat="oc_1", reply_to="om_1"),
+    reply_target=ReplyTarget(chat="oc_1", reply_to="om_1"),
     sender=Sender(user_id="ou_alice"),
     text="",
     private=True,
@@ -59,7 +59,9 @@ def test_others_and_other_topics_are_no_company() -> None:
     bundles.assign_album(file("om_1", 100.0))
     other = file("om_2", 100.1, sender=Sender(user_id="ou_bob"))
     assert bundles.assign_album(other).album == "om_2"
-    topic = file("om_3", 100.2, place=ReplyTarget(chat="oc_1", thread="omt_1", reply_to="om_3"))
+    topic = file(
+        "om_3", 100.2, reply_target=ReplyTarget(chat="oc_1", thread="omt_1", reply_to="om_3")
+    )
     assert bundles.assign_album(topic).album == "om_3"
 
 

@@ -8,7 +8,7 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bots.feishu.timeouts import FeishuTimeouts
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
 from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
 from tests.fakes.feishu import Call, FakeFeishu
@@ -61,9 +61,9 @@ async def test_a_card_grows_and_ends_as_exactly_the_answer() -> None:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
         place = place_of(asked)
-        card = await adapter.open_card(place, "", key="k1")
-        await adapter.patch(place, card, "one **two", final=False)
-        await adapter.patch(place, card, "one **two** three", final=True)
+        card = await adapter.start_streaming(place, "", key="k1")
+        await adapter.update_streaming(place, card, "one **two", final=False)
+        await adapter.update_streaming(place, card, "one **two** three", final=True)
         (answer,) = feishu.answers(asked.chat)
         first, growing, last = answer.texts
         assert first == ENGLISH.working
@@ -77,8 +77,8 @@ async def test_a_patch_replaces_words_wholly() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), "draft", key="k1")
-        await adapter.patch(place_of(asked), card, "", final=True)
+        card = await adapter.start_streaming(place_of(asked), "draft", key="k1")
+        await adapter.update_streaming(place_of(asked), card, "", final=True)
         assert [answer.text for answer in feishu.answers(asked.chat)] == ["…"]
 
 
@@ -86,15 +86,15 @@ async def test_patches_faster_than_the_platform_allows_say_when_to_come_back() -
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), "", key="k1")
+        card = await adapter.start_streaming(place_of(asked), "", key="k1")
         for number in range(5):
-            await adapter.patch(place_of(asked), card, f"{number}", final=False)
+            await adapter.update_streaming(place_of(asked), card, f"{number}", final=False)
         with pytest.raises(FeishuError) as caught:
-            await adapter.patch(place_of(asked), card, "too soon", final=False)
+            await adapter.update_streaming(place_of(asked), card, "too soon", final=False)
         assert caught.value.retryable
         assert caught.value.retry_after_s == 1.0
         assert not caught.value.target_gone
-        assert adapter.capabilities.patch_interval_s * 5 > 1
+        assert adapter.capabilities.stream_interval_s * 5 > 1
 
 
 @pytest.mark.parametrize("how", ["recall", "expire"])
@@ -102,10 +102,10 @@ async def test_a_card_that_can_no_longer_change_is_gone(how: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), "", key="k1")
+        card = await adapter.start_streaming(place_of(asked), "", key="k1")
         getattr(feishu, how)(feishu.answers(asked.chat)[0])
         with pytest.raises(FeishuError) as caught:
-            await adapter.patch(place_of(asked), card, "late", final=True)
+            await adapter.update_streaming(place_of(asked), card, "late", final=True)
         assert caught.value.target_gone
         assert not caught.value.retryable
 
@@ -253,7 +253,7 @@ async def test_a_refused_card_is_sent_without_markup() -> None:
         card = await adapter.send(place_of(asked), "**hi**", key="k1")
         assert [answer.text for answer in feishu.answers(asked.chat)] == ["**hi**"]
         feishu.fail("message.patch", status=400, code=230099)
-        await adapter.patch(place_of(asked), card, "**ho**", final=True)
+        await adapter.update_streaming(place_of(asked), card, "**ho**", final=True)
         assert [answer.text for answer in feishu.answers(asked.chat)] == ["**ho**"]
         tags = [
             json.loads(str(call.body["content"]))["body"]["elements"][0]["tag"]
@@ -297,8 +297,8 @@ async def test_hostile_answers_make_good_cards(text: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), text, key="k1")
-        await adapter.patch(place_of(asked), card, text, final=True)
+        card = await adapter.start_streaming(place_of(asked), text, key="k1")
+        await adapter.update_streaming(place_of(asked), card, text, final=True)
         (answer,) = feishu.answers(asked.chat)
         assert "<at" not in answer.text
         assert feishu.violations == []
@@ -309,10 +309,10 @@ async def test_signs_come_and_go(ok: bool, sign: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("work")
-        await adapter.working(place_of(asked))
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert asked.emojis == ["OK"]
-        await adapter.finished(place_of(asked), ok=ok)
+        await adapter.show_finished(place_of(asked), ok=ok)
         assert asked.emojis == [sign]
         assert feishu.violations == []
 
@@ -320,8 +320,8 @@ async def test_signs_come_and_go(ok: bool, sign: str) -> None:
 async def test_signs_without_a_message_do_nothing() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        await adapter.working(ReplyTarget(chat="oc_1"))
-        await adapter.finished(ReplyTarget(chat="oc_1"), ok=True)
+        await adapter.show_working(ReplyTarget(chat="oc_1"))
+        await adapter.show_finished(ReplyTarget(chat="oc_1"), ok=True)
         assert feishu.calls("reaction.create") == []
 
 
@@ -352,10 +352,10 @@ async def test_a_card_that_may_not_be_changed_gives_way_to_a_new_message(code: i
         feishu.rest.scopes.add("im:message:recall")
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), "", key="k1")
+        card = await adapter.start_streaming(place_of(asked), "", key="k1")
         feishu.fail("message.patch", status=400, code=code)
         with pytest.raises(FeishuError) as caught:
-            await adapter.patch(place_of(asked), card, "done", final=True)
+            await adapter.update_streaming(place_of(asked), card, "done", final=True)
         assert caught.value.target_gone
         assert feishu.answers(asked.chat) == []
 
@@ -365,10 +365,10 @@ async def test_what_a_new_message_would_meet_too_is_told(code: int) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        card = await adapter.open_card(place_of(asked), "", key="k1")
+        card = await adapter.start_streaming(place_of(asked), "", key="k1")
         feishu.fail("message.patch", status=400, code=code)
         with pytest.raises(FeishuError) as caught:
-            await adapter.patch(place_of(asked), card, "done", final=True)
+            await adapter.update_streaming(place_of(asked), card, "done", final=True)
         assert (caught.value.target_gone, caught.value.retryable) == (False, False)
         assert len(feishu.answers(asked.chat)) == 1
 
@@ -396,14 +396,14 @@ async def test_a_card_of_very_long_code_grows_by_its_newest_lines_and_becomes_a_
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
         place = place_of(asked)
-        card = await adapter.open_card(place, "…", key="k1")
-        await adapter.patch(place, card, CODE.removesuffix("\n```"), final=False)
+        card = await adapter.start_streaming(place, "…", key="k1")
+        await adapter.update_streaming(place, card, CODE.removesuffix("\n```"), final=False)
         assert "value_2999 = 2999" in feishu.answers(asked.chat)[0].text
         assert feishu.answers(asked.chat)[0].text.startswith("```python\n")
         wide = "```\n" + '字"\\\n' * 200_000
-        await adapter.patch(place, card, wide, final=False)
+        await adapter.update_streaming(place, card, wide, final=False)
         for _ in range(2):  # as after a crash
-            await adapter.patch(place, card, CODE, final=True)
+            await adapter.update_streaming(place, card, CODE, final=True)
         shown, file = feishu.answers(asked.chat)
         assert (shown.text, file.type) == ("📎 code.py", "file")
         assert feishu.violations == []

@@ -19,7 +19,7 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.encryption import DecryptionError, decrypt
 from bus.errors import IntakeFull
 from bus.messages import PressResponse
-from bus.platform import ConnectionState, Reason
+from bus.platform import ConnectionState, Disposition
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running, until
 from tests.fakes.feishu import FakeFeishu
 
@@ -204,7 +204,7 @@ async def test_other_events_and_presses_are_acknowledged() -> None:
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         header = {"event_type": "card.action.trigger", "token": feishu.poster.token}
         assert (await door.handle(call(feishu, {"header": header, "event": {}}))).status == 200
-    assert intake.refused == [(Reason.UNSUPPORTED, "card.action.trigger")]
+    assert intake.refused == [(Disposition.UNSUPPORTED, "card.action.trigger")]
 
 
 async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered_again() -> None:
@@ -214,7 +214,7 @@ async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered
         assert [(await door.handle(once)).status for _ in range(3)] == [200, 200, 200]
         assert (await door.handle(call(feishu, event(feishu)))).status == 200
     assert [inbound.event_id for inbound in intake.received] == ["ev_1", "ev_1"]
-    assert intake.refused == [(Reason.DUPLICATE, "a repeated request")] * 2
+    assert intake.refused == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
 async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:

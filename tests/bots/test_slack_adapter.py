@@ -14,7 +14,7 @@ from bus.messages import ReplyTarget
 from bus.platform import (
     Adapter,
     ConnectionState,
-    Reason,
+    Disposition,
     SupportsButtons,
     SupportsDeletion,
     SupportsDownloads,
@@ -45,8 +45,8 @@ async def test_what_it_offers() -> None:
         SupportsIndicators,
     ):
         assert isinstance(adapter, port)
-    assert not adapter.capabilities.patches
-    assert build(SlackConfig(streaming=True), []).capabilities.patches
+    assert not adapter.capabilities.streaming
+    assert build(SlackConfig(streaming=True), []).capabilities.streaming
     assert adapter.name == "slack"
     assert adapter.health().state is ConnectionState.STOPPED
     assert adapter.split("") == [""]
@@ -63,7 +63,7 @@ async def test_a_mention_is_taken_over_then_acknowledged() -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.mention("what <b>?")
         await slack.wait_for(lambda: settled(slack))
-        assert adapter.capabilities.command_sign == "@parley /"
+        assert adapter.capabilities.command_prefix == "@parley /"
         assert intake.texts() == ["what <b>?"] * 2
         first, second = intake.taken
         assert first.event_id != second.event_id
@@ -121,7 +121,7 @@ async def test_a_slash_command_comes_in_and_is_acknowledged_with_nothing() -> No
         await slack.wait_for(lambda: envelope.acked)
         assert envelope.answer is None
     assert intake.texts() == ["/status"]
-    assert intake.taken[0].place.callback
+    assert intake.taken[0].reply_target.callback
     assert slack.violations == []
 
 
@@ -147,8 +147,8 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
     assert [e.attempts for e in slack.sockets.envelopes] == [1] * 7
     assert [i.addressed for i in intake.taken] == [False]
     reasons = [reason for reason, _ in intake.skipped]
-    assert reasons.count(Reason.FROM_BOT) == 2
-    assert reasons.count(Reason.UNSUPPORTED) == 3
+    assert reasons.count(Disposition.FROM_BOT) == 2
+    assert reasons.count(Disposition.UNSUPPORTED) == 3
     assert slack.violations == []
 
 

@@ -11,7 +11,7 @@ from bots.slack.buttons import action_blocks, parse_button_press
 from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
 from bus.errors import DeliveryError
 from bus.messages import Button, ButtonPress, ReplyTarget
-from bus.platform import Reason
+from bus.platform import Disposition
 from tests.bots import test_slack_webhook as http
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
@@ -50,7 +50,9 @@ def test_a_press_in_a_channel_belongs_to_its_thread() -> None:
     found = taken(payload(team={"id": "T9"}))  # Slack Connect: the presser's team, not ours
     assert (found.token, found.message_id, found.sender.user_id) == ("stop:7:0", "9.1", "U1")
     assert (found.key.workspace, found.key.chat, found.key.topic) == ("T1", "C1", "5.1")
-    assert found.place == ReplyTarget(chat="C1", thread="5.1", callback="https://r", user="U1")
+    assert found.reply_target == ReplyTarget(
+        chat="C1", thread="5.1", callback="https://r", user="U1"
+    )
     assert not found.private
     assert taken(payload(message())).key.topic == "9.1"
 
@@ -59,7 +61,7 @@ def test_a_press_in_private_belongs_to_the_one_conversation() -> None:
     found = taken(payload(message(channel="D1")))
     assert found.private
     assert found.key.topic == ""
-    assert found.place.thread == ""
+    assert found.reply_target.thread == ""
 
 
 def test_two_presses_are_two_and_one_that_comes_again_is_one() -> None:
@@ -83,7 +85,7 @@ def test_two_presses_are_two_and_one_that_comes_again_is_one() -> None:
 def test_presses_of_nothing_of_ours(broken: dict[str, Any]) -> None:
     found = parse_button_press({**payload(), **broken}, ME)
     assert isinstance(found, IgnoredSlackEvent)
-    assert found.reason is Reason.UNSUPPORTED
+    assert found.reason is Disposition.UNSUPPORTED
 
 
 def test_what_an_ephemeral_message_tells_is_enough() -> None:
@@ -209,7 +211,7 @@ async def test_what_else_people_can_do_with_an_app_is_acknowledged(kind: str) ->
     async with fast_slack() as slack, running(slack, intake):
         envelope = slack.interact(body)
         await slack.wait_for(lambda: envelope.acked)
-    assert intake.skipped == [(Reason.UNSUPPORTED, kind)]
+    assert intake.skipped == [(Disposition.UNSUPPORTED, kind)]
 
 
 # -- changing and taking away
@@ -220,10 +222,10 @@ async def test_a_message_is_changed_and_loses_its_buttons() -> None:
         asked = slack.mention("hi")
         place = place_of(asked)
         ts = await adapter.send_with_buttons(place, "Which?", (YES, NO), key="k")
-        await adapter.edit(place, ts, "Which?\n\n**Yes**")
+        await adapter.edit_message(place, ts, "Which?\n\n**Yes**")
         (question,) = slack.replies(asked)
         assert (question.words, question.buttons) == ("Which?\n\n**Yes**", {})
-        await adapter.edit(place, ts, "Again?", buttons=(NO,))
+        await adapter.edit_message(place, ts, "Again?", buttons=(NO,))
         assert question.buttons == {"No": "option:7:1"}
         assert question.metadata is not None
     assert slack.violations == []
@@ -238,7 +240,7 @@ async def test_refused_blocks_keep_their_buttons() -> None:
         assert question.buttons == {"Yes": "option:7:0"}
         assert question.words == "**Which?** &lt;!here&gt;"
         slack.fail("chat.update", error="invalid_blocks")
-        await adapter.edit(place_of(asked), ts, "plain")
+        await adapter.edit_message(place_of(asked), ts, "plain")
         assert (question.words, question.blocks) == ("plain", [])
     assert slack.violations == []
 
@@ -248,12 +250,12 @@ async def test_a_message_is_taken_away_once() -> None:
         asked = slack.dm("hi")
         place = place_of(asked)
         ts = await adapter.send_with_buttons(place, "Working on it…", (STOP,), key="k")
-        await adapter.remove(place, ts)
+        await adapter.delete_message(place, ts)
         assert slack.replies(asked) == []
-        await adapter.remove(place, ts)
+        await adapter.delete_message(place, ts)
         slack.fail("chat.delete", error="restricted_action")
         with pytest.raises(DeliveryError):
-            await adapter.remove(place, ts)
+            await adapter.delete_message(place, ts)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ async def test_a_message_that_cannot_be_changed_is_gone_to_the_bus(error: str) -
         ts = await adapter.send(place_of(asked), "x", key="k")
         slack.fail("chat.update", error=error)
         with pytest.raises(DeliveryError) as caught:
-            await adapter.edit(place_of(asked), ts, "y")
+            await adapter.edit_message(place_of(asked), ts, "y")
         assert caught.value.target_gone
 
 
@@ -274,8 +276,8 @@ async def test_the_bots_own_changes_are_no_news() -> None:
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
         ts = await adapter.send(place_of(asked), "x", key="k")
-        await adapter.edit(place_of(asked), ts, "y")
+        await adapter.edit_message(place_of(asked), ts, "y")
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
         await slack.wait_for(lambda: len(intake.skipped) == 2)
         assert intake.changed == []
-        assert {reason for reason, _ in intake.skipped} == {Reason.FROM_BOT}
+        assert {reason for reason, _ in intake.skipped} == {Disposition.FROM_BOT}

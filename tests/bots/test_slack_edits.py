@@ -7,8 +7,8 @@ import pytest
 from bots.slack.buttons import parse_button_press
 from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
 from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
-from bus.messages import ButtonPress, Change, InboundMessage
-from bus.platform import Reason
+from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit
+from bus.platform import Disposition
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
 from tests.fakes.slack_payloads import pressed, slash
@@ -33,9 +33,14 @@ def changed(
     )
 
 
-def change(found: SlackEvent) -> Change:
-    assert isinstance(found, Change), found
+def change(found: SlackEvent) -> MessageEdit:
+    assert isinstance(found, MessageEdit), found
     return found
+
+
+def deleted_id(found: SlackEvent) -> str:
+    assert isinstance(found, MessageDeletion), found
+    return found.message_id
 
 
 def test_an_edited_message_is_read_as_a_new_one_is() -> None:
@@ -53,7 +58,6 @@ def test_it_is_named_as_its_message_was() -> None:
     assert (found.key.chat, found.key.topic) == ("C1", AT)
     private = change(parse_event(changed({"text": "new"}, {}, channel="D1", channel_type="im"), ME))
     assert private.key.topic == ""
-    assert private.edited is not None
     assert private.edited.addressed
 
 
@@ -73,14 +77,13 @@ def test_changes_that_nobody_made_are_none(
 ) -> None:
     found = parse_event(changed(now, before), ME)
     assert isinstance(found, IgnoredSlackEvent)
-    assert found.reason is Reason.UNSUPPORTED
+    assert found.reason is Disposition.UNSUPPORTED
 
 
 def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
     found = change(
         parse_event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME)
     )
-    assert found.edited is not None
     assert found.edited.text == "new"
 
 
@@ -91,20 +94,19 @@ def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
 def test_changes_of_bots_are_no_news(author: dict[str, str]) -> None:
     found = parse_event(changed({"text": "new", **author}, author), ME)
     assert isinstance(found, IgnoredSlackEvent)
-    assert found.reason is Reason.FROM_BOT
+    assert found.reason is Disposition.FROM_BOT
 
 
 def test_a_file_that_was_taken_out_is_an_edit() -> None:
     files = [{"id": "F1", "name": "a.txt"}]
     found = change(parse_event(changed({"files": []}, {"files": files}), ME))
-    assert found.edited is not None
     assert found.edited.attachments == ()
 
 
 def test_a_message_of_which_nothing_is_left_to_say() -> None:
     found = parse_event(changed({"text": ""}, {}), ME)
     assert isinstance(found, IgnoredSlackEvent)
-    assert found.reason is Reason.EMPTY
+    assert found.reason is Disposition.EMPTY
 
 
 @pytest.mark.parametrize("was", [{"user": "U1", "text": "hi", "ts": AT}, {}, None])
@@ -117,14 +119,12 @@ def test_a_deleted_message(was: dict[str, Any] | None) -> None:
         deleted_ts=AT,
         previous_message=was,
     )
-    found = change(parse_event(gone, ME))
-    assert (found.message_id, found.edited) == (AT, None)
+    assert deleted_id(parse_event(gone, ME)) == AT
 
 
 def test_a_deleted_message_with_answers_leaves_a_tombstone() -> None:
     tomb = {"subtype": "tombstone", "user": "USLACKBOT", "text": "This message was deleted."}
-    found = change(parse_event(changed({**tomb, "thread_ts": AT}, {"thread_ts": AT}), ME))
-    assert (found.message_id, found.edited) == (AT, None)
+    assert deleted_id(parse_event(changed({**tomb, "thread_ts": AT}, {"thread_ts": AT}), ME)) == AT
 
 
 def test_the_bots_own_deleted_message_is_no_news() -> None:
@@ -152,10 +152,12 @@ async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:
         await slack.wait_for(lambda: len(intake.changed) == 3)
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
     edit, gone, tomb = intake.changed
-    assert edit.edited is not None
+    assert isinstance(edit, MessageEdit)
     assert (edit.message_id, edit.edited.text) == (asked.ts, "one & a <half>")
-    assert (gone.message_id, gone.edited) == (asked.ts, None)
-    assert (tomb.message_id, tomb.edited) == (root.ts, None)
+    assert isinstance(gone, MessageDeletion)
+    assert gone.message_id == asked.ts
+    assert isinstance(tomb, MessageDeletion)
+    assert tomb.message_id == root.ts
     assert slack.violations == []
 
 
@@ -176,7 +178,7 @@ def test_a_guest_of_a_shared_channel_is_answered_in_their_own_team(
 ) -> None:
     found = parse_event(body(**fields), ME)
     assert isinstance(found, InboundMessage)
-    assert found.place.user == user
+    assert found.reply_target.user == user
     assert found.key.workspace == "T1"
     assert found.sender.user_id == "U1"
 

@@ -17,7 +17,7 @@ from bus.messages import (
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Reason
+from bus.platform import Disposition
 
 ME = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 
@@ -37,7 +37,7 @@ def taken(found: SlackEvent) -> InboundMessage:
     return found
 
 
-def skipped(found: SlackEvent) -> Reason:
+def skipped(found: SlackEvent) -> Disposition:
     assert isinstance(found, IgnoredSlackEvent), found
     return found.reason
 
@@ -48,12 +48,12 @@ def test_a_channel_message_opens_a_thread() -> None:
         event_id="Ev1",
         message_id="10.000100",
         key=ConversationKey(channel="slack", workspace="T1", chat="C1", topic="10.000100"),
-        place=ReplyTarget(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
+        reply_target=ReplyTarget(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
         sender=found.sender,
         text="hello",
         private=False,
         addressed=True,
-        remember=True,
+        track_replies=True,
         sent_at=10.0001,
     )
     assert found.sender.user_id == "U1"
@@ -62,7 +62,9 @@ def test_a_channel_message_opens_a_thread() -> None:
 def test_a_reply_in_a_thread_stays_in_it() -> None:
     found = taken(parse_event(body(text="<@UBOT> more", thread_ts="5.000001"), ME))
     assert found.key.topic == "5.000001"
-    assert found.place == ReplyTarget(chat="C1", thread="5.000001", reply_to="10.000100", user="U1")
+    assert found.reply_target == ReplyTarget(
+        chat="C1", thread="5.000001", reply_to="10.000100", user="U1"
+    )
     assert found.replies_to == ("5.000001",)
 
 
@@ -78,20 +80,22 @@ def test_a_thread_root_answers_nothing() -> None:
 def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str) -> None:
     found = taken(parse_event(body(channel="D1", channel_type="im", thread_ts=thread_ts), ME))
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="D1")
-    assert found.place == ReplyTarget(chat="D1", thread=thread, reply_to="10.000100", user="U1")
+    assert found.reply_target == ReplyTarget(
+        chat="D1", thread=thread, reply_to="10.000100", user="U1"
+    )
     assert found.private
     assert found.addressed
-    assert not found.remember
+    assert not found.track_replies
     assert found.replies_to == ()
 
 
 def test_an_agent_answers_in_the_thread_that_a_direct_message_begins() -> None:
     agent = replace(ME, scopes=frozenset({"assistant:write"}))
     found = taken(parse_event(body(channel="D1", channel_type="im"), agent))
-    assert found.place.thread == "10.000100"
+    assert found.reply_target.thread == "10.000100"
     assert found.key.topic == ""
     within = taken(parse_event(body(channel="D1", channel_type="im", thread_ts="5.000001"), agent))
-    assert within.place.thread == "5.000001"
+    assert within.reply_target.thread == "5.000001"
     assert within.key == found.key
 
 
@@ -111,7 +115,7 @@ def test_mention_and_message_of_one_post_agree() -> None:
     mention = taken(parse_event(body(type="app_mention", text=text) | {"event_id": "Ev1"}, ME))
     message = taken(parse_event(body(text=text, channel_type="channel") | {"event_id": "Ev2"}, ME))
     assert mention.event_id != message.event_id
-    for name in ("message_id", "key", "place", "text", "addressed", "private"):
+    for name in ("message_id", "key", "reply_target", "text", "addressed", "private"):
         assert getattr(mention, name) == getattr(message, name)
 
 
@@ -138,33 +142,33 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"user": "UBOT", "bot_id": "BBOT"}, Reason.FROM_BOT),
-        ({"user": None, "bot_id": "BBOT", "subtype": "bot_message"}, Reason.FROM_BOT),
-        ({"user": "UBOT"}, Reason.FROM_BOT),
-        ({"bot_id": "BOTHER"}, Reason.FROM_BOT),
-        ({"user": None, "subtype": "bot_message"}, Reason.FROM_BOT),
-        ({"user": "USLACKBOT"}, Reason.FROM_BOT),
-        ({"type": "app_mention", "bot_id": "BOTHER"}, Reason.FROM_BOT),
-        ({"subtype": "channel_join"}, Reason.UNSUPPORTED),
-        ({"type": "reaction_added"}, Reason.UNSUPPORTED),
-        ({"type": "app_home_opened"}, Reason.UNSUPPORTED),
-        ({"user": None}, Reason.UNSUPPORTED),
-        ({"channel": None}, Reason.UNSUPPORTED),
-        ({"ts": None}, Reason.UNSUPPORTED),
-        ({"channel": {"id": "C1"}}, Reason.UNSUPPORTED),
-        ({"text": "  "}, Reason.EMPTY),
-        ({"text": "<@UBOT>"}, Reason.EMPTY),
-        ({"text": None}, Reason.EMPTY),
-        ({"text": ["no", "text"]}, Reason.EMPTY),
+        ({"user": "UBOT", "bot_id": "BBOT"}, Disposition.FROM_BOT),
+        ({"user": None, "bot_id": "BBOT", "subtype": "bot_message"}, Disposition.FROM_BOT),
+        ({"user": "UBOT"}, Disposition.FROM_BOT),
+        ({"bot_id": "BOTHER"}, Disposition.FROM_BOT),
+        ({"user": None, "subtype": "bot_message"}, Disposition.FROM_BOT),
+        ({"user": "USLACKBOT"}, Disposition.FROM_BOT),
+        ({"type": "app_mention", "bot_id": "BOTHER"}, Disposition.FROM_BOT),
+        ({"subtype": "channel_join"}, Disposition.UNSUPPORTED),
+        ({"type": "reaction_added"}, Disposition.UNSUPPORTED),
+        ({"type": "app_home_opened"}, Disposition.UNSUPPORTED),
+        ({"user": None}, Disposition.UNSUPPORTED),
+        ({"channel": None}, Disposition.UNSUPPORTED),
+        ({"ts": None}, Disposition.UNSUPPORTED),
+        ({"channel": {"id": "C1"}}, Disposition.UNSUPPORTED),
+        ({"text": "  "}, Disposition.EMPTY),
+        ({"text": "<@UBOT>"}, Disposition.EMPTY),
+        ({"text": None}, Disposition.EMPTY),
+        ({"text": ["no", "text"]}, Disposition.EMPTY),
     ],
 )
-def test_what_is_not_for_us(fields: dict[str, Any], reason: Reason) -> None:
+def test_what_is_not_for_us(fields: dict[str, Any], reason: Disposition) -> None:
     assert skipped(parse_event(body(**fields), ME)) is reason
 
 
 @pytest.mark.parametrize("payload", [{}, {"event": None}, {"event": []}, {"event": {"type": 7}}])
 def test_payloads_that_make_no_sense(payload: dict[str, Any]) -> None:
-    assert skipped(parse_event(payload, ME)) is Reason.UNSUPPORTED
+    assert skipped(parse_event(payload, ME)) is Disposition.UNSUPPORTED
 
 
 @pytest.mark.parametrize("subtype", [None, "file_share", "me_message", "thread_broadcast"])
@@ -239,7 +243,7 @@ def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
         assert decode_inbound(encode_inbound(found)) == found
         assert not re.search(r"[\x00\x07\x1b\ud800-\udfff]", found.text)
     else:
-        assert skipped(found) is Reason.EMPTY
+        assert skipped(found) is Disposition.EMPTY
 
 
 def slash(**fields: object) -> dict[str, Any]:
@@ -272,7 +276,7 @@ def test_slash_commands(text: str, said: str) -> None:
     assert found.event_id == "slash:13.37"
     assert found.message_id == ""
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="C1")
-    assert found.place == ReplyTarget(chat="C1", callback="https://hooks.test/x")
+    assert found.reply_target == ReplyTarget(chat="C1", callback="https://hooks.test/x")
     assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
     assert found.addressed
     assert not found.private
@@ -286,4 +290,4 @@ def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> No
 
 @pytest.mark.parametrize("missing", ["channel_id", "user_id", "trigger_id"])
 def test_slash_commands_that_make_no_sense(missing: str) -> None:
-    assert skipped(parse_slash_command(slash(**{missing: None}), ME)) is Reason.UNSUPPORTED
+    assert skipped(parse_slash_command(slash(**{missing: None}), ME)) is Disposition.UNSUPPORTED

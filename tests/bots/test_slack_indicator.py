@@ -29,13 +29,13 @@ async def test_an_agents_thread_is_a_session_with_slacks_stop_button() -> None:
     async with agent_slack() as slack, running(slack, Recorder()) as adapter:
         asked = slack.dm("what is the\nweather like? " * 20)
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-        await adapter.working(place_of(asked))
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert shown(slack, asked) == ("processing", "")
         title = slack.workspace.status(asked.channel, asked.ts).title
         assert title == ("what is the weather like? " * 20)[:TITLE_CHARS]
         assert slack.reactions(asked) == set()
-        await adapter.finished(place_of(asked), ok=True)
+        await adapter.show_finished(place_of(asked), ok=True)
         assert shown(slack, asked) == ("active", "")
         assert slack.reactions(asked) == set()
         assert len(slack.asked("agents.sessions.setStatus")) == 3
@@ -47,12 +47,12 @@ async def test_without_sessions_there_is_a_line_of_text() -> None:
         slack.workspace.is_agent = False
         asked = slack.dm("hi")
         place = replace(place_of(asked), language="zh")
-        await adapter.working(place)
+        await adapter.show_working(place)
         assert shown(slack, asked) == ("", "正在处理…")
-        await adapter.finished(place, ok=False)
+        await adapter.show_finished(place, ok=False)
         assert shown(slack, asked) == ("", "")
         other = slack.dm("again")
-        await adapter.working(place_of(other))
+        await adapter.show_working(place_of(other))
         assert shown(slack, other) == ("", "is working on it…")
         # What the app is not allowed is asked for once.
         assert len(slack.asked("agents.sessions.setStatus")) == 1
@@ -62,11 +62,11 @@ async def test_without_sessions_there_is_a_line_of_text() -> None:
 async def test_in_a_channel_the_message_has_its_reaction_all_the_same() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
-        await adapter.working(place_of(asked))
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert shown(slack, asked)[0] == "processing"
         assert slack.reactions(asked) == {"eyes"}
-        await adapter.finished(place_of(asked), ok=False)
+        await adapter.show_finished(place_of(asked), ok=False)
         assert shown(slack, asked)[0] == "active"
         assert slack.reactions(asked) == {"x"}
         assert len(slack.asked("reactions.add")) == 2
@@ -76,11 +76,11 @@ async def test_in_a_channel_the_message_has_its_reaction_all_the_same() -> None:
 async def test_an_app_that_is_no_agent_reacts_and_asks_for_nothing_else() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
-        await adapter.working(place_of(asked))
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert slack.reactions(asked) == {"eyes"}
         assert len(slack.asked("reactions.add")) == 1
-        await adapter.finished(place_of(asked), ok=True)
+        await adapter.show_finished(place_of(asked), ok=True)
         assert slack.reactions(asked) == {"white_check_mark"}
         methods = {call.method for call in slack.server.calls}
         assert not {name for name in methods if name.startswith(("agents", "assistant"))}
@@ -92,11 +92,11 @@ async def test_a_thread_in_which_no_status_can_be_shown_gets_a_reaction() -> Non
         for method in ("agents.sessions.setStatus", "assistant.threads.setStatus"):
             slack.fail(method, error="invalid_thread_ts")
         first, second = slack.dm("one"), slack.dm("two")
-        await adapter.working(place_of(first))
+        await adapter.show_working(place_of(first))
         assert slack.reactions(first) == {"eyes"}
-        await adapter.finished(place_of(first), ok=True)
+        await adapter.show_finished(place_of(first), ok=True)
         assert slack.reactions(first) == {"white_check_mark"}
-        await adapter.working(place_of(second))
+        await adapter.show_working(place_of(second))
         assert shown(slack, second)[0] == "processing"
 
 
@@ -105,18 +105,18 @@ async def test_a_slack_that_is_unwell_is_asked_again_later() -> None:
         asked = slack.dm("hi")
         slack.fail("agents.sessions.setStatus", status=503)
         with pytest.raises(DeliveryError) as caught:
-            await adapter.working(place_of(asked))
+            await adapter.show_working(place_of(asked))
         assert caught.value.retryable
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert shown(slack, asked)[0] == "processing"
 
 
 async def test_a_status_of_an_earlier_process_is_taken_away() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         async with running(slack) as later:
-            await later.finished(place_of(asked), ok=True)
+            await later.show_finished(place_of(asked), ok=True)
         assert shown(slack, asked)[0] == "active"
         assert slack.reactions(asked) == set()
 
@@ -124,22 +124,22 @@ async def test_a_status_of_an_earlier_process_is_taken_away() -> None:
 async def test_a_status_that_cannot_be_taken_away_goes_by_itself() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         slack.fail("agents.sessions.setStatus", status=500)
-        await adapter.finished(place_of(asked), ok=True)
+        await adapter.show_finished(place_of(asked), ok=True)
         assert slack.reactions(asked) == set()
 
 
 def test_the_sign_is_refreshed_before_slack_takes_it_away() -> None:
     for numbers in (SLACK, STREAMING):
-        assert 0 < numbers.sign_refresh_s < 120
-        assert 0 < numbers.notice_after_s <= 10
+        assert 0 < numbers.indicator_refresh_s < 120
+        assert 0 < numbers.progress_notice_after_s <= 10
 
 
 async def test_a_command_has_no_message_to_put_a_sign_on() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
-        await adapter.working(ReplyTarget(chat=f"D{USER}"))
-        await adapter.finished(ReplyTarget(chat=f"D{USER}"), ok=True)
+        await adapter.show_working(ReplyTarget(chat=f"D{USER}"))
+        await adapter.show_finished(ReplyTarget(chat=f"D{USER}"), ok=True)
         assert {call.method for call in slack.server.calls} == {
             "auth.test",
             "apps.connections.open",

@@ -128,7 +128,7 @@ async def test_an_adapter_that_runs_again_listens_once() -> None:
                 assert len(slack.sockets.open) == 1
                 asked = slack.dm(str(number))
                 await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-                await adapter.working(place_of(asked))
+                await adapter.show_working(place_of(asked))
                 tasks.cancel_scope.cancel()
             assert adapter.health().state is ConnectionState.STOPPED
             await slack.wait_for(lambda: not slack.sockets.open)

@@ -88,7 +88,7 @@ async def test_sending_works_before_and_after_the_run() -> None:
         asked = slack.dm("hi")
         adapter = SlackAdapter(config(slack), timers=FAST)
         await adapter.send(place_of(asked), "without a run", key="1")
-        assert await adapter.find(place_of(asked), key="1", since=time.time() - 5)
+        assert await adapter.find_message(place_of(asked), key="1", since=time.time() - 5)
         assert slack.texts(asked.channel) == ["without a run"]
 
 
@@ -188,7 +188,7 @@ async def test_channels_that_take_nothing(change: str, says: str) -> None:
 async def command_place(slack: FakeSlack, intake: Recorder) -> ReplyTarget:
     slack.slash("help")
     await slack.wait_for(lambda: intake.taken)
-    return intake.taken[0].place
+    return intake.taken[0].reply_target
 
 
 async def test_a_command_is_answered_to_its_author_alone() -> None:
@@ -252,10 +252,10 @@ async def test_a_message_is_found_by_its_key_in_its_thread() -> None:
         began = time.time()
         asked, other = slack.mention("hi"), slack.mention("other")
         sent = await adapter.send(place_of(asked), "answer", key="k1")
-        assert await adapter.find(place_of(asked), key="k1", since=began) == sent
-        assert await adapter.find(place_of(asked), key="k2", since=began) is None
-        assert await adapter.find(place_of(other), key="k1", since=began) is None
-        assert await adapter.find(place_of(asked), key="k1", since=began + 3600) is None
+        assert await adapter.find_message(place_of(asked), key="k1", since=began) == sent
+        assert await adapter.find_message(place_of(asked), key="k2", since=began) is None
+        assert await adapter.find_message(place_of(other), key="k1", since=began) is None
+        assert await adapter.find_message(place_of(asked), key="k1", since=began + 3600) is None
     assert slack.violations == []
 
 
@@ -264,7 +264,9 @@ async def test_a_message_is_found_in_a_private_chat_over_several_pages() -> None
         slack.server.methods.page_size = 3
         asked = slack.dm("hi")
         sent = [await adapter.send(place_of(asked), str(n), key=f"k{n}") for n in range(8)]
-        assert await adapter.find(place_of(asked), key="k0", since=time.time() - 60) == sent[0]
+        assert (
+            await adapter.find_message(place_of(asked), key="k0", since=time.time() - 60) == sent[0]
+        )
         assert len(slack.asked("conversations.history")) == 3
     assert slack.violations == []
 
@@ -274,7 +276,7 @@ async def test_the_message_of_another_bot_is_not_taken_for_ours() -> None:
         asked = slack.mention("hi")
         twin = slack.bot_says("answer", thread_ts=asked.ts)
         twin.metadata = {"event_type": "parley_delivery", "event_payload": {"key": "k"}}
-        assert await adapter.find(place_of(asked), key="k", since=time.time() - 60) is None
+        assert await adapter.find_message(place_of(asked), key="k", since=time.time() - 60) is None
 
 
 async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
@@ -283,12 +285,12 @@ async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
         asked = slack.mention("hi")
         private = ReplyTarget(chat="C1", callback="https://hooks.test/x")
         with pytest.raises(DeliveryError) as caught:
-            await adapter.find(private, key="k", since=0)
+            await adapter.find_message(private, key="k", since=0)
         assert not caught.value.retryable
         await adapter.send_file(place_of(asked), outgoing(tmp_path), key="7:file:0")
         later = SlackAdapter(config(slack), timers=FAST)
         with pytest.raises(DeliveryError, match="which file") as caught:
-            await later.find(place_of(asked), key="7:file:0", since=0)
+            await later.find_message(place_of(asked), key="7:file:0", since=0)
         assert not caught.value.retryable
 
 
@@ -297,7 +299,7 @@ async def test_looking_up_can_fail() -> None:
         asked = slack.dm("hi")
         slack.fail("conversations.history", status=429, headers={"Retry-After": "5"})
         with pytest.raises(DeliveryError) as caught:
-            await adapter.find(place_of(asked), key="k", since=0)
+            await adapter.find_message(place_of(asked), key="k", since=0)
         assert caught.value.retry_after_s == 5
 
 
@@ -339,7 +341,7 @@ async def test_only_sharing_a_file_can_be_uncertain(
             await adapter.send_file(place_of(asked), outgoing(tmp_path), key="k")
         assert (caught.value.retryable, caught.value.ambiguous) == (retryable, ambiguous)
         assert len(slack.replies(asked)) == int(ambiguous)
-        found = await adapter.find(place_of(asked), key="k", since=time.time() - 60)
+        found = await adapter.find_message(place_of(asked), key="k", since=time.time() - 60)
         assert bool(found) == ambiguous
 
 
@@ -404,7 +406,7 @@ async def test_code_that_no_message_holds_is_a_file() -> None:
         (shared,) = file.files
         assert shared["name"] == "code.py"
         assert slack.workspace.files[shared["id"]].content == CODE.encode()
-        found = await adapter.find(place_of(asked), key="7:reply:1", since=time.time() - 60)
+        found = await adapter.find_message(place_of(asked), key="7:reply:1", since=time.time() - 60)
         assert found == shared["id"]
     assert slack.violations == []
 
@@ -437,19 +439,19 @@ async def test_a_command_that_is_answered_with_long_code_is_answered_in_private(
 async def test_reactions_show_work_and_its_end(*, ok: bool, sign: str) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
-        await adapter.working(place_of(asked))
-        await adapter.working(place_of(asked))
+        await adapter.show_working(place_of(asked))
+        await adapter.show_working(place_of(asked))
         assert slack.reactions(asked) == {"eyes"}
-        await adapter.finished(place_of(asked), ok=ok)
-        await adapter.finished(place_of(asked), ok=ok)
+        await adapter.show_finished(place_of(asked), ok=ok)
+        await adapter.show_finished(place_of(asked), ok=ok)
         assert slack.reactions(asked) == {sign}
     assert slack.violations == []
 
 
 async def test_a_command_has_no_message_to_react_on() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
-        await adapter.working(ReplyTarget(chat="C1"))
-        await adapter.finished(ReplyTarget(chat="C1"), ok=True)
+        await adapter.show_working(ReplyTarget(chat="C1"))
+        await adapter.show_finished(ReplyTarget(chat="C1"), ok=True)
         assert slack.asked("reactions.add") == []
 
 
@@ -458,5 +460,5 @@ async def test_a_missing_permission_is_told_once_and_not_tried_again() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         slack.server.scopes.discard("reactions:write")
         with pytest.raises(DeliveryError, match="reactions:write") as caught:
-            await adapter.working(place_of(slack.mention("hi")))
+            await adapter.show_working(place_of(slack.mention("hi")))
         assert not caught.value.retryable

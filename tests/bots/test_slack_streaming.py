@@ -51,7 +51,7 @@ class Answer:
         self.id = MessageId("")
 
     async def open(self, key: str = "7:card:0") -> Message:
-        self.id = await self.adapter.open_card(self.place, "…", key=key, buttons=(STOP,))
+        self.id = await self.adapter.start_streaming(self.place, "…", key=key, buttons=(STOP,))
         return self.message
 
     @property
@@ -61,10 +61,10 @@ class Answer:
         return found
 
     async def grow(self, text: str) -> None:
-        await self.adapter.patch(self.place, self.id, text, final=False, buttons=(STOP,))
+        await self.adapter.update_streaming(self.place, self.id, text, final=False, buttons=(STOP,))
 
     async def finish(self, text: str, buttons: tuple[Button, ...] = ()) -> None:
-        await self.adapter.patch(self.place, self.id, text, final=True, buttons=buttons)
+        await self.adapter.update_streaming(self.place, self.id, text, final=True, buttons=buttons)
 
 
 async def test_words_are_added_as_they_come_and_the_message_is_the_answer() -> None:
@@ -109,7 +109,7 @@ async def test_a_shared_channels_guest_is_named_with_their_own_team() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         asked = slack.mention("hi", user="U9GUEST")
         place = replace(place_of(asked), user="T9OTHER/U9GUEST")
-        ts = await adapter.open_card(place, "…", key="k")
+        ts = await adapter.start_streaming(place, "…", key="k")
         message = slack.workspace.find(asked.channel, ts)
         assert message is not None
         assert message.stream is not None
@@ -156,7 +156,9 @@ async def test_a_message_that_another_follows_is_ended_at_once() -> None:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
         await answer.grow("first part")
-        await adapter.patch(answer.place, answer.id, "first part!", final=False, buttons=())
+        await adapter.update_streaming(
+            answer.place, answer.id, "first part!", final=False, buttons=()
+        )
         assert (message.words, message.streams) == ("first part!", False)
         await answer.finish("first part!")
         assert slack.asked("chat.update") == []
@@ -259,11 +261,11 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
         later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
-        assert await later.find(answer.place, key="7:card:0", since=0) == message.ts
+        assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
         await answer.grow("words")
-        assert await later.find(answer.place, key="7:card:1", since=0) is None
+        assert await later.find_message(answer.place, key="7:card:1", since=0) is None
         await answer.finish("words")
-        assert await later.find(answer.place, key="7:card:0", since=0) == message.ts
+        assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
 
 
 # -- where nothing streams
@@ -336,7 +338,7 @@ async def test_nobody_is_streamed_to_who_is_not_known() -> None:
 async def test_an_answer_to_a_command_does_not_grow() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         private = ReplyTarget(chat="C1", callback=f"{slack.server.url}/response/x")
-        assert await adapter.open_card(private, "…", key="k") == ""
+        assert await adapter.start_streaming(private, "…", key="k") == ""
         assert slack.asked("chat.startStream") == slack.asked("response_url") == []
 
 
@@ -527,14 +529,14 @@ async def test_changing_and_removing_end_a_stream_first() -> None:
         for answer in (first, second):
             await answer.open()
             await answer.grow("words")
-        await adapter.edit(first.place, first.id, "other words")
+        await adapter.edit_message(first.place, first.id, "other words")
         assert first.message.words == "other words"
-        await adapter.remove(second.place, second.id)
+        await adapter.delete_message(second.place, second.id)
         assert slack.workspace.find(second.place.chat, second.id) is None
         later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
         third = Answer(adapter, slack, slack.mention("hi"))
         await third.open()
-        await later.remove(third.place, third.id)
+        await later.delete_message(third.place, third.id)
         assert slack.workspace.find(third.place.chat, third.id) is None
     assert slack.violations == []
 

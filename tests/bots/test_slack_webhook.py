@@ -16,7 +16,7 @@ from bots.common.webhooks import WebhookEndpoint, WebhookRequest, WebhookRespons
 from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
 from bots.slack.webhook import sign_request
-from bus.platform import ConnectionState, Reason
+from bus.platform import ConnectionState, Disposition
 from tests.bots.slack_rig import FAST, Recorder, config
 from tests.fakes.slack import FakeSlack
 
@@ -162,7 +162,7 @@ async def test_commands_are_taken_and_presses_acknowledged() -> None:
             )
             assert answer.status == 200
     assert intake.texts() == ["/status"]
-    assert intake.skipped == [(Reason.UNSUPPORTED, "a press of no button of ours")]
+    assert intake.skipped == [(Disposition.UNSUPPORTED, "a press of no button of ours")]
 
 
 async def test_headers_that_are_not_signed_change_nothing() -> None:
@@ -187,7 +187,7 @@ async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered
         again = WebhookRequest(headers=JSON | retry | signed(slack, body), body=body)
         assert (await door.handle(again)).status == 200
     assert [inbound.event_id for inbound in intake.taken] == ["Ev1", "Ev1"]
-    assert intake.skipped == [(Reason.DUPLICATE, "a repeated request")] * 2
+    assert intake.skipped == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
 async def test_what_is_not_kept_is_asked_for_again() -> None:

@@ -7,7 +7,7 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import Button, MessageId, PressResponse, ReplyTarget
-from bus.platform import Reason
+from bus.platform import Disposition
 from tests.bots.telegram_rig import Recorder, adapter_for, running, talking
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import Message
@@ -129,18 +129,20 @@ async def test_foreign_buttons_are_answered_and_ignored(telegram: TelegramServer
         query = telegram.press_token(telegram.answers(1001)[0], "x" * 300)
         await telegram.wait_for(lambda: telegram.queries[query].answer == "")
     assert recorder.pressed == []
-    assert recorder.dropped == [("telegram", Reason.UNSUPPORTED, "a button of somebody else's")]
+    assert recorder.dropped == [
+        ("telegram", Disposition.UNSUPPORTED, "a button of somebody else's")
+    ]
 
 
 async def test_an_edit_takes_text_and_buttons(
     telegram: TelegramServer, adapter: TelegramAdapter
 ) -> None:
     message = await adapter.send_with_buttons(ALICE, "Where to?", OPTIONS, key="k")
-    await adapter.edit(ALICE, message, "Where to?\n\n✅ Paris")
+    await adapter.edit_message(ALICE, message, "Where to?\n\n✅ Paris")
     (asked,) = telegram.answers(1001)
     assert (asked.text, asked.markup) == ("Where to?\n\n✅ Paris", [])
-    await adapter.edit(ALICE, message, "Where to?\n\n✅ Paris")  # not modified
-    await adapter.edit(ALICE, message, "**Again**", buttons=[STOP])
+    await adapter.edit_message(ALICE, message, "Where to?\n\n✅ Paris")  # not modified
+    await adapter.edit_message(ALICE, message, "**Again**", buttons=[STOP])
     assert rows(asked) == [["stop:7:0"]]
     assert asked.entities == [{"type": "bold", "offset": 0, "length": 5}]
 
@@ -150,7 +152,7 @@ async def test_refused_formatting_is_edited_in_bare(
 ) -> None:
     message = await adapter.send(ALICE, "one", key="k")
     telegram.fail("editMessageText", status=400, description="Bad Request: can't parse entities: x")
-    await adapter.edit(ALICE, message, "**two**")
+    await adapter.edit_message(ALICE, message, "**two**")
     (shown,) = telegram.answers(1001)
     assert (shown.text, shown.entities) == ("two", [])
 
@@ -162,10 +164,10 @@ async def test_an_edit_of_what_is_gone_says_so(
     telegram.answers(1001)[0].deleted = True
     for gone in (message, MessageId("4711")):
         with pytest.raises(DeliveryError) as caught:
-            await adapter.edit(ALICE, gone, "two")
+            await adapter.edit_message(ALICE, gone, "two")
         assert caught.value.target_gone
     with pytest.raises(DeliveryError) as caught:
-        await adapter.edit(ALICE, MessageId("1699.1"), "two")
+        await adapter.edit_message(ALICE, MessageId("1699.1"), "two")
     assert not caught.value.retryable
 
 
@@ -173,12 +175,12 @@ async def test_a_message_is_taken_away_once_or_more(
     telegram: TelegramServer, adapter: TelegramAdapter
 ) -> None:
     message = await adapter.send_with_buttons(ALICE, "Working", [STOP], key="k")
-    await adapter.remove(ALICE, message)
+    await adapter.delete_message(ALICE, message)
     assert telegram.answers(1001) == []
-    await adapter.remove(ALICE, message)
+    await adapter.delete_message(ALICE, message)
     telegram.block(1001)
     with pytest.raises(DeliveryError):
-        await adapter.remove(ALICE, message)
+        await adapter.delete_message(ALICE, message)
 
 
 async def test_tokens_of_any_length_that_telegram_takes(
@@ -198,14 +200,14 @@ async def test_a_server_that_cannot_change_messages_holds_nothing_up(
     for method in ("deleteMessage", "editMessageText"):
         telegram.fail(method, status=404, description="Not Found: method not found")
     with pytest.raises(DeliveryError) as removing:
-        await adapter.remove(ALICE, message)
+        await adapter.delete_message(ALICE, message)
     with pytest.raises(DeliveryError) as editing:
-        await adapter.edit(ALICE, message, "Done")
+        await adapter.edit_message(ALICE, message, "Done")
     assert not removing.value.retryable
     assert not editing.value.retryable
     assert editing.value.target_gone  # so that the text is sent as a new message
     telegram.revoke()
     with pytest.raises(DeliveryError) as refused:
-        await adapter.edit(ALICE, message, "Done")
+        await adapter.edit_message(ALICE, message, "Done")
     assert refused.value.retryable
     telegram.revoke(revoked=False)

@@ -15,8 +15,15 @@ from bots.telegram.events import (
 from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.keyboard import is_silent, keyboard
 from bots.telegram.mentions import TelegramIdentity
-from bus.messages import Button, ButtonPress, Change, ConversationKey, InboundMessage, ReplyTarget
-from bus.platform import Reason
+from bus.messages import (
+    Button,
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageEdit,
+    ReplyTarget,
+)
+from bus.platform import Disposition
 from tests.fakes.telegram_chats import Wire
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
@@ -61,14 +68,14 @@ def test_a_pressed_button_in_private() -> None:
     press = pressed()
     assert (press.event_id, press.token, press.message_id) == ("9", "option:7:1", "60")
     assert (press.key, press.private) == (key(1001), True)
-    assert press.place == ReplyTarget(chat="1001", reply_to="60")
+    assert press.reply_target == ReplyTarget(chat="1001", reply_to="60")
     assert (press.sender.user_id, press.sender.name, press.language) == ("1001", "Alice", "zh-hans")
 
 
 def test_a_pressed_button_in_a_topic() -> None:
     press = pressed(message=ASKED | TOPIC | {"chat": FORUM})
     assert (press.key, press.private) == (key(GROUP, "40"), False)
-    assert press.place == ReplyTarget(chat=str(GROUP), thread="40", reply_to="60")
+    assert press.reply_target == ReplyTarget(chat=str(GROUP), thread="40", reply_to="60")
 
 
 def test_a_pressed_button_of_a_message_that_telegram_does_not_show_any_more() -> None:
@@ -93,14 +100,13 @@ def test_buttons_of_others_are_answered_all_the_same(fields: dict[str, Any]) -> 
 def test_an_edit_is_the_message_as_it_now_is() -> None:
     edited = {"message_id": 55, "date": 1, "edit_date": 2, "chat": PRIVATE, "from": ALICE}
     change = meaning(edited_message=edited | {"text": "better"})
-    assert isinstance(change, Change)
+    assert isinstance(change, MessageEdit)
     assert isinstance(change.edited, InboundMessage)
     assert (change.event_id, change.key, change.message_id) == ("9", key(1001), "55")
     assert (change.edited.text, change.edited.message_id) == ("better", "55")
     document = {"file_id": "F", "file_unique_id": "U"}
     captioned = meaning(edited_message=edited | {"document": document, "caption": "read it"})
-    assert isinstance(captioned, Change)
-    assert captioned.edited is not None
+    assert isinstance(captioned, MessageEdit)
     assert (captioned.edited.text, len(captioned.edited.attachments)) == ("read it", 1)
 
 
@@ -108,9 +114,9 @@ def test_an_edit_is_the_message_as_it_now_is() -> None:
 def test_an_edited_command_is_not_carried_out_again(text: str) -> None:
     edited = {"message_id": 55, "date": 1, "chat": PRIVATE, "from": ALICE, "text": text}
     result = meaning(edited_message=edited)
-    assert result == IgnoredUpdate(reason=Reason.UNSUPPORTED, detail="edited command")
+    assert result == IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="edited command")
     path = meaning(edited_message=edited | {"text": "/usr/bin"})
-    assert isinstance(path, Change)
+    assert isinstance(path, MessageEdit)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +141,7 @@ def test_a_stopped_draft_is_a_press_of_its_writer() -> None:
         stopped_message_generation={"chat": PRIVATE, "draft_id": 77, "message_thread_id": 4}
     )
     assert isinstance(topical, DraftStoppedEvent)
-    assert topical.press.place == ReplyTarget(chat="1001", thread="4")
+    assert topical.press.reply_target == ReplyTarget(chat="1001", thread="4")
 
 
 @pytest.mark.parametrize("told", [{}, {"draft_id": 1}, {"chat": {}}, {"chat": 7, "draft_id": "x"}])

@@ -14,7 +14,7 @@ from bots.telegram.mentions import TelegramIdentity
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget
 from bus.messages import decode_inbound as decode
 from bus.messages import encode_inbound as encode
-from bus.platform import Reason
+from bus.platform import Disposition
 from tests.fakes.telegram_chats import Wire, detect
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
@@ -69,11 +69,11 @@ def test_private_message_is_one_conversation() -> None:
     assert inbound.key == ConversationKey(
         channel="telegram", workspace="700700", chat="1001", topic=""
     )
-    assert inbound.place == ReplyTarget(chat="1001", reply_to="55")
+    assert inbound.reply_target == ReplyTarget(chat="1001", reply_to="55")
     assert (inbound.sender.user_id, inbound.sender.name) == ("1001", "Alice Liddell")
     assert inbound.private
     assert inbound.addressed
-    assert (inbound.replies_to, inbound.remember) == ((), False)
+    assert (inbound.replies_to, inbound.track_replies) == ((), False)
     assert inbound.sent_at == 1_790_000_000.0
 
 
@@ -166,10 +166,10 @@ WAYS = [
 def test_conversation_and_place(way: Way) -> None:
     inbound = accepted(text="Hi", **way.fields)
     assert inbound.key.topic == way.topic
-    assert inbound.place.thread == way.thread
-    assert inbound.place.reply_to == "55"
+    assert inbound.reply_target.thread == way.thread
+    assert inbound.reply_target.reply_to == "55"
     assert inbound.replies_to == way.replies_to
-    assert inbound.remember == way.remember
+    assert inbound.track_replies == way.remember
     assert inbound.addressed == way.addressed
 
 
@@ -209,7 +209,7 @@ def test_what_is_said_in_a_group(said: str, text: str, addressed: bool) -> None:
 @pytest.mark.parametrize("chat", [PRIVATE, PLAIN])
 def test_commands_of_other_bots_are_not_for_us(said: str, chat: dict[str, Any]) -> None:
     result = read(chat=chat, text=said)
-    assert result == IgnoredUpdate(reason=Reason.NOT_ADDRESSED, detail="another bot's command")
+    assert result == IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
 
 
 @pytest.mark.parametrize("said", ["/start", "/start invite_42"])
@@ -239,23 +239,23 @@ def test_named_without_username(user: dict[str, Any], text: str, addressed: bool
 @pytest.mark.parametrize(
     ("fields", "reason", "detail"),
     [
-        ({"text": "x", "from": BOT}, Reason.FROM_BOT, "text"),
-        ({"text": "x", "from": BOT | {"id": 5}}, Reason.FROM_BOT, "text"),
-        ({"text": "x", "from": None}, Reason.UNSUPPORTED, "channel post"),
+        ({"text": "x", "from": BOT}, Disposition.FROM_BOT, "text"),
+        ({"text": "x", "from": BOT | {"id": 5}}, Disposition.FROM_BOT, "text"),
+        ({"text": "x", "from": None}, Disposition.UNSUPPORTED, "channel post"),
         (
             {"text": "x", "chat": {"id": GROUP, "type": "channel", "title": "News"}},
-            Reason.UNSUPPORTED,
+            Disposition.UNSUPPORTED,
             "channel post",
         ),
-        ({"new_chat_members": [ALICE]}, Reason.UNSUPPORTED, "new_chat_members"),
-        ({"forum_topic_created": {"name": "x", "icon_color": 1}}, Reason.UNSUPPORTED, None),
-        ({"location": {"longitude": 1.0, "latitude": 2.0}}, Reason.UNSUPPORTED, "location"),
-        ({"rich_message": {"blocks": []}}, Reason.UNSUPPORTED, "rich_message"),
-        ({}, Reason.UNSUPPORTED, "service message"),
+        ({"new_chat_members": [ALICE]}, Disposition.UNSUPPORTED, "new_chat_members"),
+        ({"forum_topic_created": {"name": "x", "icon_color": 1}}, Disposition.UNSUPPORTED, None),
+        ({"location": {"longitude": 1.0, "latitude": 2.0}}, Disposition.UNSUPPORTED, "location"),
+        ({"rich_message": {"blocks": []}}, Disposition.UNSUPPORTED, "rich_message"),
+        ({}, Disposition.UNSUPPORTED, "service message"),
     ],
 )
 def test_what_is_no_message_for_us(
-    fields: dict[str, Any], reason: Reason, detail: str | None
+    fields: dict[str, Any], reason: Disposition, detail: str | None
 ) -> None:
     result = read(**fields)
     assert isinstance(result, IgnoredUpdate)
@@ -276,7 +276,7 @@ def test_what_is_no_message_for_us(
 )
 def test_updates_that_are_no_messages(update: dict[str, Any], detail: str) -> None:
     assert meaning({"update_id": 9} | update) == IgnoredUpdate(
-        reason=Reason.UNSUPPORTED, detail=detail
+        reason=Disposition.UNSUPPORTED, detail=detail
     )
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from bots.telegram.adapter import TelegramAdapter
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.platform import ConnectionState
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.rig import House, house, until
@@ -18,7 +18,7 @@ from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import Upload
 
 GROUP = -1001234567890
-WORDS = texts("en")
+WORDS = messages_for("en")
 QUICK = replace(FAST, patch_s=0.05, sign_s=1.0)
 
 

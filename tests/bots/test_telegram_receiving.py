@@ -11,12 +11,13 @@ from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK
 from bus.errors import IntakeClosed, IntakeFull
-from bus.locales import texts
+from bus.locales import messages_for
+from bus.messages import MessageEdit
 from bus.platform import (
     Adapter,
     CommandInfo,
     ConnectionState,
-    Reason,
+    Disposition,
     SupportsButtons,
     SupportsDeletion,
     SupportsEditing,
@@ -55,9 +56,9 @@ async def test_is_the_adapter_that_the_registry_builds(telegram: TelegramServer)
     assert isinstance(adapter, SupportsDeletion)
     assert isinstance(adapter, SupportsIndicators)
     assert not isinstance(adapter, SupportsMessageLookup)
-    assert not adapter.capabilities.patches
+    assert not adapter.capabilities.streaming
     assert adapter.name == "telegram"
-    assert adapter.capabilities.sign_refresh_s == 4.0
+    assert adapter.capabilities.indicator_refresh_s == 4.0
     assert adapter.health().state is ConnectionState.STOPPED
 
 
@@ -106,15 +107,15 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
         telegram.mention(GROUP, "in a topic", thread=topic)
         await telegram.wait_for(lambda: len(recorder.got) == 2)
         general, topical = recorder.got
-        answer = int(await adapter.send(general.place, "Yes?", key="a"))
+        answer = int(await adapter.send(general.reply_target, "Yes?", key="a"))
         telegram.say(GROUP, "go on", reply_to=answer)
         telegram.say(GROUP, "the bot cannot see this")
         await telegram.wait_for(lambda: len(recorder.got) == 3)
     assert (general.text, general.key.topic) == ("in General", str(root))
-    assert (topical.key.topic, topical.place.thread) == (str(topic), str(topic))
+    assert (topical.key.topic, topical.reply_target.thread) == (str(topic), str(topic))
     assert recorder.got[2].replies_to == (str(answer),)
     assert recorder.got[2].addressed
-    assert ("telegram", Reason.UNSUPPORTED, "forum_topic_created") in recorder.dropped
+    assert ("telegram", Disposition.UNSUPPORTED, "forum_topic_created") in recorder.dropped
 
 
 async def test_files_are_described(telegram: TelegramServer) -> None:
@@ -137,9 +138,9 @@ async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramSer
     async with talking(telegram) as (_, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == ["first", "last"]
-    assert [
-        (change.message_id, change.edited and change.edited.text) for change in recorder.changed
-    ] == [(str(said), "second thoughts")]
+    (edit,) = recorder.changed
+    assert isinstance(edit, MessageEdit)
+    assert (edit.message_id, edit.edited.text) == (str(said), "second thoughts")
     assert [detail for _, _, detail in recorder.dropped] == ["unreadable update"] * 3
 
 
@@ -386,7 +387,7 @@ async def test_a_group_that_moved_is_told_before_anything_is_sent_there(
         await telegram.wait_for(lambda: recorder.got)
         telegram.chat(-4001).moved_to = GROUP  # and the service message is late
         telegram.chat(GROUP)
-        await adapter.send(recorder.got[0].place, "Hello", key="k")
+        await adapter.send(recorder.got[0].reply_target, "Hello", key="k")
         assert recorder.moves == [(str(telegram.bot_id), "-4001", str(GROUP))]
         telegram.migrate(-4001, GROUP)
         await telegram.wait_for(lambda: len(recorder.moves) == 3)
@@ -447,7 +448,7 @@ async def test_a_group_that_the_bot_is_added_to_is_told_how_to_use_it(
         telegram.set_membership(-100987654321, "member", before="kicked")
         await telegram.wait_for(lambda: len(telegram.calls("sendMessage")) == 2)
         await telegram.wait_for(lambda: telegram.backlog == 0)
-    assert [answer.text for answer in telegram.answers(GROUP)] == [texts("zh").hello_group]
+    assert [answer.text for answer in telegram.answers(GROUP)] == [messages_for("zh").hello_group]
     assert len(recorder.dropped) == 5
     config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
     async with running(TelegramAdapter(config, COMMANDS, timing=FAST), Recorder()):

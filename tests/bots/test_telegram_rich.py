@@ -152,10 +152,10 @@ async def test_a_table_goes_out_rich_and_words_do_not(telegram: TelegramServer) 
     assert (table.rich, table.reply_to, words.rich) == (rich_blocks(TABLE), 1, [])
     assert table.markup[0][0]["callback_data"] == "retry:1:0"
     assert words.text == "only words"
-    await adapter.edit(place, message, "# Other")
+    await adapter.edit_message(place, message, "# Other")
     assert (table.rich, table.markup) == (rich_blocks("# Other"), [])
-    await adapter.edit(place, message, "# Other")
-    await adapter.edit(place, message, "settled")
+    await adapter.edit_message(place, message, "# Other")
+    await adapter.edit_message(place, message, "settled")
     assert (table.text, table.rich) == ("settled", [])
 
 
@@ -173,7 +173,7 @@ async def test_a_classic_server_is_asked_once_and_says_it_classically() -> None:
         adapter = adapter_for(telegram)
         first = await adapter.send(ALICE, TABLE, key="k")
         await adapter.send(ALICE, TABLE, key="k2")
-        await adapter.edit(ALICE, first, "# Other")
+        await adapter.edit_message(ALICE, first, "# Other")
         assert len(telegram.calls("sendRichMessage")) == 1
         assert [answer.text for answer in telegram.answers(1001)] == [
             "Other",

@@ -273,9 +273,9 @@ async def test_typing_shows_where_the_work_goes_on(
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
     place = ReplyTarget(chat=str(GROUP), thread=str(topic))
-    await adapter.working(place)
+    await adapter.show_working(place)
     await adapter.send(place, "Done", key="k")
-    await adapter.finished(place, ok=True)
+    await adapter.show_finished(place, ok=True)
     assert [(what, chat) for what, chat, _ in telegram.log] == [
         ("typing", GROUP),
         ("message", GROUP),
@@ -289,7 +289,7 @@ async def test_nothing_blocks_the_loop(telegram: TelegramServer, tmp_path: Path)
     with blockbuster_ctx():
         async with running(adapter, recorder := Recorder()):
             await telegram.wait_for(lambda: recorder.got)
-            await adapter.working(ALICE)
+            await adapter.show_working(ALICE)
             await adapter.send(ALICE, "**Hi**", key="k")
             await adapter.send_file(ALICE, file, key="k")
     assert len(telegram.answers(1001)) == 2
@@ -298,7 +298,7 @@ async def test_nothing_blocks_the_loop(telegram: TelegramServer, tmp_path: Path)
 async def test_typing_may_fail(telegram: TelegramServer, adapter: TelegramAdapter) -> None:
     telegram.block(1001)
     with pytest.raises(DeliveryError):
-        await adapter.working(ALICE)
+        await adapter.show_working(ALICE)
 
 
 async def test_sends_share_the_connection_and_close_it(telegram: TelegramServer) -> None:

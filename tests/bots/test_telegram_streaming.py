@@ -11,7 +11,7 @@ from bots.telegram.limits import PATCHES, Pace
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from bus.outbound.indicators import IndicatorUpdater
-from bus.platform import Reason, SupportsDrafts, SupportsStreaming
+from bus.platform import Disposition, SupportsDrafts, SupportsStreaming
 from tests.bots.telegram_rig import FAST, adapter_for, talking
 from tests.fakes.telegram import TelegramServer
 
@@ -34,20 +34,20 @@ async def test_streaming_is_a_choice(telegram: TelegramServer) -> None:
     plain, streaming = adapter_for(telegram), adapter_for(telegram, streaming=True)
     assert isinstance(streaming, SupportsDrafts)
     assert isinstance(streaming, SupportsStreaming)
-    assert (plain.capabilities.patches, plain.previews(ALICE)) == (False, False)
-    assert streaming.capabilities.patches
-    assert (streaming.previews(ALICE), streaming.previews(TEAM)) == (True, False)
+    assert (plain.capabilities.streaming, plain.uses_drafts(ALICE)) == (False, False)
+    assert streaming.capabilities.streaming
+    assert (streaming.uses_drafts(ALICE), streaming.uses_drafts(TEAM)) == (True, False)
 
 
 async def test_a_draft_grows_and_is_never_a_message(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, streaming=True)
     for text in ("", "Half an **ans", "Half an **answer**"):
-        await adapter.preview(ALICE, text, key="7:preview", stop=STOP)
+        await adapter.send_draft(ALICE, text, key="7:preview", stop=STOP)
     assert [draft.text for draft in telegram.drafts] == ["", "Half an ans", "Half an answer"]
     assert {draft.number for draft in telegram.drafts} == {draft_id_of("7:preview")}
     assert all(draft.can_stop for draft in telegram.drafts)
     assert telegram.answers(1001) == []
-    await adapter.preview(ALICE, "another turn", key="8:preview", stop=STOP)
+    await adapter.send_draft(ALICE, "another turn", key="8:preview", stop=STOP)
     assert telegram.drafts[-1].number != telegram.drafts[0].number
 
 
@@ -55,13 +55,13 @@ async def test_a_draft_stays_in_its_private_topic(telegram: TelegramServer) -> N
     topic = telegram.add_topic(1001, "Travel")
     adapter = adapter_for(telegram, streaming=True)
     place = ReplyTarget(chat="1001", thread=str(topic))
-    await adapter.preview(place, "Hm", key="7:preview", stop=STOP)
+    await adapter.send_draft(place, "Hm", key="7:preview", stop=STOP)
     assert telegram.drafts[-1].thread == topic
 
 
 async def test_stopping_a_draft_presses_the_stop_button(telegram: TelegramServer) -> None:
     async with talking(telegram, streaming=True) as (adapter, recorder):
-        await adapter.preview(ALICE, "Half an ans", key="7:preview", stop=STOP)
+        await adapter.send_draft(ALICE, "Half an ans", key="7:preview", stop=STOP)
         telegram.stop_draft()
         await telegram.wait_for(lambda: recorder.pressed)
         (press,) = recorder.pressed
@@ -70,7 +70,9 @@ async def test_stopping_a_draft_presses_the_stop_button(telegram: TelegramServer
         telegram.push({"stopped_message_generation": {"chat": "?"}})
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert telegram.calls("answerCallbackQuery") == []
-    ignored = [detail for _, reason, detail in recorder.dropped if reason is Reason.UNSUPPORTED]
+    ignored = [
+        detail for _, reason, detail in recorder.dropped if reason is Disposition.UNSUPPORTED
+    ]
     assert ignored == ["a draft that nobody writes any more", "unreadable update"]
 
 
@@ -79,12 +81,12 @@ async def test_a_server_without_drafts_is_asked_once() -> None:
         telegram.dm("hello")
         adapter = adapter_for(telegram, streaming=True)
         with pytest.raises(DeliveryError) as caught:
-            await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
+            await adapter.send_draft(ALICE, "Half", key="7:preview", stop=STOP)
         assert not caught.value.retryable
-        assert not adapter.previews(ALICE)  # from now on the answer grows in a message
-        card = await adapter.open_card(ALICE, "…", key="k", buttons=[STOP])
-        await adapter.patch(ALICE, card, "Half", final=False, buttons=[STOP])
-        await adapter.patch(ALICE, card, "Half a loaf", final=True)
+        assert not adapter.uses_drafts(ALICE)  # from now on the answer grows in a message
+        card = await adapter.start_streaming(ALICE, "…", key="k", buttons=[STOP])
+        await adapter.update_streaming(ALICE, card, "Half", final=False, buttons=[STOP])
+        await adapter.update_streaming(ALICE, card, "Half a loaf", final=True)
         (shown,) = telegram.answers(1001)
         assert (shown.text, shown.markup) == ("Half a loaf", [])
 
@@ -93,49 +95,51 @@ async def test_a_refused_draft_leaves_drafts_on(telegram: TelegramServer) -> Non
     adapter = adapter_for(telegram, streaming=True)
     telegram.fail("sendMessageDraft", status=400, description="Bad Request: TEXTDRAFT_PEER_INVALID")
     with pytest.raises(DeliveryError):
-        await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
-    assert adapter.previews(ALICE)
+        await adapter.send_draft(ALICE, "Half", key="7:preview", stop=STOP)
+    assert adapter.uses_drafts(ALICE)
     telegram.fail("sendMessageDraft", status=429, parameters={"retry_after": 30})
     with pytest.raises(DeliveryError) as caught:
-        await adapter.preview(ALICE, "Half", key="7:preview", stop=STOP)
+        await adapter.send_draft(ALICE, "Half", key="7:preview", stop=STOP)
     assert caught.value.retry_after_s == 30.0
     with pytest.raises(DeliveryError):  # that chat waits, nothing is sent
-        await adapter.preview(ALICE, "Half a", key="7:preview", stop=STOP)
+        await adapter.send_draft(ALICE, "Half a", key="7:preview", stop=STOP)
     with pytest.raises(DeliveryError):
-        await adapter.working(ALICE)
+        await adapter.show_working(ALICE)
     assert len(telegram.calls("sendMessageDraft")) == 2
     await adapter.send(ALICE, "The answer", key="k")  # what matters is tried all the same
-    await adapter.working(TEAM)  # and other chats are not concerned
+    await adapter.show_working(TEAM)  # and other chats are not concerned
 
 
 async def test_a_card_makes_a_sound_and_grows_in_its_place(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, streaming=True)
-    card = await adapter.open_card(TEAM, "…", key="k", buttons=[STOP])
-    await adapter.patch(TEAM, card, "Half an **ans", final=False, buttons=[STOP])
+    card = await adapter.start_streaming(TEAM, "…", key="k", buttons=[STOP])
+    await adapter.update_streaming(TEAM, card, "Half an **ans", final=False, buttons=[STOP])
     (shown,) = telegram.answers(GROUP)
     assert (shown.text, shown.reply_to, shown.silent) == ("Half an ans", 1, False)
     assert shown.markup[0][0]["callback_data"] == "stop:7:0"
-    await adapter.patch(TEAM, card, "Half an **answer**", final=True)
-    await adapter.patch(TEAM, card, "Half an **answer**", final=True)  # repeated: not modified
+    await adapter.update_streaming(TEAM, card, "Half an **answer**", final=True)
+    await adapter.update_streaming(
+        TEAM, card, "Half an **answer**", final=True
+    )  # repeated: not modified
     assert shown.markup == []
     shown.deleted = True
     with pytest.raises(DeliveryError) as caught:
-        await adapter.patch(TEAM, card, "more", final=True)
+        await adapter.update_streaming(TEAM, card, "more", final=True)
     assert caught.value.target_gone
 
 
 async def test_growing_answers_leave_room_for_the_final_one(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, streaming=True)
-    card = await adapter.open_card(TEAM, "…", key="k")
+    card = await adapter.start_streaming(TEAM, "…", key="k")
     for number in range(PATCHES - 1):
-        await adapter.patch(TEAM, card, f"frame {number}", final=False)
+        await adapter.update_streaming(TEAM, card, f"frame {number}", final=False)
     with pytest.raises(DeliveryError) as caught:
-        await adapter.patch(TEAM, card, "one too many", final=False)
+        await adapter.update_streaming(TEAM, card, "one too many", final=False)
     assert caught.value.retryable
     assert 0 < (caught.value.retry_after_s or 0) <= 60
     with pytest.raises(DeliveryError):
-        await adapter.working(TEAM)
-    await adapter.patch(TEAM, card, "The answer", final=True)
+        await adapter.show_working(TEAM)
+    await adapter.update_streaming(TEAM, card, "The answer", final=True)
     assert telegram.answers(GROUP)[0].text == "The answer"
 
 
@@ -149,7 +153,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
             async with IndicatorUpdater().working(adapter, ALICE):
                 await telegram.wait_for(lambda: telegram.calls(method))
         else:
-            tasks.start_soon(lambda: adapter.preview(ALICE, "Half", key="7", stop=STOP))
+            tasks.start_soon(lambda: adapter.send_draft(ALICE, "Half", key="7", stop=STOP))
             await telegram.wait_for(lambda: telegram.calls(method))
             tasks.cancel_scope.cancel()
     await adapter.send(ALICE, "Whole", key="k")

@@ -13,7 +13,7 @@ from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import ALLOWED_UPDATES
 from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
-from bus.platform import ConnectionState, Reason
+from bus.platform import ConnectionState, Disposition
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
 from tests.contracts.webhook_rig import Doors
 from tests.fakes.telegram import TelegramServer
@@ -129,7 +129,7 @@ async def test_what_nobody_can_read_harms_no_other(body: bytes, status: int) -> 
         assert (await door.handle(WebhookRequest(headers=GOOD, body=body))).status == status
         assert (await door.handle(WebhookRequest(headers=GOOD, body=update()))).status == 200
     assert recorder.texts == ["hello"]
-    assert all(reason is Reason.UNSUPPORTED for _, reason, _ in recorder.dropped)
+    assert all(reason is Disposition.UNSUPPORTED for _, reason, _ in recorder.dropped)
 
 
 async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:

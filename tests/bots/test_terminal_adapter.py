@@ -10,12 +10,22 @@ import pytest
 from bots.terminal.adapter import BUFFERED_EVENTS, TerminalAdapter
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.errors import DeliveryError, IntakeClosed
-from bus.messages import ButtonPress, Change, InboundMessage, MessageId, PressResponse, ReplyTarget
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    MessageId,
+    PressResponse,
+    ReplyTarget,
+    Sender,
+)
 from bus.platform import (
     Adapter,
     ConnectionState,
+    Disposition,
     OutgoingFile,
-    Reason,
     SupportsIndicators,
     SupportsStreaming,
 )
@@ -30,22 +40,30 @@ class RecordingIntake:
         self.taken: list[InboundMessage] = []
         self.closed = False
 
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         if self.closed:
             raise IntakeClosed
         self.taken.append(inbound)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError
 
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         raise AssertionError(old_chat)
 
-    async def change(self, change: Change) -> Reason:
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
         raise AssertionError
 
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        raise AssertionError
+
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         raise AssertionError(detail)
 
 
@@ -79,12 +97,12 @@ async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         with adapter.attach("s1") as session:
-            assert await session.say("hello") is Reason.ACCEPTED
-            assert await session.say("again") is Reason.ACCEPTED
+            assert await session.say("hello") is Disposition.ACCEPTED
+            assert await session.say("again") is Disposition.ACCEPTED
     first, second = intake.taken
     assert (first.text, first.private, first.addressed) == ("hello", True, True)
     assert (first.key.channel, first.key.chat, first.key.topic) == ("terminal", "s1", "")
-    assert first.place == PLACE
+    assert first.reply_target == PLACE
     assert first.event_id != second.event_id
     assert first.event_id == first.message_id
 
@@ -107,12 +125,12 @@ async def test_a_refusal_reaches_the_speaker(tmp_path: Path) -> None:
 async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     with adapter.attach("s1") as one, adapter.attach("s1") as two, adapter.attach("s2") as other:
-        await adapter.working(PLACE)
-        card = await adapter.open_card(PLACE, "…", key="k1")
-        await adapter.patch(PLACE, card, "Hel", final=False)
-        await adapter.patch(PLACE, card, "Hello", final=True)
+        await adapter.show_working(PLACE)
+        card = await adapter.start_streaming(PLACE, "…", key="k1")
+        await adapter.update_streaming(PLACE, card, "Hel", final=False)
+        await adapter.update_streaming(PLACE, card, "Hello", final=True)
         await adapter.send(PLACE, "More", key="k2")
-        await adapter.finished(PLACE, ok=True)
+        await adapter.show_finished(PLACE, ok=True)
         for session in (one, two):
             events = session.events()
             assert [await anext(events) for _ in range(6)] == [
@@ -149,7 +167,7 @@ async def test_a_terminal_that_does_not_read_skips_patches_but_no_answer(tmp_pat
     adapter = TerminalAdapter(files=tmp_path)
     with adapter.attach("s1"):
         for number in range(BUFFERED_EVENTS + 10):
-            await adapter.patch(PLACE, MessageId("k"), str(number), final=False)
+            await adapter.update_streaming(PLACE, MessageId("k"), str(number), final=False)
         with pytest.raises(DeliveryError) as refused:
             await adapter.send(PLACE, "answer", key="k")
     assert refused.value.retryable

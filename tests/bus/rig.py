@@ -13,7 +13,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
-from bus.platform import Adapter, Reason
+from bus.platform import Adapter, Disposition
 from bus.service import Bus, BusDependencies, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -99,7 +99,7 @@ def said(text: str, event: str, **changes: object) -> InboundMessage:
             chat=chat,
             topic=str(changes.pop("topic", "")),
         ),
-        "place": ReplyTarget(chat=chat, reply_to=event),
+        "reply_target": ReplyTarget(chat=chat, reply_to=event),
         "sender": Sender(user_id=user, name=user),
         "text": text,
         "private": True,
@@ -125,7 +125,7 @@ class House:
     clock: Clock
     sent: int = 0
 
-    async def say(self, text: str, **changes: object) -> Reason:
+    async def say(self, text: str, **changes: object) -> Disposition:
         self.sent += 1
         event = str(changes.pop("event", f"e{self.sent}"))
         return await self.bus.intake.receive(said(text, event, **changes))

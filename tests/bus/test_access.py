@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bots.config import FeishuConfig, SlackConfig, TelegramConfig
-from bus.access.policy import decide
+from bus.access.policy import decide_access
 from bus.config import ChannelPolicy
 from bus.messages import InboundMessage, Sender
-from bus.platform import Reason
+from bus.platform import Disposition
 from tests.bus.rig import file, said
 
 NOW = 1_000_000.0
@@ -24,27 +24,39 @@ def group(user: str = "7", **changes: object) -> InboundMessage:
 
 def verdict(
     inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool = False, known: bool = False
-) -> Reason:
-    return decide(inbound, policy, paired=paired, known=known)
+) -> Disposition:
+    return decide_access(inbound, policy, paired=paired, known=known)
 
 
 @pytest.mark.parametrize(
     ("policy", "listed", "stranger"),
     [
-        (SlackConfig(), Reason.ACCEPTED, Reason.ACCEPTED),
-        (FeishuConfig(), Reason.ACCEPTED, Reason.ACCEPTED),
-        (TelegramConfig(), Reason.PAIRING, Reason.PAIRING),
-        (SlackConfig(allowed_users=["7"]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
-        (TelegramConfig(allowed_users=["7"]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
-        (TelegramConfig(allowed_users=["7"], dm_policy="pairing"), Reason.ACCEPTED, Reason.PAIRING),
-        (SlackConfig(allowed_users=["7"], dm_policy="open"), Reason.ACCEPTED, Reason.ACCEPTED),
-        (SlackConfig(dm_policy="allowlist"), Reason.NOT_ALLOWED, Reason.NOT_ALLOWED),
-        (SlackConfig(allowed_users=["7"], dm_policy="disabled"), Reason.DISABLED, Reason.DISABLED),
-        (ChannelPolicy(), Reason.PAIRING, Reason.PAIRING),
-        (ChannelPolicy(allowed_users=[" 7 "]), Reason.ACCEPTED, Reason.NOT_ALLOWED),
+        (SlackConfig(), Disposition.ACCEPTED, Disposition.ACCEPTED),
+        (FeishuConfig(), Disposition.ACCEPTED, Disposition.ACCEPTED),
+        (TelegramConfig(), Disposition.PAIRING, Disposition.PAIRING),
+        (SlackConfig(allowed_users=["7"]), Disposition.ACCEPTED, Disposition.NOT_ALLOWED),
+        (TelegramConfig(allowed_users=["7"]), Disposition.ACCEPTED, Disposition.NOT_ALLOWED),
+        (
+            TelegramConfig(allowed_users=["7"], dm_policy="pairing"),
+            Disposition.ACCEPTED,
+            Disposition.PAIRING,
+        ),
+        (
+            SlackConfig(allowed_users=["7"], dm_policy="open"),
+            Disposition.ACCEPTED,
+            Disposition.ACCEPTED,
+        ),
+        (SlackConfig(dm_policy="allowlist"), Disposition.NOT_ALLOWED, Disposition.NOT_ALLOWED),
+        (
+            SlackConfig(allowed_users=["7"], dm_policy="disabled"),
+            Disposition.DISABLED,
+            Disposition.DISABLED,
+        ),
+        (ChannelPolicy(), Disposition.PAIRING, Disposition.PAIRING),
+        (ChannelPolicy(allowed_users=[" 7 "]), Disposition.ACCEPTED, Disposition.NOT_ALLOWED),
     ],
 )
-def test_private_chats(policy: ChannelPolicy, listed: Reason, stranger: Reason) -> None:
+def test_private_chats(policy: ChannelPolicy, listed: Disposition, stranger: Disposition) -> None:
     assert verdict(private("7"), policy) is listed
     assert verdict(private("8"), policy) is stranger
 
@@ -52,38 +64,48 @@ def test_private_chats(policy: ChannelPolicy, listed: Reason, stranger: Reason) 
 @pytest.mark.parametrize(
     ("policy", "addressed", "overheard", "stranger"),
     [
-        (SlackConfig(), Reason.ACCEPTED, Reason.NOT_ADDRESSED, Reason.ACCEPTED),
-        (TelegramConfig(), Reason.ACCEPTED, Reason.NOT_ADDRESSED, Reason.ACCEPTED),
-        (SlackConfig(group_policy="open"), Reason.ACCEPTED, Reason.ACCEPTED, Reason.ACCEPTED),
-        (SlackConfig(group_policy="disabled"), Reason.DISABLED, Reason.DISABLED, Reason.DISABLED),
+        (SlackConfig(), Disposition.ACCEPTED, Disposition.NOT_ADDRESSED, Disposition.ACCEPTED),
+        (TelegramConfig(), Disposition.ACCEPTED, Disposition.NOT_ADDRESSED, Disposition.ACCEPTED),
+        (
+            SlackConfig(group_policy="open"),
+            Disposition.ACCEPTED,
+            Disposition.ACCEPTED,
+            Disposition.ACCEPTED,
+        ),
+        (
+            SlackConfig(group_policy="disabled"),
+            Disposition.DISABLED,
+            Disposition.DISABLED,
+            Disposition.DISABLED,
+        ),
         (
             SlackConfig(allowed_users=["7"]),
-            Reason.ACCEPTED,
-            Reason.NOT_ADDRESSED,
-            Reason.NOT_ALLOWED,
+            Disposition.ACCEPTED,
+            Disposition.NOT_ADDRESSED,
+            Disposition.NOT_ALLOWED,
         ),
         (
             SlackConfig(group_policy="allowlist"),
-            Reason.NOT_ALLOWED,
-            Reason.NOT_ADDRESSED,
-            Reason.NOT_ALLOWED,
+            Disposition.NOT_ALLOWED,
+            Disposition.NOT_ADDRESSED,
+            Disposition.NOT_ALLOWED,
         ),
         (
             SlackConfig(allowed_users=["7"], group_policy="allowlist"),
-            Reason.ACCEPTED,
-            Reason.NOT_ADDRESSED,
-            Reason.NOT_ALLOWED,
+            Disposition.ACCEPTED,
+            Disposition.NOT_ADDRESSED,
+            Disposition.NOT_ALLOWED,
         ),
         (
             SlackConfig(allowed_users=["7"], group_policy="mention"),
-            Reason.ACCEPTED,
-            Reason.NOT_ADDRESSED,
-            Reason.NOT_ALLOWED,
+            Disposition.ACCEPTED,
+            Disposition.NOT_ADDRESSED,
+            Disposition.NOT_ALLOWED,
         ),
     ],
 )
 def test_groups(
-    policy: ChannelPolicy, addressed: Reason, overheard: Reason, stranger: Reason
+    policy: ChannelPolicy, addressed: Disposition, overheard: Disposition, stranger: Disposition
 ) -> None:
     assert verdict(group(), policy) is addressed
     assert verdict(group(addressed=False), policy) is overheard
@@ -91,27 +113,27 @@ def test_groups(
 
 
 def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
-    assert verdict(group(addressed=False), SlackConfig(), known=True) is Reason.ACCEPTED
+    assert verdict(group(addressed=False), SlackConfig(), known=True) is Disposition.ACCEPTED
     limited = SlackConfig(allowed_users=["7"])
-    assert verdict(group("8", addressed=False), limited, known=True) is Reason.NOT_ALLOWED
+    assert verdict(group("8", addressed=False), limited, known=True) is Disposition.NOT_ALLOWED
 
 
 def test_a_pairing_counts_in_private_only() -> None:
     policy = TelegramConfig(allowed_users=["7"], dm_policy="pairing")
-    assert verdict(private("8"), policy, paired=True) is Reason.ACCEPTED
-    assert verdict(group("8"), policy, paired=True) is Reason.NOT_ALLOWED
+    assert verdict(private("8"), policy, paired=True) is Disposition.ACCEPTED
+    assert verdict(group("8"), policy, paired=True) is Disposition.NOT_ALLOWED
 
 
 def test_bots_and_empty_messages_are_not_answered() -> None:
     policy = SlackConfig()
     bot = replace(private(), sender=Sender(user_id="B", is_bot=True))
-    assert verdict(bot, policy) is Reason.FROM_BOT
-    assert verdict(replace(private(), text=" \n"), policy) is Reason.EMPTY
+    assert verdict(bot, policy) is Disposition.FROM_BOT
+    assert verdict(replace(private(), text=" \n"), policy) is Disposition.EMPTY
     with_file = replace(private(), text="", attachments=(file("a"),))
-    assert verdict(with_file, policy) is Reason.ACCEPTED
+    assert verdict(with_file, policy) is Disposition.ACCEPTED
 
 
 def test_age_is_no_reason_to_be_silent() -> None:
     """Redeliveries are known by their ids; a platform's clock may be anything."""
     for sent_at in (0.0, NOW - 1e6, NOW + 1e6):
-        assert verdict(private(sent_at=sent_at), SlackConfig()) is Reason.ACCEPTED
+        assert verdict(private(sent_at=sent_at), SlackConfig()) is Disposition.ACCEPTED

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bus.config import ChannelPolicy
-from bus.messages import Attachment, Change
-from bus.platform import Reason
+from bus.messages import Attachment, MessageEdit
+from bus.platform import Disposition
 from tests.bus.rig import FakeGateway, House, file, house, said, until
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph
@@ -25,15 +25,15 @@ def names(gateway: FakeGateway) -> list[str]:
 
 async def send(
     home: House, name: str, text: str = "", *, album: str = "A", **changes: object
-) -> Reason:
+) -> Disposition:
     return await home.say(text, attachments=(file(name),), album=album, **changes)
 
 
 async def test_an_album_is_one_turn_with_all_its_files(tmp_path: Path) -> None:
     async with house(tmp_path, platform=platform()) as home:
-        assert await send(home, "1.pdf", "compare these") is Reason.ACCEPTED
-        assert await send(home, "2.pdf") is Reason.ACCEPTED
-        assert await send(home, "3.pdf", "and this") is Reason.ACCEPTED
+        assert await send(home, "1.pdf", "compare these") is Disposition.ACCEPTED
+        assert await send(home, "2.pdf") is Disposition.ACCEPTED
+        assert await send(home, "3.pdf", "and this") is Disposition.ACCEPTED
         await home.reads("Hello you")
         assert home.prompts() == ["compare these\nand this"]
         assert names(home.gateway) == ["1.pdf", "2.pdf", "3.pdf"]
@@ -43,10 +43,10 @@ async def test_a_part_that_comes_again_is_not_added_again(tmp_path: Path) -> Non
     async with house(tmp_path, platform=platform()) as home:
         await send(home, "1.pdf", event="a")
         await send(home, "2.pdf", event="b")
-        assert await send(home, "2.pdf", event="b") is Reason.DUPLICATE
-        assert await send(home, "1.pdf", event="a") is Reason.DUPLICATE
+        assert await send(home, "2.pdf", event="b") is Disposition.DUPLICATE
+        assert await send(home, "1.pdf", event="a") is Disposition.DUPLICATE
         await home.reads("Hello you")
-        assert await send(home, "2.pdf", event="b") is Reason.DUPLICATE
+        assert await send(home, "2.pdf", event="b") is Disposition.DUPLICATE
         assert names(home.gateway) == ["1.pdf", "2.pdf"]
 
 
@@ -70,43 +70,43 @@ async def test_two_albums_are_two_turns(tmp_path: Path) -> None:
 
 
 async def test_a_late_part_in_a_group_stays_in_the_conversation(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "remember": True}
+    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
         first = {"topic": "e1", "event": "e1", **group}
         await send(home, "1.pdf", "look", **first)
         await home.reads("Hello you")
         late = {"topic": "e2", "event": "e2", "addressed": False, **group}
-        assert await send(home, "2.pdf", **late) is Reason.ACCEPTED
+        assert await send(home, "2.pdf", **late) is Disposition.ACCEPTED
         await home.runs(2)
         assert len(home.server.threads) == 1
         other = {"topic": "e3", "event": "e3", "addressed": False, "user": "x", **group}
-        assert await send(home, "3.pdf", **other) is Reason.NOT_ADDRESSED
+        assert await send(home, "3.pdf", **other) is Disposition.NOT_ADDRESSED
 
 
 async def test_a_part_without_the_mention_belongs_to_the_one_that_has_it(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "remember": True}
+    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
         await send(home, "1.pdf", "look", topic="e1", event="e1", **group)
         later = {"topic": "e2", "event": "e2", "addressed": False, **group}
-        assert await send(home, "2.pdf", **later) is Reason.ACCEPTED
+        assert await send(home, "2.pdf", **later) is Disposition.ACCEPTED
         stranger = {"topic": "e3", "event": "e3", "addressed": False, "user": "x", **group}
-        assert await send(home, "3.pdf", **stranger) is Reason.NOT_ADDRESSED
+        assert await send(home, "3.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await home.reads("Hello you")
         assert names(home.gateway) == ["1.pdf", "2.pdf"]
         # A reply to its second picture goes on there.
         reply = {"topic": "e4", "event": "e4", "addressed": False, "replies_to": ("e2",), **group}
-        assert await home.say("the second one", **reply) is Reason.ACCEPTED
+        assert await home.say("the second one", **reply) is Disposition.ACCEPTED
         await home.runs(2)
         assert len(home.server.threads) == 1
 
 
 async def test_files_that_come_before_the_mention_belong_to_it(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "remember": True}
+    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
         early = {"topic": "e1", "event": "e1", "addressed": False, **group}
-        assert await send(home, "1.pdf", **early) is Reason.NOT_ADDRESSED
+        assert await send(home, "1.pdf", **early) is Disposition.NOT_ADDRESSED
         stranger = {"topic": "e0", "event": "e0", "addressed": False, "user": "x", **group}
-        assert await send(home, "0.pdf", **stranger) is Reason.NOT_ADDRESSED
+        assert await send(home, "0.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await send(home, "2.pdf", "look", topic="e2", event="e2", **group)
         await home.reads("Hello you")
         assert sorted(names(home.gateway)) == ["1.pdf", "2.pdf"]
@@ -119,8 +119,8 @@ async def test_a_restart_in_between_loses_nothing_and_answers_once(tmp_path: Pat
             await send(home, "1.pdf", "compare", event="a")
         assert server.runs == []
         async with house(tmp_path, platform=platform(), server=server) as home:
-            assert await send(home, "1.pdf", "compare", event="a") is Reason.DUPLICATE
-            assert await send(home, "2.pdf", event="b") is Reason.ACCEPTED
+            assert await send(home, "1.pdf", "compare", event="a") is Disposition.DUPLICATE
+            assert await send(home, "2.pdf", event="b") is Disposition.ACCEPTED
             await home.reads("Hello you")
             assert home.prompts() == ["compare"]
             assert names(home.gateway) == ["1.pdf", "2.pdf"]
@@ -130,8 +130,8 @@ async def test_a_caption_edited_at_once_counts(tmp_path: Path) -> None:
     async with house(tmp_path, platform=platform()) as home:
         await send(home, "1.pdf", "wrong", event="a")
         edited = said("right", "edit", album="A", attachments=(file("1.pdf"),))
-        change = Change(event_id="edit", key=edited.key, message_id="a", edited=edited)
-        assert await home.bus.intake.change(change) is Reason.ACCEPTED
+        change = MessageEdit(event_id="edit", key=edited.key, message_id="a", edited=edited)
+        assert await home.bus.intake.handle_edit(change) is Disposition.ACCEPTED
         await send(home, "2.pdf", event="b")
         await home.reads("Hello you")
         assert home.prompts() == ["right"]

@@ -7,12 +7,12 @@ import pytest
 
 from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
 from bus.messages import PressResponse
 from tests.bus.rig import House, house, until
-from tests.bus.test_changes import edit
-from tests.bus.test_presses import labels, press, press_of, shows
+from tests.bus.test_button_presses import labels, press, press_of, shows
+from tests.bus.test_message_edits import edit
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
 
@@ -66,7 +66,9 @@ async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatf
 async def press_again(h: House) -> PressResponse:
     row = (await h.bus.inbox.list_recent(limit=5))[-1]
     token = ButtonToken(ButtonAction.DENY, row.id).text
-    return await h.bus.intake.press(press_of(token, h.platform.shown[0], event_id="late"))
+    return await h.bus.intake.handle_button_press(
+        press_of(token, h.platform.shown[0], event_id="late")
+    )
 
 
 @pytest.mark.parametrize(

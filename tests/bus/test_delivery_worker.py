@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from typing_extensions import override
 
 from bus.errors import DeliveryError
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.worker import REPEATED, DeliveryWorker, RetryTimings
 from bus.retry import Backoff
@@ -66,7 +66,7 @@ def text(
     key: str, markdown: str = "hello", *, channel: str = "fake", edits: str = ""
 ) -> NewOutboxRow:
     place = ReplyTarget(chat="c")
-    body = OutboundText(channel=channel, place=place, markdown=markdown, edits=edits)
+    body = OutboundText(channel=channel, reply_target=place, markdown=markdown, replaces=edits)
     return NewOutboxRow(key=key, conversation=KEY, body=encode_outbound(body))
 
 
@@ -198,7 +198,7 @@ async def test_a_key_makes_a_repeat_harmless(tmp_path: Path) -> None:
 async def test_a_final_edits_its_card_or_replaces_one_that_is_gone(tmp_path: Path) -> None:
     platform = CardPlatform("fake")
     place = ReplyTarget(chat="c")
-    card = OutboundText(channel="fake", place=place, markdown="…", provisional=True)
+    card = OutboundText(channel="fake", reply_target=place, markdown="…", provisional=True)
     async with pump(platform, tmp_path) as delivery:
         for number in (1, 2):
             body = encode_outbound(card)
@@ -239,7 +239,7 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
         for name in ("a.txt", "gone.txt"):
             body = OutboundFile(
                 channel="fake",
-                place=ReplyTarget(chat="c"),
+                reply_target=ReplyTarget(chat="c"),
                 thread_id="T",
                 path=f"/mnt/user-data/outputs/{name}",
                 name=name,
@@ -277,7 +277,7 @@ def note(key: str) -> NewOutboxRow:
     """Return the row of a text of our own, as a file."""
     body = OutboundFile(
         channel="fake",
-        place=ReplyTarget(chat="c"),
+        reply_target=ReplyTarget(chat="c"),
         thread_id="T",
         path="",
         name="note.md",
@@ -317,7 +317,9 @@ class SlowPlatform(FakePlatform):
 
 async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
     platform = CardPlatform("fake")
-    card = OutboundText(channel="fake", place=ReplyTarget(chat="c"), markdown="…", provisional=True)
+    card = OutboundText(
+        channel="fake", reply_target=ReplyTarget(chat="c"), markdown="…", provisional=True
+    )
     async with pump(platform, tmp_path) as delivery:
         new = NewOutboxRow(key="card", conversation=KEY, body=encode_outbound(card))
         await delivery.enqueue(KEY, [new])

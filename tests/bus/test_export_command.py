@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bus.history.transcript import MAX_CHARS, transcript
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from tests.bus.rig import house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from bus.commands import COMMANDS, Parsed, parse
+from bus.commands import COMMANDS, ParsedCommand, parse_command
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
-from bus.inbound.cleaning import cleaned
+from bus.inbound.cleaning import clean_message
 from bus.messages import InboundMessage, MessageId, ReplyTarget, decode_inbound, encode_inbound
-from bus.platform import Reason
+from bus.platform import Disposition
 from store.database import Transaction
 from store.errors import StoreUnavailable
 from store.inbox import InboxRow
@@ -38,11 +38,11 @@ async def test_no_more_than_so_many_messages_are_accepted_at_once(tmp_path: Path
             for index in range(10):
                 tasks.start_soon(say, index)
         assert outcomes.count("full") == 7
-        assert await home.say("/status", event="x9") is Reason.ACCEPTED
+        assert await home.say("/status", event="x9") is Disposition.ACCEPTED
 
 
 async def test_one_delivery_in_many_copies_is_one_message(tmp_path: Path) -> None:
-    reasons: list[Reason] = []
+    reasons: list[Disposition] = []
     async with house(tmp_path) as home:
 
         async def say() -> None:
@@ -51,7 +51,10 @@ async def test_one_delivery_in_many_copies_is_one_message(tmp_path: Path) -> Non
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(say)
-        assert (reasons.count(Reason.ACCEPTED), reasons.count(Reason.DUPLICATE)) == (1, 19)
+        assert (reasons.count(Disposition.ACCEPTED), reasons.count(Disposition.DUPLICATE)) == (
+            1,
+            19,
+        )
         await home.reads("Hello you")
 
 
@@ -60,7 +63,7 @@ async def test_a_caller_that_gives_up_does_not_lose_the_message(tmp_path: Path) 
         with anyio.CancelScope() as scope:
             scope.cancel()
             await home.say("hi", event="e1")
-        assert await home.say("hi", event="e1") is Reason.DUPLICATE
+        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
         await home.reads("Hello you")
         assert len(home.server.runs) == 1
 
@@ -78,7 +81,7 @@ async def test_when_nothing_can_be_kept_nothing_is_acknowledged(tmp_path: Path) 
         with pytest.raises(StoreUnavailable):
             await home.say("hi", event="e1")
         await home.database.transaction(mend_inbox)
-        assert await home.say("hi", event="e1") is Reason.ACCEPTED
+        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
         await home.reads("Hello you")
 
 
@@ -92,7 +95,7 @@ async def test_a_closed_intake_keeps_nothing(tmp_path: Path) -> None:
 
 async def test_a_channel_without_policy_is_closed(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
-        assert await home.say("hi", channel="nowhere") is Reason.DISABLED
+        assert await home.say("hi", channel="nowhere") is Disposition.DISABLED
 
 
 async def test_silence_is_counted_and_logged_without_the_text(
@@ -100,11 +103,11 @@ async def test_silence_is_counted_and_logged_without_the_text(
 ) -> None:
     caplog.set_level(logging.INFO, "bus")
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
-        assert await home.say("my secret") is Reason.NOT_ALLOWED
-        home.bus.intake.ignored("fake", Reason.UNSUPPORTED, "an edit\nof something")
+        assert await home.say("my secret") is Disposition.NOT_ALLOWED
+        home.bus.intake.report_ignored("fake", Disposition.UNSUPPORTED, "an edit\nof something")
         assert home.bus.counters() == {
-            ("fake", Reason.NOT_ALLOWED): 1,
-            ("fake", Reason.UNSUPPORTED): 1,
+            ("fake", Disposition.NOT_ALLOWED): 1,
+            ("fake", Disposition.UNSUPPORTED): 1,
         }
         assert home.platform.texts == []
     lines = [
@@ -120,14 +123,14 @@ async def test_silence_is_counted_and_logged_without_the_text(
 async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Path) -> None:
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
         for user in range(101):
-            assert await home.say("hi", user=str(user), chat=str(user)) is Reason.PAIRING
+            assert await home.say("hi", user=str(user), chat=str(user)) is Disposition.PAIRING
         assert len(await home.bus.pairings.list_all()) == 100
         await until(lambda: len(home.platform.texts) == 100)
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
-        assert await home.say("/models") is Reason.NOT_ALLOWED
+        assert await home.say("/models") is Disposition.NOT_ALLOWED
         assert await home.bus.inbox.list_recent() == []
 
 
@@ -145,7 +148,7 @@ async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
         with anyio.fail_after(5):
             while (await home.bus.inbox.list_recent())[0].state != "dead":  # noqa: ASYNC110 - no event
                 await anyio.sleep(0.005)
-        assert await home.say("hi", event="e2") is Reason.ACCEPTED
+        assert await home.say("hi", event="e2") is Disposition.ACCEPTED
 
 
 def drop(row: InboxRow, inbound: InboundMessage) -> None:
@@ -171,22 +174,22 @@ def test_a_policy_that_was_not_written_is_not_open() -> None:
 
 @given(st.text(st.characters(), max_size=300), st.text(st.characters(), max_size=50))
 def test_whatever_is_said_survives_json_and_utf8(text: str, name: str) -> None:
-    clean = cleaned(said(text, name or "e", attachments=(file(name),), user=name))
+    clean = clean_message(said(text, name or "e", attachments=(file(name),), user=name))
     body = encode_inbound(clean)
     assert decode_inbound(body) == clean
     assert json.loads(body.encode("utf-8"))["text"] == clean.text
-    assert cleaned(clean) == clean
+    assert clean_message(clean) == clean
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "Z", "Cc")), max_size=40))
 def test_parsing_never_fails_and_knows_only_the_table(text: str) -> None:
-    parsed = parse(f"/{text}")
+    parsed = parse_command(f"/{text}")
     assert parsed is None or parsed.name in {command.name for command in COMMANDS}
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "\u00a0", "\u3000"])
 def test_any_space_ends_a_command(space: str) -> None:
-    assert parse(f"{space}/NEW{space}x{space}") == Parsed("new", "x")
+    assert parse_command(f"{space}/NEW{space}x{space}") == ParsedCommand("new", "x")
 
 
 class ThoughtfulPlatform(FakePlatform):
@@ -207,7 +210,7 @@ async def test_a_reply_that_is_faster_than_the_platforms_word_continues_the_conv
     tmp_path: Path,
 ) -> None:
     platform = ThoughtfulPlatform()
-    group: dict[str, object] = {"private": False, "chat": "room", "remember": True}
+    group: dict[str, object] = {"private": False, "chat": "room", "track_replies": True}
     async with house(tmp_path, platform=platform) as home:
         await home.say("root", event="x1", topic="x1", **group)
         await platform.until(1)

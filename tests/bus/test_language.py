@@ -7,11 +7,11 @@ from pydantic import ValidationError
 
 from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.inbound.cleaning import text_of
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
+from bus.inbound.cleaning import clean_text
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
 from bus.platform import Capabilities
-from bus.settings.language import MAX_KNOWN, choice_key
+from bus.settings.language import MAX_REMEMBERED, language_key
 from tests.bus.rig import OPEN, House, house, said, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
@@ -131,19 +131,19 @@ async def test_a_stranger_is_greeted_in_their_language(tmp_path: Path) -> None:
 async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         languages = home.bus.intake._shelves.languages
-        for number in range(MAX_KNOWN + 2):
-            languages.of(said("你好", "e", chat=str(number)))
-        assert len(languages._last) == MAX_KNOWN
-        assert languages.of(said("42", "e", chat=str(number))) == "zh"
-        assert languages.of(said("42", "e", chat="0")) == "en"
+        for number in range(MAX_REMEMBERED + 2):
+            languages.resolve(said("你好", "e", chat=str(number)))
+        assert len(languages._last) == MAX_REMEMBERED
+        assert languages.resolve(said("42", "e", chat=str(number))) == "zh"
+        assert languages.resolve(said("42", "e", chat="0")) == "en"
 
 
 async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         languages = home.bus.intake._shelves.languages
         message = said("你好", "e")
-        await languages._choices.set(choice_key(message), language="tlh")
-        assert languages.of(message) == "zh"
+        await languages._choices.update(language_key(message), language="tlh")
+        assert languages.resolve(message) == "zh"
 
 
 async def test_what_stands_in_place_of_an_answer_is_said_in_the_readers_language(
@@ -172,17 +172,19 @@ async def test_an_agent_that_cannot_be_named_so_is_told_in_the_readers_language(
 
 
 def test_a_cut_message_says_so_in_the_language_it_is_written_in() -> None:
-    assert text_of("很长" * 100_001).endswith(
+    assert clean_text("很长" * 100_001).endswith(
         "[消息过长已截断：原文共 200,002 个字符，这里只保留前 200,000 个。]"
     )
-    assert text_of("ab" * 100_001).endswith(
+    assert clean_text("ab" * 100_001).endswith(
         "[This message was cut: it had 200,002 characters, only the first 200,000 are here.]"
     )
 
 
 async def test_commands_are_named_as_they_are_written_there(tmp_path: Path) -> None:
     platform = FakePlatform(
-        capabilities=Capabilities(patches=False, send_interval_s=0.0, command_sign="@{parley} /")
+        capabilities=Capabilities(
+            streaming=False, send_interval_s=0.0, command_prefix="@{parley} /"
+        )
     )
     async with house(tmp_path, platform=platform) as home:
         await home.say("/language klingon")

@@ -6,14 +6,14 @@ import anyio
 
 from bus.conversation.attempt import TurnControl
 from bus.errors import DeliveryError
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.outbound.streaming_message import WORKING_TEXT
 from tests.bus.test_streaming_message import frames, showing
 from tests.bus.test_turn import house, plan, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
 
-WORDS = texts("en")
+WORDS = messages_for("en")
 STOP = "stop:1:0"
 
 

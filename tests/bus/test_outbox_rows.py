@@ -21,7 +21,7 @@ ROW = InboxRow(
     attempts=1, thread_id="T", run_id=None, received_at=1.0,
 )  # fmt: skip
 INBOUND = InboundMessage(
-    event_id="e", message_id="e", key=KEY, place=ReplyTarget(chat="c", reply_to="e"),
+    event_id="e", message_id="e", key=KEY, reply_target=ReplyTarget(chat="c", reply_to="e"),
     sender=Sender(user_id="u"), text="hi", private=True, addressed=True,
 )  # fmt: skip
 
@@ -33,25 +33,30 @@ def bodies(rows: list[NewOutboxRow]) -> list[OutboundMessage]:
 def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
     rows = text_rows(ROW, INBOUND, ["one", "two", "three"], cards=2)
     assert [row.key for row in rows] == ["7:reply:0", "7:reply:1", "7:reply:2"]
-    edits = [body.edits for body in bodies(rows) if isinstance(body, OutboundText)]
+    edits = [body.replaces for body in bodies(rows) if isinstance(body, OutboundText)]
     assert edits == ["7:card:0", "7:card:1", ""]
 
 
 def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
     last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
     assert isinstance(last, OutboundText)
-    assert (last.markdown, last.edits) == (UNUSED_TEXT, "7:card:1")
+    assert (last.markdown, last.replaces) == (UNUSED_TEXT, "7:card:1")
 
 
 def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
     reply = Reply(markdown="x", artifacts=("/mnt/user-data/outputs/a b.txt",))
     text, file = bodies(reply_rows(ROW, INBOUND, reply, ["x"], LiveMessages()))
     assert isinstance(file, OutboundFile)
-    assert (file.name, file.thread_id, file.closes, text.closes) == ("a b.txt", "T", "ok", "")
+    assert (file.name, file.thread_id, file.final_status, text.final_status) == (
+        "a b.txt",
+        "T",
+        "ok",
+        "",
+    )
 
 
 def test_a_failed_turn_ends_as_failed() -> None:
     [only] = bodies(
         reply_rows(ROW, INBOUND, Reply(markdown="x", failed=True), ["x"], LiveMessages())
     )
-    assert only.closes == "failed"
+    assert only.final_status == "failed"

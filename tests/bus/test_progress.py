@@ -1,9 +1,9 @@
 """What people read of an agent's work besides its words."""
 
-from bus.locales import texts
+from bus.locales import messages_for
 from bus.runs.progress import MAX_ITEMS, RunProgress
 
-WORDS = texts("en")
+WORDS = messages_for("en")
 
 
 def ai(*calls: tuple[str, dict[str, object]]) -> dict[str, object]:

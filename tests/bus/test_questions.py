@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.runs.questions import (
     PendingInterrupt,
     Question,

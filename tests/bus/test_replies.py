@@ -2,7 +2,7 @@
 
 import pytest
 
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.runs.client import Message, MessageChunk, RunEnded, RunFailed, StateSnapshot, parse_part
 from bus.runs.replies import ReplyFold, answer_text, presented_files, turn_messages
 

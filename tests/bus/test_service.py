@@ -11,9 +11,9 @@ from typing_extensions import override
 from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import DeliveryError, IntakeClosed
-from bus.locales.english import ENGLISH
-from bus.messages import ButtonPress, Change, PressResponse
-from bus.platform import ChannelHealth, ConnectionState, Intake, Reason
+from bus.locales.en import ENGLISH
+from bus.messages import ButtonPress, MessageDeletion, MessageEdit, PressResponse, Sender
+from bus.platform import ChannelHealth, ConnectionState, Disposition, Intake
 from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
 from store.conversations import ConversationKey
@@ -39,12 +39,15 @@ async def state_of(home: House, event: str) -> str:
 
 async def test_a_message_is_answered_once_whatever_the_platform_repeats(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
-        assert await home.say("hi", event="e1") is Reason.ACCEPTED
-        assert await home.say("hi", event="e1") is Reason.DUPLICATE
-        assert await home.say("hi", event="other", message_id="e1") is Reason.DUPLICATE
+        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
+        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
+        assert await home.say("hi", event="other", message_id="e1") is Disposition.DUPLICATE
         await home.reads("Hello you")
         assert home.prompts() == ["hi"]
-        assert home.bus.counters() == {("fake", Reason.ACCEPTED): 1, ("fake", Reason.DUPLICATE): 2}
+        assert home.bus.counters() == {
+            ("fake", Disposition.ACCEPTED): 1,
+            ("fake", Disposition.DUPLICATE): 2,
+        }
 
 
 async def test_messages_of_a_conversation_are_answered_one_by_one_in_order(tmp_path: Path) -> None:
@@ -116,14 +119,14 @@ async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path
         await home.say("hang")
         await home.runs(1)
         reasons = [await home.say(f"more {i}") for i in range(5)]
-        assert reasons == [Reason.ACCEPTED] * 2 + [Reason.QUEUE_FULL] * 3
+        assert reasons == [Disposition.ACCEPTED] * 2 + [Disposition.QUEUE_FULL] * 3
         notice = "I still have 2 messages of this conversation to answer, so I did not take this one. " \
                  "Please wait a little and send it again."  # fmt: skip
         await home.reads(notice)
-        assert await home.say("more 4", event="e6") is Reason.DUPLICATE
-        assert await home.say("/status") is Reason.ACCEPTED
+        assert await home.say("more 4", event="e6") is Disposition.DUPLICATE
+        assert await home.say("/status") is Disposition.ACCEPTED
         home.clock.ahead = 61
-        assert await home.say("again") is Reason.QUEUE_FULL
+        assert await home.say("again") is Disposition.QUEUE_FULL
         await until(lambda: sum("I still have" in text for text in home.platform.texts) == 2)
 
 
@@ -308,7 +311,7 @@ async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
             self.bad = True
 
         @override
-        async def working(self, place: object) -> None:
+        async def show_working(self, place: object) -> None:
             if self.bad:
                 self.bad = False
                 raise ZeroDivisionError("a bug")
@@ -334,7 +337,7 @@ async def test_files_that_came_along_are_named_to_the_agent(tmp_path: Path) -> N
 async def test_hostile_text_is_answered(tmp_path: Path) -> None:
     text = "\x00\ud800" + "𝕏" * 1_000_000
     async with house(tmp_path) as home:
-        assert await home.say(text, event="e\ud8001") is Reason.ACCEPTED
+        assert await home.say(text, event="e\ud8001") is Disposition.ACCEPTED
         await home.reads("Hello you")
         [prompt] = home.prompts()
         assert prompt.startswith("\ufffd𝕏")
@@ -343,7 +346,7 @@ async def test_hostile_text_is_answered(tmp_path: Path) -> None:
 
 
 async def test_a_follow_up_finds_the_conversation_it_answers(tmp_path: Path) -> None:
-    group: dict[str, object] = {"private": False, "chat": "room", "remember": True}
+    group: dict[str, object] = {"private": False, "chat": "room", "track_replies": True}
     async with house(tmp_path) as home:
         await home.say("root", event="m1", topic="m1", **group)
         await home.reads("Hello you")
@@ -351,12 +354,12 @@ async def test_a_follow_up_finds_the_conversation_it_answers(tmp_path: Path) -> 
         await home.say("more", event="m2", topic="m2", replies_to=(answer,), **group)
         assert (
             await home.say("psst", event="m3", topic="m3", addressed=False, **group)
-            is Reason.NOT_ADDRESSED
+            is Disposition.NOT_ADDRESSED
         )
         followed = await home.say(
             "go on", event="m4", topic="m4", addressed=False, replies_to=("m2",), **group
         )
-        assert followed is Reason.ACCEPTED
+        assert followed is Disposition.ACCEPTED
         await home.reads("Hello you", "Hello you", "Hello you")
         assert len({run.thread_id for run in home.server.runs}) == 1
 
@@ -424,9 +427,9 @@ async def _finish(home: House, server: FakeLangGraph) -> None:
 
 async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
-        assert await home.say("hi", user="7") is Reason.PAIRING
-        assert await home.say("hello?", user="7") is Reason.PAIRING
-        assert await home.say("/models", user="7") is Reason.PAIRING
+        assert await home.say("hi", user="7") is Disposition.PAIRING
+        assert await home.say("hello?", user="7") is Disposition.PAIRING
+        assert await home.say("/models", user="7") is Disposition.PAIRING
         await until(lambda: home.platform.texts)
         [asked] = await home.bus.pairings.list_all()
         assert len(asked.code) == 8
@@ -434,11 +437,11 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         assert asked.code in home.platform.texts[0]
         approved = await home.bus.approve(asked.code.lower())
         assert approved == replace(asked, approved_at=approved.approved_at)
-        assert await home.say("hi again", user="7") is Reason.ACCEPTED
+        assert await home.say("hi again", user="7") is Disposition.ACCEPTED
         await until(lambda: "Hello you" in home.platform.texts)
         assert home.prompts() == ["hi again"]
         assert sum(asked.code in text for text in home.platform.texts) == 1
-        assert await home.say("hi", user="8") is Reason.PAIRING
+        assert await home.say("hi", user="8") is Disposition.PAIRING
         with pytest.raises(RowNotFound):
             await home.bus.approve("WRONGXXX")
 
@@ -507,23 +510,33 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
 
 class _Nowhere(Intake):
     @override
-    async def receive(self, inbound: object) -> Reason:
+    async def receive(self, inbound: object) -> Disposition:
         raise AssertionError
 
     @override
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError
 
     @override
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         raise AssertionError(old_chat)
 
     @override
-    async def change(self, change: Change) -> Reason:
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
         raise AssertionError
 
     @override
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        raise AssertionError
+
+    @override
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    @override
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         raise AssertionError
 
 

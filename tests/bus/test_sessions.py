@@ -3,13 +3,13 @@
 import pytest
 
 from bus.config import DEFAULT_SESSION, SessionConfig
-from bus.settings.sessions import SessionInvalid, embedded, merged
+from bus.settings.sessions import InvalidSession, for_embedded_runtime, merge_sessions
 
 EMPTY = SessionConfig()
 
 
 def test_without_configuration_the_defaults_hold() -> None:
-    session = merged(EMPTY, EMPTY, user_id="7")
+    session = merge_sessions(EMPTY, EMPTY, user_id="7")
     assert session.assistant_id == "lead_agent"
     assert session.config == {"recursion_limit": 100}
     assert session.context == {
@@ -29,17 +29,17 @@ def test_the_nearer_layer_wins_key_by_key() -> None:
         busy="interrupt",
         users={"7": SessionConfig(assistant_id="mine", context={"z": 3})},
     )
-    mine = merged(defaults, channel, user_id="7")
+    mine = merge_sessions(defaults, channel, user_id="7")
     assert (mine.assistant_id, mine.busy) == ("mine", "interrupt")
     assert {key: mine.context[key] for key in "xyzu"} == {"x": 1, "y": 2, "z": 3, "u": "default"}
-    other = merged(defaults, channel, user_id="8")
+    other = merge_sessions(defaults, channel, user_id="8")
     assert (other.assistant_id, other.context["z"]) == ("a", 2)
     assert "u" not in other.context
 
 
 def test_nothing_is_shared_with_the_configuration() -> None:
     channel = SessionConfig(config={"configurable": {"model": "gpt"}})
-    session = merged(EMPTY, channel, user_id="7")
+    session = merge_sessions(EMPTY, channel, user_id="7")
     session.config["configurable"]["thread_id"] = "leaked"
     session.context["leaked"] = True
     assert channel.config == {"configurable": {"model": "gpt"}}
@@ -51,20 +51,20 @@ def test_nothing_is_shared_with_the_configuration() -> None:
     [("Code_Reviewer", "code-reviewer"), ("x", "x"), (" My-Agent ", "my-agent")],
 )
 def test_another_assistant_is_an_agent_of_the_embedded_runtime(assistant: str, agent: str) -> None:
-    session = embedded(SessionConfig(assistant_id=assistant, context={"a": 1}))
+    session = for_embedded_runtime(SessionConfig(assistant_id=assistant, context={"a": 1}))
     assert session.assistant_id == "lead_agent"
     assert session.context == {"a": 1, "agent_name": agent}
 
 
 def test_the_lead_agent_has_no_agent_name() -> None:
-    assert embedded(EMPTY).assistant_id == "lead_agent"
-    assert embedded(EMPTY).context == {}
+    assert for_embedded_runtime(EMPTY).assistant_id == "lead_agent"
+    assert for_embedded_runtime(EMPTY).context == {}
 
 
 @pytest.mark.parametrize("assistant", ["a/b", "../x", "é", "a b", "x" * 65])
 def test_an_impossible_agent_name_is_refused(assistant: str) -> None:
-    with pytest.raises(SessionInvalid, match="not a name of an agent"):
-        embedded(SessionConfig(assistant_id=assistant))
+    with pytest.raises(InvalidSession, match="not a name of an agent"):
+        for_embedded_runtime(SessionConfig(assistant_id=assistant))
 
 
 def test_a_chat_has_its_own_settings_below_those_of_people() -> None:
@@ -76,8 +76,8 @@ def test_a_chat_has_its_own_settings_below_those_of_people() -> None:
         chats={"C": SessionConfig(busy="steer", context={"a": 2})},
         users={"7": SessionConfig(context={"who": "seven"})},
     )
-    theirs = merged(defaults, channel, user_id="7", chat="C")
+    theirs = merge_sessions(defaults, channel, user_id="7", chat="C")
     assert (theirs.context["who"], theirs.context["a"], theirs.busy) == ("seven", 2, "steer")
-    others = merged(defaults, channel, user_id="8", chat="C")
+    others = merge_sessions(defaults, channel, user_id="8", chat="C")
     assert (others.context["who"], others.busy) == ("chat", "steer")
-    assert merged(defaults, channel, user_id="8", chat="D").context["who"] == "default"
+    assert merge_sessions(defaults, channel, user_id="8", chat="D").context["who"] == "default"

@@ -246,7 +246,7 @@ async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> Non
         gate = gated(home, "First")
         await home.say("one")
         await home.runs(1)
-        await home.say("green", answers=1)
+        await home.say("green", answers_row=1)
         gate.set()
         await home.reads("First", "Hello you")
         assert home.prompts() == ["one", "green"]

@@ -29,7 +29,7 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
         event_id="e1",
         message_id="e1",
         key=KEY,
-        place=ReplyTarget(chat="c", reply_to="e1"),
+        reply_target=ReplyTarget(chat="c", reply_to="e1"),
         sender=Sender(user_id="u"),
         text="hi",
         private=True,

@@ -15,7 +15,7 @@ from bus.conversation.approvals import Questions
 from bus.conversation.attempt import TurnControl, TurnPlan
 from bus.conversation.steering import Steering
 from bus.conversation.turn import MAX_ATTEMPTS, Records, Turns
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
 from bus.outbound.worker import DeliveryWorker
 from bus.runs.client import AgentRunRequest, RunClient
@@ -48,7 +48,7 @@ class House:
             event_id=event_id,
             message_id=event_id,
             key=key,
-            place=ReplyTarget(chat="c", reply_to=event_id),
+            reply_target=ReplyTarget(chat="c", reply_to=event_id),
             sender=Sender(user_id="u"),
             text=text,
             private=True,

@@ -158,7 +158,7 @@ async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
 
 async def leave_unfinished(home: Path, command: str, meant: RewindPoint | None) -> None:
     """Leave a command in the journal as a process does that dies after noting what it takes back."""
-    inbound = replace(said(command, "cut off"), exchange=meant)
+    inbound = replace(said(command, "cut off"), rewind_point=meant)
     new = NewInboxRow(
         key=inbound.key,
         event_id=inbound.event_id,

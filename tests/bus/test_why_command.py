@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bots.config import TerminalConfig
-from bus.access.decisions import KEPT, MAX_CHATS, Decisions
+from bus.access.intake_stats import MAX_CHATS_TRACKED, REFUSALS_PER_CHAT, IntakeStats
 from bus.config import ChannelPolicy
-from bus.platform import Reason
+from bus.platform import Disposition
 from tests.bus.rig import house, said, until
 
 POLICY = ChannelPolicy(dm_policy="open", admin_users=["root"])
@@ -17,7 +17,7 @@ async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) ->
         await home.say("hey all", **OURS, addressed=False, user="ann")
         await home.say(" ", **OURS, user="ben")
         await home.say("elsewhere", chat="h", private=False, addressed=False)
-        home.bus.intake.ignored("fake", Reason.FROM_BOT)
+        home.bus.intake.report_ignored("fake", Disposition.FROM_BOT)
         await home.say("/why", **OURS, user="root")
         await until(lambda: home.platform.texts)
         here, first, second, channel, *counts = home.platform.texts[0].splitlines()
@@ -56,13 +56,15 @@ async def test_nobody_is_an_admin_unless_named(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    decisions = Decisions()
-    for number in range(MAX_CHATS + 1):
-        decisions.note(said("x", "e", chat=str(number)), Reason.EMPTY, at=0.0)
-    for number in range(KEPT + 1):
-        decisions.note(said("x", "e", chat="9"), Reason.EMPTY, at=float(number))
-    assert decisions.last_refused(said("x", "e", chat="0").key) == []
-    assert [one.at for one in decisions.last_refused(said("x", "e", chat="9").key)] == [
+    decisions = IntakeStats()
+    for number in range(MAX_CHATS_TRACKED + 1):
+        decisions.record(said("x", "e", chat=str(number)), Disposition.EMPTY, at=0.0)
+    for number in range(REFUSALS_PER_CHAT + 1):
+        decisions.record(said("x", "e", chat="9"), Disposition.EMPTY, at=float(number))
+    assert decisions.recent_refusals(said("x", "e", chat="0").key) == []
+    assert [one.at for one in decisions.recent_refusals(said("x", "e", chat="9").key)] == [
         5.0, 4.0, 3.0, 2.0, 1.0,
     ]  # fmt: skip
-    assert decisions.refused("fake") == {Reason.EMPTY: MAX_CHATS + 1 + KEPT + 1}
+    assert decisions.refusals_by_reason("fake") == {
+        Disposition.EMPTY: MAX_CHATS_TRACKED + 1 + REFUSALS_PER_CHAT + 1
+    }

@@ -122,12 +122,12 @@ class AdapterContract:
     async def test_what_is_sent_is_seen_once_as_it_is(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             text = "Hello from here: 100 %, 1 + 1 = 2. 你好 😀"
-            assert await adapter.send(inbound.place, text, key="k1")
+            assert await adapter.send(inbound.reply_target, text, key="k1")
             await until(lambda: rig.seen() == [text])
             if adapter.capabilities.idempotent_send_s > 0:
-                await adapter.send(inbound.place, text, key="k1")
+                await adapter.send(inbound.reply_target, text, key="k1")
                 assert rig.seen() == [text]
-            await adapter.send(inbound.place, text, key="k2")
+            await adapter.send(inbound.reply_target, text, key="k2")
             await until(lambda: rig.seen().count(text) >= 2)
 
     async def test_answers_to_a_room_reach_it(self, rig: Rig) -> None:
@@ -136,7 +136,7 @@ class AdapterContract:
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await say("hello")
             await until(lambda: recorder.taken)
-            await adapter.send(recorder.taken[0].place, "for all of you", key="k1")
+            await adapter.send(recorder.taken[0].reply_target, "for all of you", key="k1")
             await until(lambda: rig.seen() == ["for all of you"])
 
     async def test_a_long_reply_is_cut_into_pieces_that_lose_nothing(self, rig: Rig) -> None:
@@ -149,7 +149,7 @@ class AdapterContract:
         )
         async with self._talking(rig) as (adapter, inbound):
             for number, piece in enumerate(adapter.split(whole)):
-                await adapter.send(inbound.place, piece, key=f"k{number}")
+                await adapter.send(inbound.reply_target, piece, key=f"k{number}")
             await until(lambda: "w3999" in "".join(rig.seen()))
             shown = NUMBERED.findall("\n".join(rig.seen()))
         assert shown == [f"w{number}" for number in range(4_000)]
@@ -157,7 +157,7 @@ class AdapterContract:
     async def test_splitting_gives_at_least_one_piece(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             assert [len(adapter.split(text)) for text in ("", " ", "\n\n", "a")] == [1, 1, 1, 1]
-            await adapter.send(inbound.place, adapter.split("")[0], key="k1")
+            await adapter.send(inbound.reply_target, adapter.split("")[0], key="k1")
             await until(lambda: len(rig.seen()) == 1)
 
     @pytest.mark.parametrize("name", HOSTILE)
@@ -166,7 +166,7 @@ class AdapterContract:
         async with self._talking(rig) as (adapter, inbound):
             pieces = adapter.split(HOSTILE[name])
             for number, piece in enumerate(pieces):
-                await adapter.send(inbound.place, piece, key=f"k{number}")
+                await adapter.send(inbound.reply_target, piece, key=f"k{number}")
             await until(lambda: len(rig.seen()) == len(pieces))
             assert all(rig.seen())
 
@@ -184,12 +184,14 @@ class AdapterContract:
 
     async def test_a_card_grows_in_place(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
-            if not adapter.capabilities.patches:
+            if not adapter.capabilities.streaming:
                 return  # nor is it asked to
             assert isinstance(adapter, SupportsStreaming)
-            card = await adapter.open_card(inbound.place, "…", key="k1")
-            await adapter.patch(inbound.place, card, "half an ans", final=False)
-            await adapter.patch(inbound.place, card, "the whole answer", final=True)
+            card = await adapter.start_streaming(inbound.reply_target, "…", key="k1")
+            await adapter.update_streaming(inbound.reply_target, card, "half an ans", final=False)
+            await adapter.update_streaming(
+                inbound.reply_target, card, "the whole answer", final=True
+            )
             await until(lambda: rig.seen() and rig.seen()[-1] == "the whole answer")
 
     async def test_the_state_before_and_after_is_not_connected(self, rig: Rig) -> None:
@@ -244,7 +246,7 @@ class RemoteContract(AdapterContract):
         async with self._talking(rig) as (adapter, inbound):
             error = await self._refused(rig, "unwell", adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, False)
-            await adapter.send(inbound.place, "an answer", key="k1")
+            await adapter.send(inbound.reply_target, "an answer", key="k1")
             assert rig.seen() == ["an answer"]
 
     async def test_a_rate_limit_says_how_long(self, rig: RemoteRig) -> None:
@@ -263,10 +265,10 @@ class RemoteContract(AdapterContract):
             assert (error.retryable, error.ambiguous) == (True, True)
             found = None
             if isinstance(adapter, SupportsMessageLookup):
-                found = await adapter.find(inbound.place, key="k1", since=0.0)
+                found = await adapter.find_message(inbound.reply_target, key="k1", since=0.0)
                 assert (found is not None) == (kind == "cut after")
             if found is None:
-                await adapter.send(inbound.place, "an answer", key="k1")
+                await adapter.send(inbound.reply_target, "an answer", key="k1")
             once = (
                 isinstance(adapter, SupportsMessageLookup)
                 or adapter.capabilities.idempotent_send_s > 0
@@ -278,7 +280,7 @@ class RemoteContract(AdapterContract):
         async with self._talking(rig) as (_, inbound):
             adapter, secret = rig.intruder()
             with pytest.raises(DeliveryError) as caught:
-                await adapter.send(inbound.place, "an answer", key="k1")
+                await adapter.send(inbound.reply_target, "an answer", key="k1")
         assert secret not in f"{caught.value} {caught.value.user_message}"
 
     async def test_a_wrong_secret_fails_with_what_to_do(self, rig: RemoteRig) -> None:
@@ -333,6 +335,6 @@ class RemoteContract(AdapterContract):
     ) -> DeliveryError:
         rig.trouble(kind)
         with pytest.raises(DeliveryError) as caught:
-            await adapter.send(inbound.place, "an answer", key="k1")
+            await adapter.send(inbound.reply_target, "an answer", key="k1")
         assert caught.value.user_message
         return caught.value

@@ -9,8 +9,16 @@ from typing import Literal
 import anyio
 import anyio.abc
 
-from bus.messages import ButtonPress, Change, InboundMessage, PressResponse
-from bus.platform import Adapter, ChannelHealth, ConnectionState, Reason
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    PressResponse,
+    Sender,
+)
+from bus.platform import Adapter, ChannelHealth, ConnectionState, Disposition
 
 Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
 
@@ -30,25 +38,33 @@ class Recorder:
     raises: list[Exception] = field(default_factory=list)
     gate: anyio.Event | None = None
 
-    async def receive(self, inbound: InboundMessage) -> Reason:
+    async def receive(self, inbound: InboundMessage) -> Disposition:
         self.offered.append(inbound)
         if self.gate is not None:
             await self.gate.wait()
         if self.raises:
             raise self.raises.pop(0)
         self.taken.append(inbound)
-        return Reason.ACCEPTED
+        return Disposition.ACCEPTED
 
-    async def press(self, press: ButtonPress) -> PressResponse:
+    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
         raise AssertionError(press)
 
-    async def moved(self, channel: str, workspace: str, old_chat: str, new_chat: str) -> None:
+    async def migrate_chat(
+        self, channel: str, workspace: str, old_chat: str, new_chat: str
+    ) -> None:
         raise AssertionError(old_chat)
 
-    async def change(self, change: Change) -> Reason:
-        raise AssertionError(change)
+    async def handle_edit(self, edit: MessageEdit) -> Disposition:
+        raise AssertionError(edit)
 
-    def ignored(self, channel: str, reason: Reason, detail: str = "") -> None:
+    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
+        raise AssertionError(deletion)
+
+    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
+        raise AssertionError(key)
+
+    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
         assert channel
         assert len(detail) < 1000
 

@@ -41,7 +41,7 @@ class FakePlatform:
 
     def __init__(self, name: str = "fake", capabilities: Capabilities | None = None) -> None:
         self._name = name
-        self._capabilities = capabilities or Capabilities(patches=False, send_interval_s=0.0)
+        self._capabilities = capabilities or Capabilities(streaming=False, send_interval_s=0.0)
         self.shown: list[Shown] = []
         self.files: list[tuple[str, bytes]] = []
         self.calls: list[str] = []
@@ -136,7 +136,7 @@ class FakePlatform:
 class FindingPlatform(FakePlatform):
     """Sent messages can be looked up by their key, as on Slack."""
 
-    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         self._raise(self._called("find"))
         return next((MessageId(m.id) for m in self.shown if m.key == key), None)
 
@@ -148,8 +148,8 @@ class CardPlatform(FakePlatform):
         super().__init__(
             name,
             Capabilities(
-                patches=True,
-                patch_interval_s=patch_interval_s,
+                streaming=True,
+                stream_interval_s=patch_interval_s,
                 send_interval_s=0.0,
                 idempotent_send_s=3600.0,
             ),
@@ -157,7 +157,7 @@ class CardPlatform(FakePlatform):
         self.frames: list[tuple[str, str, bool]] = []
         self.signs: list[str] = []
 
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         failure = self._called("open_card")
@@ -176,7 +176,7 @@ class CardPlatform(FakePlatform):
         self._raise(failure)
         return message
 
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -193,7 +193,7 @@ class CardPlatform(FakePlatform):
         self._raise(failure)
         return message
 
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -212,11 +212,11 @@ class CardPlatform(FakePlatform):
         self._tell()
         self._raise(failure)
 
-    async def working(self, place: ReplyTarget) -> None:
+    async def show_working(self, place: ReplyTarget) -> None:
         self._raise(self._called("working"))
         self.signs.append("working")
 
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         self._raise(self._called("finished"))
         self.signs.append("done" if ok else "failed")
 
@@ -231,7 +231,9 @@ class ButtonPlatform(FakePlatform):
     def __init__(self, name: str = "buttons", notice_after_s: float = 0.0) -> None:
         super().__init__(
             name,
-            Capabilities(patches=False, send_interval_s=0.0, notice_after_s=notice_after_s),
+            Capabilities(
+                streaming=False, send_interval_s=0.0, progress_notice_after_s=notice_after_s
+            ),
         )
         self.removed: list[str] = []
 
@@ -244,7 +246,7 @@ class ButtonPlatform(FakePlatform):
         self._raise(failure)
         return message
 
-    async def edit(
+    async def edit_message(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -254,7 +256,7 @@ class ButtonPlatform(FakePlatform):
     ) -> None:
         self._edit(message, markdown, buttons)
 
-    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
+    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         failure = self._called("remove")
         self.removed.append(message)
         self._tell()
@@ -268,13 +270,15 @@ class PreviewPlatform(ButtonPlatform):
         super().__init__(name)
         self.previewed: list[tuple[str, str, Button]] = []
         self._capabilities = Capabilities(
-            patches=False, send_interval_s=0.0, preview_interval_s=0.01
+            streaming=False, send_interval_s=0.0, draft_interval_s=0.01
         )
 
-    def previews(self, place: ReplyTarget) -> bool:
+    def uses_drafts(self, place: ReplyTarget) -> bool:
         return not place.thread
 
-    async def preview(self, place: ReplyTarget, markdown: str, *, key: str, stop: Button) -> None:
+    async def send_draft(
+        self, place: ReplyTarget, markdown: str, *, key: str, stop: Button
+    ) -> None:
         failure = self._called("preview")
         self.previewed.append((key, markdown, stop))
         self._tell()

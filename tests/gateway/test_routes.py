@@ -116,7 +116,9 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
     async with composed(tmp_path) as service:
         outbox = service.services.bus.outbox if service.services.bus else None
         assert outbox is not None
-        body = OutboundText(channel="terminal", place=ReplyTarget(chat="s1"), markdown="late")
+        body = OutboundText(
+            channel="terminal", reply_target=ReplyTarget(chat="s1"), markdown="late"
+        )
         new = NewOutboxRow(key="t:1", conversation=KEY, body=encode_outbound(body))
         with terminal(service).attach("s1") as session:
             (row,) = await outbox.enqueue([new])

@@ -139,7 +139,7 @@ async def test_chat_without_a_service_runs_the_agent_here(tmp_path: Path) -> Non
 async def test_chat_alone_leaves_the_messages_of_platforms_to_the_service(tmp_path: Path) -> None:
     config = f"gateway: {{port: {free_port()}}}"
     place = ReplyTarget(chat="c")
-    body = encode_outbound(OutboundText(channel="slack", place=place, markdown="owed"))
+    body = encode_outbound(OutboundText(channel="slack", reply_target=place, markdown="owed"))
     key = ConversationKey(channel="slack", workspace="w", chat="c")
     async with Database.open(StoreConfig(), tmp_path / "home") as database:
         await OutboxStore(database).enqueue([NewOutboxRow(key="1", conversation=key, body=body)])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import serving, with_model
 from tests.journeys.seats import Seat, Town

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import anyio
 
-from bus.locales import texts
-from bus.locales.english import ENGLISH
+from bus.locales import messages_for
+from bus.locales.en import ENGLISH
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_world import Message as FeishuMessage
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
@@ -128,7 +128,7 @@ async def _withdraw_what_runs(
 async def _edit_what_was_answered(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
     desk.slack.preview(on_slack)
     desk.slack.edit(on_slack, "go straight on")
-    offered = texts("en", "@parley /").rerun_offer
+    offered = messages_for("en", "@parley /").rerun_offer
     await until(lambda: offered in str(desk.in_slack()))
     [offer] = [m for m in desk.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
     desk.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")

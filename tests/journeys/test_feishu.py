@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from tests.fakes.feishu import FakeFeishu, Message
 from tests.fakes.model import FakeModelServer, Reply
 from tests.journeys.house import serving, with_model

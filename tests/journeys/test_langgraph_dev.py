@@ -8,7 +8,7 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import Service, serving, with_model
 from tests.journeys.peer import PROGRAM, langgraph_dev

@@ -6,8 +6,8 @@ import anyio
 
 from agent.locales.zh import CHINESE as AGENT
 from bus.commands import help_text
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.journeys.house import serving, with_model
 from tests.journeys.seats import Seat, TelegramPrivate, Town

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from anyio.abc import TaskGroup
 
-from bus.commands import Commands
+from bus.commands import CommandRunner
 from bus.conversation.workers import ConversationWorkers
-from bus.inbound.albums import Albums
+from bus.inbound.albums import AlbumCollector
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound
 from store.errors import StoreError
@@ -17,7 +17,7 @@ from store.inbox import InboxRow, InboxStore
 log = logging.getLogger(__name__)
 
 
-class Router:
+class InboundDispatcher:
     """Hands accepted messages on, never waiting; takes up what an earlier process left.
 
     Args:
@@ -30,9 +30,9 @@ class Router:
         *,
         tasks: TaskGroup,
         inbox: InboxStore,
-        commands: Commands,
+        commands: CommandRunner,
         mailboxes: ConversationWorkers,
-        albums: Albums,
+        albums: AlbumCollector,
         channels: Collection[str],
     ) -> None:
         self._tasks = tasks
@@ -43,11 +43,11 @@ class Router:
         self._channels = channels
         self._running: set[int] = set()
 
-    def route(
+    def dispatch(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
         """Hand over one accepted message; returns at once."""
-        self._albums.release(row.conversation_id)
+        self._albums.flush(row.conversation_id)
         if row.kind == "command":
             self._running.add(row.id)
             self._tasks.start_soon(self._command, row, inbound)
@@ -89,7 +89,7 @@ class Router:
             log.exception("inbox row %s cannot be read and is given up", row.id)
             self._tasks.start_soon(self._bury, row)
             return
-        self.route(row, inbound, former_thread=former_thread)
+        self.dispatch(row, inbound, former_thread=former_thread)
 
     async def _bury(self, row: InboxRow) -> None:
         try:

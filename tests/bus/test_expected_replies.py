@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bus.access.pending import EXPECTED_S, Pending
+from bus.access.expected_replies import EXPECTED_REPLY_S, ExpectedReplies
 from bus.config import ChannelPolicy
 from tests.bus.rig import House, house, said
 from tests.fakes.langgraph import Script
@@ -23,7 +23,7 @@ async def asked(h: House) -> None:
 
 async def mention(h: House, text: str, **changes: object) -> None:
     name = f"m{h.sent}"
-    fields = {"event": name, "topic": name, "private": False, "remember": True} | changes
+    fields = {"event": name, "topic": name, "private": False, "track_replies": True} | changes
     await h.say(text, **fields)
 
 
@@ -57,21 +57,21 @@ async def test_others_and_other_places_begin_a_conversation(
 
 def test_an_answer_is_expected_for_half_an_hour() -> None:
     now = [0.0]
-    pending = Pending(clock=lambda: now[0])
-    asker = said("paint it", "a", topic="a", private=False, remember=True)
-    pending.asked(asker, asker.key)
-    plain = said("2", "b", topic="b", private=False, remember=True)
-    assert pending.placed(plain).key == asker.key
-    now[0] = EXPECTED_S + 1
-    assert pending.placed(plain) == plain
+    pending = ExpectedReplies(clock=lambda: now[0])
+    asker = said("paint it", "a", topic="a", private=False, track_replies=True)
+    pending.expect(asker, asker.key)
+    plain = said("2", "b", topic="b", private=False, track_replies=True)
+    assert pending.assign(plain).key == asker.key
+    now[0] = EXPECTED_REPLY_S + 1
+    assert pending.assign(plain) == plain
 
 
 def test_what_is_not_meant_for_the_bot_is_left_alone() -> None:
-    pending = Pending(clock=lambda: 0.0)
-    asker = said("paint it", "a", topic="a", private=False, remember=True)
-    pending.asked(asker, asker.key)
-    plain = said("2", "b", topic="b", private=False, remember=True, addressed=False)
-    assert pending.placed(plain) == plain
-    pending.went_on(asker.key)
-    plain = said("2", "b", topic="b", private=False, remember=True)
-    assert pending.placed(plain) == plain
+    pending = ExpectedReplies(clock=lambda: 0.0)
+    asker = said("paint it", "a", topic="a", private=False, track_replies=True)
+    pending.expect(asker, asker.key)
+    plain = said("2", "b", topic="b", private=False, track_replies=True, addressed=False)
+    assert pending.assign(plain) == plain
+    pending.clear(asker.key)
+    plain = said("2", "b", topic="b", private=False, track_replies=True)
+    assert pending.assign(plain) == plain

@@ -3,13 +3,13 @@
 from bus.messages import InboundMessage
 
 
-def user_of(inbound: InboundMessage) -> str:
+def global_user_id(inbound: InboundMessage) -> str:
     """Return the sender's name across platforms: `{channel}:{workspace}:{platform user id}`."""
     key = inbound.key
     return ":".join((key.channel, _part(key.workspace), _part(inbound.sender.user_id)))
 
 
-def memory_scope_of(inbound: InboundMessage) -> str:
+def memory_scope(inbound: InboundMessage) -> str:
     """Return the scope of a message's memory; the agent takes it as it is.
 
     All topics of a room share one, also after the room's chat got another id, and so do all private chats of a
@@ -17,8 +17,10 @@ def memory_scope_of(inbound: InboundMessage) -> str:
     """
     key = inbound.key
     if inbound.private:
-        return f"person:{user_of(inbound)}"
-    return ":".join(("room", key.channel, _part(key.workspace), _part(inbound.room or key.chat)))
+        return f"person:{global_user_id(inbound)}"
+    return ":".join(
+        ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))
+    )
 
 
 def _part(name: str) -> str:

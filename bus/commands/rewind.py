@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import anyio
 
-from bus.commands.call import Call
+from bus.commands.context import CommandContext
 from bus.conversation.worker import ConversationWorker
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
 from bus.history.rewind import ThreadRewinder
 from bus.history.turn_history import TurnHistory
 from bus.history.user_messages import last_rewind_point, preview
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.messages import RewindPoint, encode_inbound
 from bus.runs.client import RunClient
 from store.conversations import ConversationStore
@@ -24,7 +24,7 @@ TIMEOUT_S = 30.0
 """How long the agent's server may take."""
 
 
-class Exchanges:
+class RewindCommands:
     """Commands about what was said last.
 
     Which exchange that is, is noted in the command's row before anything is changed: however often the row
@@ -47,7 +47,7 @@ class Exchanges:
         self._mailboxes = mailboxes
         self._originals = originals
 
-    async def undo(self, call: Call) -> str:
+    async def undo(self, call: CommandContext) -> str:
         """Take the last exchange out of the thread."""
         with self._mailboxes.reserve(call.row) as box:
             if box is None:
@@ -62,7 +62,7 @@ class Exchanges:
                 return _refusal(error, call.texts, call.texts.undo_nothing)
         return call.texts.undo_done.format(words=preview(exchange.text))
 
-    async def retry(self, call: Call) -> str | None:
+    async def retry(self, call: CommandContext) -> str | None:
         """Run the last message anew, in place of what it brought; the turn answers."""
         with self._mailboxes.reserve(call.row) as box:
             if box is None:
@@ -74,14 +74,14 @@ class Exchanges:
                 return _refusal(error, call.texts, call.texts.retry_nothing)
             if exchange is None:
                 return call.texts.retry_nothing
-            inbound = replace(call.inbound, exchange=exchange)
+            inbound = replace(call.inbound, rewind_point=exchange)
             self._mailboxes.enqueue_first(box, call.row, inbound, exchange.text)
         return None
 
-    async def _noted(self, call: Call, box: ConversationWorker) -> RewindPoint | None:
+    async def _noted(self, call: CommandContext, box: ConversationWorker) -> RewindPoint | None:
         """Return what the command is about, noted in its row. Raises RunError, StoreError."""
-        if call.inbound.exchange is not None:
-            return call.inbound.exchange
+        if call.inbound.rewind_point is not None:
+            return call.inbound.rewind_point
         found = await self._conversations.find(call.row.key)
         thread_id = box.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
@@ -89,12 +89,12 @@ class Exchanges:
         exchange = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
         if exchange is not None:
             exchange = await self._originals.apply_edit(call.row.conversation_id, exchange)
-            noted = replace(call.inbound, exchange=exchange)
+            noted = replace(call.inbound, rewind_point=exchange)
             await self._inbox.update_body(call.row.id, encode_inbound(noted))
         return exchange
 
 
-def _refusal(error: RunError | TimeoutError, texts: Texts, nothing: str) -> str:
+def _refusal(error: RunError | TimeoutError, texts: Messages, nothing: str) -> str:
     log.warning("an exchange could not be taken back: %r", error)
     match error:
         case AgentThreadBusy():

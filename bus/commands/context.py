@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bus.locales import Texts
+from bus.locales import Messages
 from bus.messages import InboundMessage
 from store.inbox import InboxRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CommandContext:
     """A command that somebody sent. `argument` is the text after its name, without outer spaces."""
 
     argument: str
@@ -17,18 +17,18 @@ class Call:
     inbound: InboundMessage
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> Messages:
         """What the bot says to whoever sent it."""
-        return self.inbound.place.texts
+        return self.inbound.reply_target.texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class CommandDocument:
     """An answer that is a text file."""
 
     name: str
     content: str
 
 
-Handler = Callable[[Call], Awaitable[str | Document | None]]
+CommandHandler = Callable[[CommandContext], Awaitable[str | CommandDocument | None]]
 """Returns the answer (Markdown, or a file), or None when a turn was started that will answer."""

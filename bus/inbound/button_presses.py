@@ -1,4 +1,4 @@
-"""Pressed buttons: who may press them, and to what they are handed on. What each does is in bus/inbound/deeds.py."""
+"""Button presses: who may press, and which action handles it (bus/inbound/button_actions.py)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from bus.access.policy import is_admin
 from bus.buttons import ButtonAction, ButtonToken, parse_token
 from bus.config import ChannelPolicy
-from bus.locales import Texts, texts
+from bus.locales import Messages, messages_for
 from bus.messages import ButtonPress, ConversationKey, InboundMessage, PressResponse, decode_inbound
-from bus.platform import Reason
-from bus.settings.language import Languages
+from bus.platform import Disposition
+from bus.settings.language import LanguageResolver
 from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pressed:
+class AuthorizedPress:
     """A press that may be acted on.
 
     Attributes:
@@ -31,28 +31,28 @@ class Pressed:
     token: ButtonToken
     row: InboxRow
     asked: InboundMessage
-    texts: Texts
+    texts: Messages
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PressOutcome:
     """What became of a press."""
 
-    reason: Reason
+    reason: Disposition
     text: str = ""
 
     @property
     def answer(self) -> PressResponse:
         """What the presser is told."""
-        refused = self.reason not in (Reason.ACCEPTED, Reason.DUPLICATE)
+        refused = self.reason not in (Disposition.ACCEPTED, Disposition.DUPLICATE)
         return PressResponse(text=self.text, urgent=refused and bool(self.text))
 
 
-Deed = Callable[[Pressed], Awaitable[Outcome]]
+ButtonActionHandler = Callable[[AuthorizedPress], Awaitable[PressOutcome]]
 """Does what a button says. What it means is kept when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
 
 
-class Presses:
+class ButtonPressHandler:
     """Judges presses and hands them on.
 
     Args:
@@ -66,9 +66,9 @@ class Presses:
         *,
         policies: Mapping[str, ChannelPolicy],
         history: MessageHistoryStore,
-        languages: Languages,
-        admits: Callable[[InboundMessage], Awaitable[Reason]],
-        deeds: Mapping[ButtonAction, Deed],
+        languages: LanguageResolver,
+        admits: Callable[[InboundMessage], Awaitable[Disposition]],
+        deeds: Mapping[ButtonAction, ButtonActionHandler],
     ) -> None:
         self._policies = policies
         self._history = history
@@ -76,65 +76,65 @@ class Presses:
         self._admits = admits
         self._deeds = deeds
 
-    async def press(self, press: ButtonPress) -> Outcome:
+    async def press(self, press: ButtonPress) -> PressOutcome:
         """Act on a press. Raises IntakeFull, IntakeClosed, StoreError."""
-        words = texts(self._languages.of(press))
+        words = messages_for(self._languages.resolve(press))
         token = parse_token(press.token)
         deed = self._deeds.get(token.verb) if token is not None else None
         row = await self._history.find(token.row_id) if token is not None else None
         if token is None or deed is None or row is None:
-            return Outcome(Reason.TOO_LATE, words.press_inactive)
+            return PressOutcome(Disposition.TOO_LATE, words.press_inactive)
         if _chat(row.key) != _chat(press.key):
             log.warning("button %r of %s was pressed in another chat", press.token, row.key.channel)
-            return Outcome(Reason.TOO_LATE, words.press_inactive)
+            return PressOutcome(Disposition.TOO_LATE, words.press_inactive)
         asked = replace(decode_inbound(row.body), key=row.key)
-        pressed = Pressed(press=press, token=token, row=row, asked=asked, texts=words)
+        pressed = AuthorizedPress(press=press, token=token, row=row, asked=asked, texts=words)
         return await self._refusal(pressed) or await deed(pressed)
 
-    async def _refusal(self, pressed: Pressed) -> Outcome | None:
+    async def _refusal(self, pressed: AuthorizedPress) -> PressOutcome | None:
         """Return why somebody may not press; None if they may."""
         press, asker = pressed.press, pressed.asked.sender
         policy = self._policies.get(press.key.channel, ChannelPolicy())
-        presser = as_inbound(pressed)
+        presser = message_from_press(pressed)
         if is_admin(presser, policy):
             return None
         if press.sender.user_id != asker.user_id or not asker.user_id:
-            return Outcome(Reason.NOT_ALLOWED, pressed.texts.press_not_yours)
+            return PressOutcome(Disposition.NOT_ALLOWED, pressed.texts.press_not_yours)
         reason = await self._admits(presser)
-        if reason is not Reason.ACCEPTED:
-            return Outcome(Reason.NOT_ALLOWED, pressed.texts.press_not_allowed)
+        if reason is not Disposition.ACCEPTED:
+            return PressOutcome(Disposition.NOT_ALLOWED, pressed.texts.press_not_allowed)
         return None
 
 
-def as_inbound(pressed: Pressed, text: str = "·", name: str = "") -> InboundMessage:
+def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "") -> InboundMessage:
     """Return a message in the presser's name that says `text` where the button stands.
 
     `name`: for which presses of the row it stands, all in all; the first of these counts.
     """
     press, asked = pressed.press, pressed.asked
     place = replace(
-        asked.place,
-        reply_to=press.message_id or asked.place.reply_to,
-        callback=fresh_callback(pressed),
-        user=press.sender.user_id if asked.place.user else "",
+        asked.reply_target,
+        reply_to=press.message_id or asked.reply_target.reply_to,
+        callback=press_callback(pressed),
+        user=press.sender.user_id if asked.reply_target.user else "",
     )
     return InboundMessage(
         event_id=f"press:{pressed.row.id}:{name}",
         message_id="",
         key=pressed.row.key,
-        place=place,
+        reply_target=place,
         sender=press.sender,
         text=text,
         private=asked.private,
         addressed=True,
         language=press.language,
-        answers=pressed.row.id,
+        answers_row=pressed.row.id,
     )
 
 
-def fresh_callback(pressed: Pressed) -> str:
+def press_callback(pressed: AuthorizedPress) -> str:
     """Return the one-off address for the answer to a press, where the message it is about had one: it expires."""
-    return pressed.press.place.callback if pressed.asked.place.callback else ""
+    return pressed.press.reply_target.callback if pressed.asked.reply_target.callback else ""
 
 
 def _chat(key: ConversationKey) -> ConversationKey:

@@ -13,17 +13,18 @@ from typing_extensions import override
 from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy, SessionConfig
 from bus.errors import IntakeClosed
-from bus.inbound.changes import MAX_EDITS
+from bus.inbound.message_edits import MAX_EDITS
 from bus.messages import (
     ButtonPress,
-    Change,
+    MessageDeletion,
+    MessageEdit,
     PressResponse,
     ReplyTarget,
     Sender,
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Reason
+from bus.platform import Disposition
 from store.conversations import ConversationKey
 from tests.bus.rig import OPEN, House, file, house, said, until
 from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
@@ -38,30 +39,30 @@ OFFER = (
 )
 
 
-async def edit(home: House, message: str, text: str, event: str, **changes: object) -> Reason:
+async def edit(home: House, message: str, text: str, event: str, **changes: object) -> Disposition:
     """Edit a message of the chat `c`, as the platform's event `event` tells."""
     edited = replace(said(text, event, **changes), message_id=message)
     key = replace(edited.key, topic="")
-    change = Change(event_id=event, key=key, message_id=message, edited=edited)
-    return await home.bus.intake.change(change)
+    change = MessageEdit(event_id=event, key=key, message_id=message, edited=edited)
+    return await home.bus.intake.handle_edit(change)
 
 
-async def delete(home: House, message: str, event: str = "gone") -> Reason:
-    change = Change(event_id=event, key=KEY, message_id=message)
-    return await home.bus.intake.change(change)
+async def delete(home: House, message: str, event: str = "gone") -> Disposition:
+    deletion = MessageDeletion(event_id=event, key=KEY, message_id=message)
+    return await home.bus.intake.handle_deletion(deletion)
 
 
 async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressResponse:
     """Press the button of an offer."""
     press = pressed(home, ButtonToken(ButtonAction.RERUN, row_id), user, event)
-    return await home.bus.intake.press(press)
+    return await home.bus.intake.handle_button_press(press)
 
 
 def pressed(home: House, token: ButtonToken, user: str = "u", event: str = "p") -> ButtonPress:
     return ButtonPress(
         event_id=event,
         key=KEY,
-        place=ReplyTarget(chat="c"),
+        reply_target=ReplyTarget(chat="c"),
         message_id=home.platform.shown[-1].id,
         token=token.text,
         sender=Sender(user_id=user),
@@ -93,9 +94,9 @@ async def test_an_edited_message_that_waits_is_run_as_it_reads_now(tmp_path: Pat
         await home.runs(1)
         await home.say("tow")
         await home.say("three")
-        assert await edit(home, "e2", "too", "c1") is Reason.ACCEPTED
-        assert await edit(home, "e2", "two", "c2") is Reason.ACCEPTED
-        assert await edit(home, "e2", "TWO", "c1") is Reason.DUPLICATE
+        assert await edit(home, "e2", "too", "c1") is Disposition.ACCEPTED
+        assert await edit(home, "e2", "two", "c2") is Disposition.ACCEPTED
+        assert await edit(home, "e2", "TWO", "c1") is Disposition.DUPLICATE
         gate.set()
         await home.reads("First", "Hello you", "Hello you")
         assert home.prompts() == ["one", "two", "three"]
@@ -108,7 +109,7 @@ async def test_a_deleted_message_that_waits_is_not_run_and_the_next_one_is(tmp_p
         await home.runs(1)
         await home.say("two")
         await home.say("three")
-        assert await delete(home, "e2") is Reason.ACCEPTED
+        assert await delete(home, "e2") is Disposition.ACCEPTED
         assert await unfinished(home) == ["e1", "e3"]
         gate.set()
         await home.reads("First", "Hello you")
@@ -123,9 +124,9 @@ async def test_files_can_be_changed_while_a_message_waits(tmp_path: Path) -> Non
         await home.runs(1)
         await home.say("two", attachments=(file("a.txt"),))
         same = (replace(file("a.txt"), ref="named anew"),)
-        assert await edit(home, "e2", "two", "c1", attachments=same) is Reason.UNCHANGED
+        assert await edit(home, "e2", "two", "c1", attachments=same) is Disposition.UNCHANGED
         other = (file("b.txt"),)
-        assert await edit(home, "e2", "two", "c2", attachments=other) is Reason.ACCEPTED
+        assert await edit(home, "e2", "two", "c2", attachments=other) is Disposition.ACCEPTED
         gate.set()
         await home.reads("First", "Hello you")
         assert "b.txt" in home.prompts()[1]
@@ -142,7 +143,7 @@ async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Pat
         await home.say("left")
         await until(lambda: "Wrong" in home.platform.texts)
         home.server.scripts.append(Script(words=("Right",)))
-        assert await edit(home, "e2", "right", "c1") is Reason.ACCEPTED
+        assert await edit(home, "e2", "right", "c1") is Disposition.ACCEPTED
         await until(lambda: home.platform.texts == ["You said zero", "Right"])
         await finished(home)
         assert home.server.runs[1].cancelled.is_set()
@@ -177,7 +178,7 @@ async def test_quick_edits_are_one(tmp_path: Path) -> None:
         await home.say("a")
         await home.runs(1)
         for number, text in enumerate(("ab", "abc", "abcd")):
-            assert await edit(home, "e1", text, f"c{number}") is Reason.ACCEPTED
+            assert await edit(home, "e1", text, f"c{number}") is Disposition.ACCEPTED
         await until(lambda: home.platform.texts == ["Hello you"])
         assert home.prompts() == ["a", "abcd"]
         assert thread(home) == ["abcd", "Hello you"]
@@ -201,8 +202,8 @@ async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Pa
         home.server.scripts.append(Script(words=("Secret", " plan"), hang_after=1))
         await home.say("my password is x")
         await until(lambda: "Secret" in home.platform.texts)
-        assert await delete(home, "e2") is Reason.ACCEPTED
-        assert await delete(home, "e2") in (Reason.DUPLICATE, Reason.UNCHANGED)
+        assert await delete(home, "e2") is Disposition.ACCEPTED
+        assert await delete(home, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
         await until(lambda: home.platform.texts == ["You said zero", "⏹ Stopped."])
         assert home.server.runs[1].cancelled.is_set()
         await finished(home)
@@ -215,7 +216,7 @@ async def test_a_steered_session_tells_the_run_of_the_edit(tmp_path: Path) -> No
         gate = gated(home, "Right")
         await home.say("left")
         await home.runs(1)
-        assert await edit(home, "e1", "right", "c1") is Reason.ACCEPTED
+        assert await edit(home, "e1", "right", "c1") is Disposition.ACCEPTED
         await home.server.runs[0].heard.wait()
         gate.set()
         await home.reads("Right")
@@ -298,7 +299,7 @@ async def test_an_edit_is_kept_over_a_crash(
 async def leave(home: House, text: str) -> None:
     """Note an edit of the first message as a process does that dies at once."""
     [row] = await home.bus.inbox.list_unfinished()
-    edited = replace(decode_inbound(row.body), text=text, edits=1)
+    edited = replace(decode_inbound(row.body), text=text, edit_count=1)
     assert await home.bus.inbox.update_body(row.id, encode_inbound(edited))
 
 
@@ -352,8 +353,8 @@ async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
         await home.runs(1)
         await home.say("0")
         for number in range(1, MAX_EDITS + 1):
-            assert await edit(home, "e2", f"{number}", f"c{number}") is Reason.ACCEPTED
-        assert await edit(home, "e2", "too many", "c") is Reason.RATE_LIMITED
+            assert await edit(home, "e2", f"{number}", f"c{number}") is Disposition.ACCEPTED
+        assert await edit(home, "e2", "too many", "c") is Disposition.RATE_LIMITED
         gate.set()
         await home.reads("First", "Hello you")
         assert home.prompts() == ["one", f"{MAX_EDITS}"]
@@ -365,8 +366,8 @@ async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
 async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
         await talk(home, "one", "two")
-        assert await edit(home, "e2", "too", "c1") is Reason.ACCEPTED
-        assert await edit(home, "e2", "2", "c2") is Reason.ACCEPTED
+        assert await edit(home, "e2", "too", "c1") is Disposition.ACCEPTED
+        assert await edit(home, "e2", "2", "c2") is Disposition.ACCEPTED
         await until(lambda: len(home.platform.texts) == 3)
         offer = home.platform.shown[-1]
         assert (offer.text, [b.label for b in offer.buttons]) == (
@@ -399,9 +400,11 @@ async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: 
         await home.say("left")
         await until(lambda: "Wrong" in home.platform.texts)
         row = await row_id(home, "e1")
-        await home.bus.intake.press(pressed(home, ButtonToken(ButtonAction.STOP, row)))
+        await home.bus.intake.handle_button_press(
+            pressed(home, ButtonToken(ButtonAction.STOP, row))
+        )
         await finished(home)
-        assert await edit(home, "e1", "right", "c1") is Reason.ACCEPTED
+        assert await edit(home, "e1", "right", "c1") is Disposition.ACCEPTED
         await until(lambda: home.platform.texts[-1] == OFFER)
         await rerun(home, row)
         await until(lambda: home.platform.texts[-1] == "Hello you")
@@ -480,7 +483,7 @@ async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Pat
 async def test_what_is_answered_can_be_deleted_without_a_word(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await talk(home, "one")
-        assert await delete(home, "e1") is Reason.UNCHANGED
+        assert await delete(home, "e1") is Disposition.UNCHANGED
         await talk(home, "two")
 
 
@@ -492,15 +495,15 @@ async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
         await talk(home, "one")
         await home.say("/help", event="cmd")
         await until(lambda: len(home.platform.texts) == 2)
-        assert await edit(home, "e1", "one", "unfurled") is Reason.UNCHANGED
-        assert await edit(home, "e1", "mine now", "c1", user="v") is Reason.NOT_ALLOWED
-        assert await edit(home, "cmd", "/new", "c2") is Reason.UNSUPPORTED
-        assert await delete(home, "cmd", "d1") is Reason.UNCHANGED
-        assert await edit(home, "e1", "/new", "c3") is Reason.UNSUPPORTED
-        assert await edit(home, "e1", " ", "c4") is Reason.EMPTY
-        assert await delete(home, "unheard of", "d2") is Reason.NOT_ADDRESSED
+        assert await edit(home, "e1", "one", "unfurled") is Disposition.UNCHANGED
+        assert await edit(home, "e1", "mine now", "c1", user="v") is Disposition.NOT_ALLOWED
+        assert await edit(home, "cmd", "/new", "c2") is Disposition.UNSUPPORTED
+        assert await delete(home, "cmd", "d1") is Disposition.UNCHANGED
+        assert await edit(home, "e1", "/new", "c3") is Disposition.UNSUPPORTED
+        assert await edit(home, "e1", " ", "c4") is Disposition.EMPTY
+        assert await delete(home, "unheard of", "d2") is Disposition.NOT_ADDRESSED
         assert len(home.platform.texts) == 2
-        assert home.bus.counters()[("fake", Reason.UNCHANGED)] == 2
+        assert home.bus.counters()[("fake", Disposition.UNCHANGED)] == 2
 
 
 async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
@@ -509,26 +512,26 @@ async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
         await talk(home, "one")
     away = ChannelPolicy(dm_policy="allowlist", allowed_users=["w"])
     async with house(tmp_path, policy=away, platform=FakePlatform()) as home:
-        assert await edit(home, "e1", "1", "c1") is Reason.NOT_ALLOWED
+        assert await edit(home, "e1", "1", "c1") is Disposition.NOT_ALLOWED
         assert home.platform.texts == []
 
 
 @pytest.mark.parametrize(
-    ("age_s", "reason"), [(30.0, Reason.ACCEPTED), (900.0, Reason.NOT_ADDRESSED)]
+    ("age_s", "reason"), [(30.0, Disposition.ACCEPTED), (900.0, Disposition.NOT_ADDRESSED)]
 )
 async def test_a_mention_that_was_forgotten_can_be_added(
-    tmp_path: Path, age_s: float, reason: Reason
+    tmp_path: Path, age_s: float, reason: Disposition
 ) -> None:
     async with house(tmp_path) as home:
         group: dict[str, object] = {"private": False, "sent_at": home.clock() - age_s}
-        assert await home.say("hi", addressed=False, **group) is Reason.NOT_ADDRESSED
+        assert await home.say("hi", addressed=False, **group) is Disposition.NOT_ADDRESSED
         assert await edit(home, "e1", "hi there", "c1", addressed=False, **group) in (
-            Reason.NOT_ADDRESSED,
+            Disposition.NOT_ADDRESSED,
         )
         assert await edit(home, "e1", "hi bot", "c2", **group) is reason
-        if reason is Reason.ACCEPTED:
+        if reason is Disposition.ACCEPTED:
             await home.reads("Hello you")
-            assert await edit(home, "e1", "hi bot", "c2", **group) is Reason.UNCHANGED
+            assert await edit(home, "e1", "hi bot", "c2", **group) is Disposition.UNCHANGED
             assert home.prompts() == ["hi bot"]
 
 
@@ -538,7 +541,10 @@ async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
         await home.say("one", private=False)
         await home.runs(1)
         await home.say("two", private=False)
-        assert await edit(home, "e2", "2", "c1", private=False, addressed=False) is Reason.ACCEPTED
+        assert (
+            await edit(home, "e2", "2", "c1", private=False, addressed=False)
+            is Disposition.ACCEPTED
+        )
         gate.set()
         await home.reads("First", "Hello you")
         assert home.prompts() == ["one", "2"]

@@ -1,37 +1,39 @@
 """/language: what the bot itself speaks, to a person in private or in a group."""
 
-from bus.commands.call import Call
+from bus.commands.context import CommandContext
 from bus.config import AUTO
-from bus.locales import LANGUAGES, known, texts
-from bus.settings.choices import Choices
-from bus.settings.language import Languages, choice_key
+from bus.locales import LANGUAGES, messages_for, supported_language
+from bus.settings.language import LanguageResolver, language_key
+from bus.settings.resolver import SettingsResolver
 
-SHOWN_CHARS = 64
+MAX_CHARS_QUOTED = 64
 
 
-class Speaking:
+class LanguageCommand:
     """Shows and keeps the choice of a language."""
 
-    def __init__(self, *, choices: Choices, languages: Languages) -> None:
+    def __init__(self, *, choices: SettingsResolver, languages: LanguageResolver) -> None:
         self._choices = choices
         self._languages = languages
 
-    async def language(self, call: Call) -> str:
+    async def language(self, call: CommandContext) -> str:
         """Show or choose the language."""
         wanted = call.argument.strip()
         options = " | ".join([*LANGUAGES, AUTO])
         if not wanted:
             return call.texts.language_now.format(name=self._name(call), options=options)
-        code = AUTO if wanted.lower() == AUTO else known(wanted) or _named(wanted)
+        code = AUTO if wanted.lower() == AUTO else supported_language(wanted) or _named(wanted)
         if not code:
-            shown = wanted[:SHOWN_CHARS]
+            shown = wanted[:MAX_CHARS_QUOTED]
             return call.texts.language_unknown.format(wanted=shown, options=options)
-        await self._choices.set(choice_key(call.inbound), language=code)
-        spoken = texts(self._languages.of(call.inbound), call.inbound.place.command_sign)
+        await self._choices.update(language_key(call.inbound), language=code)
+        spoken = messages_for(
+            self._languages.resolve(call.inbound), call.inbound.reply_target.command_prefix
+        )
         return spoken.language_done_auto if code == AUTO else spoken.language_done
 
-    def _name(self, call: Call) -> str:
-        is_auto = self._languages.settled(call.inbound) == AUTO
+    def _name(self, call: CommandContext) -> str:
+        is_auto = self._languages.preference(call.inbound) == AUTO
         name = call.texts.language
         return call.texts.language_auto.format(name=name) if is_auto else name
 

@@ -2,7 +2,7 @@
 
 import re
 
-LOOKED_AT_CHARS = 2000
+MAX_CHARS_SCANNED = 2000
 """How much of a text is looked at."""
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -15,15 +15,15 @@ _SAYS_NOTHING = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
 """Addresses and commands: they look the same in every language."""
 
 
-def written_in(text: str) -> str:
+def detect_language(text: str) -> str:
     """Return the language that a text's script shows: "zh", "en", or "" where it shows neither.
 
-    >>> [written_in(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
+    >>> [detect_language(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
     ['zh', 'en', 'zh', 'zh']
-    >>> [written_in(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
+    >>> [detect_language(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
     ['', '', '', '', '']
     """
-    said = _SAYS_NOTHING.sub("", text[:LOOKED_AT_CHARS])
+    said = _SAYS_NOTHING.sub("", text[:MAX_CHARS_SCANNED])
     han, latin = len(_HAN.findall(said)), len(_LATIN.findall(said))
     if han * _LETTERS_PER_HAN > latin:
         return "" if _KANA.search(said) else "zh"

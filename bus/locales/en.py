@@ -1,8 +1,8 @@
 """The texts in English."""
 
-from bus.locales.catalogue import Texts
+from bus.locales.catalog import Messages
 
-ENGLISH = Texts(
+ENGLISH = Messages(
     language="English",
     commands_head="Available commands:",
     help_bootstrap="Start a bootstrap session (enables agent setup)",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class Messages:
     """What the bot says in one language.
 
     A text with values has {named} places for them, the same in every language. Texts are Markdown, except:

@@ -9,9 +9,9 @@ import pytest
 from bus.buttons import ButtonAction, ButtonToken
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.errors import DeliveryError, IntakeClosed
-from bus.inbound.presses import Pressed, as_inbound
-from bus.locales.chinese import CHINESE
-from bus.locales.english import ENGLISH
+from bus.inbound.button_presses import AuthorizedPress, message_from_press
+from bus.locales.en import ENGLISH
+from bus.locales.zh import CHINESE
 from bus.messages import (
     Button,
     ButtonPress,
@@ -21,7 +21,7 @@ from bus.messages import (
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Reason
+from bus.platform import Disposition
 from store.conversations import ConversationKey
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -37,7 +37,7 @@ def press_of(token: str, message: Shown, **changes: object) -> ButtonPress:
     fields: dict[str, object] = {
         "event_id": "p1",
         "key": ConversationKey(channel="fake", workspace="w", chat=chat),
-        "place": ReplyTarget(chat=chat),
+        "reply_target": ReplyTarget(chat=chat),
         "message_id": message.id,
         "token": token,
         "sender": Sender(user_id=user, name=user),
@@ -50,7 +50,9 @@ def press_of(token: str, message: Shown, **changes: object) -> ButtonPress:
 async def press(h: House, label: str, *, nth: int = -1, **changes: object) -> PressResponse:
     """Press the button with a label under the n-th message."""
     message = h.platform.shown[nth]
-    return await h.bus.intake.press(press_of(token_of(message.buttons, label), message, **changes))
+    return await h.bus.intake.handle_button_press(
+        press_of(token_of(message.buttons, label), message, **changes)
+    )
 
 
 def token_of(buttons: tuple[Button, ...], label: str) -> str:
@@ -90,7 +92,7 @@ async def test_an_option_is_said_in_the_pressers_name(
         await until(lambda: h.platform.texts == ["❓ Which?\n\n✓ green", "Hello you"])
         assert h.prompts() == ["paint it", "green"]
         assert labels(h, 0) == []
-        assert h.bus.counters()[("fake", Reason.ACCEPTED)] == 3
+        assert h.bus.counters()[("fake", Disposition.ACCEPTED)] == 3
         row = (await h.bus.inbox.list_recent(limit=1))[0]
         assert '"user_id":"u"' in row.body.replace(" ", "")
 
@@ -100,9 +102,9 @@ async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
         await asked(h)
         message = h.platform.shown[0]
         red, green = (token_of(message.buttons, label) for label in ("red", "green"))
-        assert await h.bus.intake.press(press_of(red, message)) == PressResponse()
-        again = await h.bus.intake.press(press_of(red, message))
-        other = await h.bus.intake.press(press_of(green, message, event_id="p2"))
+        assert await h.bus.intake.handle_button_press(press_of(red, message)) == PressResponse()
+        again = await h.bus.intake.handle_button_press(press_of(red, message))
+        other = await h.bus.intake.handle_button_press(press_of(green, message, event_id="p2"))
         await shows(h, 2)
         assert again == PressResponse()
         assert other == PressResponse(text=ENGLISH.press_answered, urgent=True)
@@ -116,7 +118,7 @@ async def test_presses_at_the_same_time_are_one_answer(tmp_path: Path) -> None:
             for number, label in enumerate(("red", "green") * 4):
                 message = h.platform.shown[0]
                 made = press_of(token_of(message.buttons, label), message, event_id=f"p{number}")
-                people.start_soon(h.bus.intake.press, made)
+                people.start_soon(h.bus.intake.handle_button_press, made)
         await shows(h, 2)
         await h.say("thanks")
         await shows(h, 3)
@@ -128,7 +130,7 @@ async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
         await asked(h, private=False)
         refused = await press(h, "red", user="stranger", private=False)
         assert refused == PressResponse(text=ENGLISH.press_not_yours, urgent=True)
-        assert h.bus.counters()[("fake", Reason.NOT_ALLOWED)] == 1
+        assert h.bus.counters()[("fake", Disposition.NOT_ALLOWED)] == 1
         assert labels(h, 0) == ["red", "green"]
         assert await press(h, "red", user="boss", private=False, event_id="p2") == PressResponse()
         await shows(h, 2)
@@ -173,9 +175,9 @@ async def test_a_button_that_means_nothing_is_answered_kindly(
         made = press_of(
             str(changes.pop("token", token_of(message.buttons, "red"))), message, **changes
         )
-        answer = await h.bus.intake.press(made)
+        answer = await h.bus.intake.handle_button_press(made)
         assert answer == PressResponse(text=ENGLISH.press_inactive, urgent=True)
-        assert h.bus.counters()[("fake", Reason.TOO_LATE)] == 1
+        assert h.bus.counters()[("fake", Disposition.TOO_LATE)] == 1
         assert h.prompts() == ["paint it"]
 
 
@@ -187,7 +189,7 @@ async def test_a_typed_answer_takes_the_buttons_away(tmp_path: Path) -> None:
         await shows(h, 2)
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?\n\n✓ green"
-        late = await h.bus.intake.press(press_of(stale, h.platform.shown[0]))
+        late = await h.bus.intake.handle_button_press(press_of(stale, h.platform.shown[0]))
         assert late == PressResponse(text=ENGLISH.press_answered, urgent=True)
         await h.say("more")
         await shows(h, 3)
@@ -258,15 +260,15 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             await asked(h)
             server.refusals.extend([503] * 100)
             row = (await h.bus.inbox.list_recent(limit=1))[0]
-            pressed = Pressed(
+            pressed = AuthorizedPress(
                 press=press_of(labels(h)[0], platform.shown[0]),
                 token=ButtonToken(ButtonAction.OPTION, row.id),
                 row=row,
                 asked=decode_inbound(row.body),
                 texts=ENGLISH,
             )
-            accepted = await h.bus.intake.receive(as_inbound(pressed, "red", "option"))
-            assert accepted is Reason.ACCEPTED
+            accepted = await h.bus.intake.receive(message_from_press(pressed, "red", "option"))
+            assert accepted is Disposition.ACCEPTED
             dropped = await h.bus.inbox.list_recent(limit=1)
             assert dropped[0].event_id == f"press:{row.id}:option"
         server.refusals.clear()
@@ -275,7 +277,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             await until(lambda: not labels(h, 0))
             assert platform.texts == ["❓ Which?\n\n✓ red", "Hello you"]
             again = press_of(pressed.token.text, platform.shown[0])
-            assert await h.bus.intake.press(again) == PressResponse()
+            assert await h.bus.intake.handle_button_press(again) == PressResponse()
             assert h.prompts() == ["paint it", "red"]
 
 
@@ -341,7 +343,9 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
         rows = await h.bus.inbox.list_unfinished()
         for row in (rows[1], rows[0]):
             token = ButtonToken(ButtonAction.STOP, row.id).text
-            answer = await h.bus.intake.press(press_of(token, Shown("m", "c", "", "")))
+            answer = await h.bus.intake.handle_button_press(
+                press_of(token, Shown("m", "c", "", ""))
+            )
             assert answer == PressResponse(text=ENGLISH.press_stopping)
         for row in rows:
             await until_finished(h, row.id)
@@ -376,7 +380,7 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
         stop = press_of(
             ButtonToken(ButtonAction.STOP, row.id).text, h.platform.shown[0], language="zh-CN"
         )
-        answer = await h.bus.intake.press(stop)
+        answer = await h.bus.intake.handle_button_press(stop)
         assert answer == PressResponse(text=CHINESE.press_finished, urgent=True)
 
 

@@ -5,59 +5,59 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bus.messages import ConversationKey, InboundMessage, chat_of
-from bus.platform import Reason
+from bus.platform import Disposition
 
-MAX_CHATS = 1000
+MAX_CHATS_TRACKED = 1000
 """Chats whose refusals are kept; of more, those that were quiet for longest are dropped."""
 
-KEPT = 5
+REFUSALS_PER_CHAT = 5
 """Refusals that are kept of a chat."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedMessage:
     """A message that was not accepted. `at` is in Unix seconds."""
 
     at: float
-    reason: Reason
+    reason: Disposition
     user_id: str
 
 
-class Decisions:
+class IntakeStats:
     """The fate of messages since the start of this process."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, Reason]] = Counter()
-        self._refusals: OrderedDict[ConversationKey, deque[Refusal]] = OrderedDict()
+        self._counts: Counter[tuple[str, Disposition]] = Counter()
+        self._refusals: OrderedDict[ConversationKey, deque[RefusedMessage]] = OrderedDict()
 
-    def count(self, channel: str, reason: Reason) -> None:
+    def count(self, channel: str, reason: Disposition) -> None:
         """Count an event of which no more is known."""
         self._counts[(channel, reason)] += 1
 
-    def note(self, inbound: InboundMessage, reason: Reason, *, at: float) -> None:
+    def record(self, inbound: InboundMessage, reason: Disposition, *, at: float) -> None:
         """Count a message, and remember it where it was not accepted."""
         self.count(inbound.key.channel, reason)
-        if reason is Reason.ACCEPTED:
+        if reason is Disposition.ACCEPTED:
             return
         chat = chat_of(inbound.key)
-        kept = self._refusals.setdefault(chat, deque(maxlen=KEPT))
-        kept.append(Refusal(at, reason, inbound.sender.user_id))
+        kept = self._refusals.setdefault(chat, deque(maxlen=REFUSALS_PER_CHAT))
+        kept.append(RefusedMessage(at, reason, inbound.sender.user_id))
         self._refusals.move_to_end(chat)
-        if len(self._refusals) > MAX_CHATS:
+        if len(self._refusals) > MAX_CHATS_TRACKED:
             self._refusals.popitem(last=False)
 
-    def counters(self) -> Mapping[tuple[str, Reason], int]:
+    def counts(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many messages had which fate, by channel."""
         return dict(self._counts)
 
-    def refused(self, channel: str) -> Mapping[Reason, int]:
+    def refusals_by_reason(self, channel: str) -> Mapping[Disposition, int]:
         """Return how many messages of a channel were not accepted, by reason, the most frequent first."""
         return {
             reason: count
             for (name, reason), count in self._counts.most_common()
-            if name == channel and reason is not Reason.ACCEPTED
+            if name == channel and reason is not Disposition.ACCEPTED
         }
 
-    def last_refused(self, key: ConversationKey) -> Sequence[Refusal]:
+    def recent_refusals(self, key: ConversationKey) -> Sequence[RefusedMessage]:
         """Return the last refusals in the chat of a conversation, newest first."""
         return list(self._refusals.get(chat_of(key), ()))[::-1]

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.commands.call import Call
-from bus.commands.lookup import Lookups
-from bus.locales import Texts
+from bus.commands.context import CommandContext
+from bus.commands.gateway import GatewayCommands
+from bus.locales import Messages
 from bus.messages import chat_of
-from bus.settings.choices import Choices
+from bus.settings.resolver import SettingsResolver
 from store.conversations import ConversationKey, ConversationStore
 
-RESET = frozenset({"default", "none", "reset", "off"})
+RESET_WORDS = frozenset({"default", "none", "reset", "off"})
 """Words that undo a choice."""
 
 MAX_LISTED = 50
@@ -23,7 +23,7 @@ class _Kind:
 
     name: str
 
-    def word(self, texts: Texts) -> str:
+    def word(self, texts: Messages) -> str:
         """Return what people call it."""
         return texts.word_model if self is _MODEL else texts.word_agent
 
@@ -32,31 +32,35 @@ _MODEL = _Kind("model")
 _AGENT = _Kind("agent")
 
 
-class Choosing:
+class SelectionCommands:
     """Commands that choose for the conversation they are sent in; before its first message, for its chat."""
 
     def __init__(
-        self, *, choices: Choices, conversations: ConversationStore, lookups: Lookups
+        self,
+        *,
+        choices: SettingsResolver,
+        conversations: ConversationStore,
+        lookups: GatewayCommands,
     ) -> None:
         self._choices = choices
         self._conversations = conversations
         self._lookups = lookups
 
-    async def model(self, call: Call) -> str:
+    async def model(self, call: CommandContext) -> str:
         """Show or choose the model."""
         found = await self._lookups.names("models", "models")
         if found is None:
             return call.texts.models_failed
         return await self._choose(call, _MODEL, found)
 
-    async def agent(self, call: Call) -> str:
+    async def agent(self, call: CommandContext) -> str:
         """Show or choose the custom agent."""
         found = await self._lookups.names("agents", "agents")
         if found is None:
             return call.texts.agents_failed
         return await self._choose(call, _AGENT, found)
 
-    async def skills(self, call: Call) -> str:
+    async def skills(self, call: CommandContext) -> str:
         """List the skills that the agent may use."""
         listed = await self._lookups.entries("skills", "skills")
         if listed is None:
@@ -66,19 +70,19 @@ class Choosing:
             return call.texts.skills_none
         return "\n".join([call.texts.skills_head, *map(_line, enabled[:MAX_LISTED])])
 
-    async def _choose(self, call: Call, kind: _Kind, known: Sequence[str]) -> str:
+    async def _choose(self, call: CommandContext, kind: _Kind, known: Sequence[str]) -> str:
         wanted, texts = call.argument.strip(), call.texts
         if not wanted:
-            chosen = getattr(self._choices.of(call.row.key), kind.name)
+            chosen = getattr(self._choices.resolve(call.row.key), kind.name)
             head = texts.choice_now.format(kind=kind.word(texts), name=chosen or texts.word_default)
             return _listed(head, kind, known, texts)
-        reset = wanted.lower() in RESET and wanted not in known
+        reset = wanted.lower() in RESET_WORDS and wanted not in known
         name = None if reset else _matching(wanted, known)
         if not reset and name is None:
             head = texts.choice_unknown.format(kind=kind.word(texts), wanted=wanted[:64])
             return _listed(head, kind, known, texts)
         key = await self._target(call)
-        await self._choices.set(key, **{kind.name: name})
+        await self._choices.update(key, **{kind.name: name})
         is_own = key == call.row.key and key.topic
         return texts.choice_done.format(
             kind=kind.word(texts),
@@ -86,7 +90,7 @@ class Choosing:
             name=name or texts.word_the_default,
         )
 
-    async def _target(self, call: Call) -> ConversationKey:
+    async def _target(self, call: CommandContext) -> ConversationKey:
         """Return whose choice it is: a message that opens a new topic speaks for the whole chat."""
         found = await self._conversations.find(call.row.key)
         if found is not None and found.thread_id is not None:
@@ -100,7 +104,7 @@ def _matching(wanted: str, known: Sequence[str]) -> str | None:
     return next((name for name in known if name.lower() == wanted.lower()), None)
 
 
-def _listed(head: str, kind: _Kind, known: Sequence[str], texts: Texts) -> str:
+def _listed(head: str, kind: _Kind, known: Sequence[str], texts: Messages) -> str:
     word = kind.word(texts)
     if not known:
         return f"{head}\n{texts.choice_none.format(kind=word)}"

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bus.outbound.worker import DeliveryWorker
-from bus.settings.choices import Choices
+from bus.settings.resolver import SettingsResolver
 from store.chat_migrations import ChatMigrationStore
 from store.conversations import ChatMigration, ConversationKey
 
 log = logging.getLogger(__name__)
 
 
-class Relocations:
+class ChatMigrations:
     """Lets what was kept under a chat's old id go on under the new one.
 
     Args:
@@ -20,7 +20,7 @@ class Relocations:
         choices: Read anew after a move.
     """
 
-    def __init__(self, table: ChatMigrationStore, choices: Choices) -> None:
+    def __init__(self, table: ChatMigrationStore, choices: SettingsResolver) -> None:
         self._table = table
         self._choices = choices
         self._came_from: dict[ConversationKey, str] = {}
@@ -31,7 +31,7 @@ class Relocations:
             self._note(move)
             delivery.add_migration(move)
 
-    def room(self, key: ConversationKey) -> str:
+    def original_chat(self, key: ConversationKey) -> str:
         """Return the first id that a chat had; "" if it has it still."""
         *_, first = self._ids(replace(key, topic=""))
         return first if first != key.chat else ""
@@ -43,7 +43,7 @@ class Relocations:
             yield former
             chat = replace(chat, chat=former)
 
-    async def carry_out(self, move: ChatMigration, delivery: DeliveryWorker) -> None:
+    async def migrate(self, move: ChatMigration, delivery: DeliveryWorker) -> None:
         """Move a chat, once; when this returns it is kept. Raises StoreError.
 
         Args:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.settings.scopes import memory_scope_of, user_of
+from bus.settings.memory_scope import global_user_id, memory_scope
 from store.config import StoreConfig
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ConversationKey
@@ -117,8 +117,8 @@ def test_no_two_people_or_rooms_share_a_scope(seats: list[tuple[str, str, bool]]
             channel="fake", workspace=workspace, chat=name))
         for workspace, name, private in seats
     ]  # fmt: skip
-    scopes = {memory_scope_of(inbound) for inbound in inbounds}
+    scopes = {memory_scope(inbound) for inbound in inbounds}
     assert len(scopes) == len(seats)
-    assert len({user_of(inbound) for inbound in inbounds if inbound.private}) == len(
+    assert len({global_user_id(inbound) for inbound in inbounds if inbound.private}) == len(
         [seat for seat in seats if seat[2]]
     )

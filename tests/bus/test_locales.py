@@ -10,9 +10,9 @@ import pytest
 
 from bus.commands import COMMANDS
 from bus.locales import LANGUAGES
-from bus.locales.catalogue import Texts
-from bus.locales.english import ENGLISH
-from bus.platform import Reason
+from bus.locales.catalog import Messages
+from bus.locales.en import ENGLISH
+from bus.platform import Disposition
 
 ROOT = Path(__file__).parents[2]
 CATALOGUES = list(LANGUAGES.items())
@@ -32,12 +32,12 @@ def places(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
-def fields(texts: Texts) -> dict[str, str]:
+def fields(texts: Messages) -> dict[str, str]:
     return {name: str(text) for name, text in asdict(texts).items()}
 
 
 @pytest.mark.parametrize(("code", "texts"), OTHERS)
-def test_a_text_has_the_same_places_in_every_language(code: str, texts: Texts) -> None:
+def test_a_text_has_the_same_places_in_every_language(code: str, texts: Messages) -> None:
     ours = fields(texts)
     differing = {
         name for name, text in fields(ENGLISH).items() if places(text) != places(ours[name])
@@ -46,13 +46,13 @@ def test_a_text_has_the_same_places_in_every_language(code: str, texts: Texts) -
 
 
 @pytest.mark.parametrize(("code", "texts"), CATALOGUES)
-def test_places_have_names(code: str, texts: Texts) -> None:
+def test_places_have_names(code: str, texts: Messages) -> None:
     unnamed = {name for name, text in fields(texts).items() if not all(places(text) or {"x"})}
     assert not unnamed, code
 
 
 @pytest.mark.parametrize(("code", "texts"), OTHERS)
-def test_no_text_was_left_in_english(code: str, texts: Texts) -> None:
+def test_no_text_was_left_in_english(code: str, texts: Messages) -> None:
     ours = fields(texts)
     copied = {name for name, text in fields(ENGLISH).items() if text == ours[name]}
     assert copied <= SAME_ANYWHERE, code
@@ -66,7 +66,7 @@ def test_what_is_chinese_is_written_in_chinese() -> None:
 
 
 @pytest.mark.parametrize(("code", "texts"), CATALOGUES)
-def test_texts_are_as_short_as_platforms_want_them(code: str, texts: Texts) -> None:
+def test_texts_are_as_short_as_platforms_want_them(code: str, texts: Messages) -> None:
     limits = {
         "help_": DESCRIPTION_CHARACTERS,
         "button_": LABEL_CHARACTERS,
@@ -82,9 +82,9 @@ def test_texts_are_as_short_as_platforms_want_them(code: str, texts: Texts) -> N
 
 
 @pytest.mark.parametrize(("code", "texts"), CATALOGUES)
-def test_every_command_and_every_reason_is_explained(code: str, texts: Texts) -> None:
+def test_every_command_and_every_reason_is_explained(code: str, texts: Messages) -> None:
     assert all(texts.help(command.name) for command in COMMANDS), code
-    refusals = [reason for reason in Reason if reason is not Reason.ACCEPTED]
+    refusals = [reason for reason in Disposition if reason is not Disposition.ACCEPTED]
     assert all(texts.why(reason.value) for reason in refusals), code
 
 

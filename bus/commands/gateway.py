@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import httpx
 
-from bus.commands.call import Call
-from bus.settings.scopes import memory_scope_of
+from bus.commands.context import CommandContext
+from bus.settings.memory_scope import memory_scope
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +19,13 @@ FORGET_WORD = "yes"
 """What confirms /forget."""
 
 
-class Lookups:
+class GatewayCommands:
     """Commands that ask the gateway."""
 
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
 
-    async def models(self, call: Call) -> str:
+    async def models(self, call: CommandContext) -> str:
         """List the models that are configured."""
         found = await self.names("models", "models")
         if found is None:
@@ -34,14 +34,14 @@ class Lookups:
             return call.texts.models_none
         return "\n".join([call.texts.models_head, *(f"• {name}" for name in found)])
 
-    async def memory(self, call: Call) -> str:
+    async def memory(self, call: CommandContext) -> str:
         """Say how much is remembered of the person, or of the room."""
         facts = await self._facts(call)
         if facts is None:
             return call.texts.memory_failed
         return call.texts.memory_count.format(count=facts)
 
-    async def forget(self, call: Call) -> str:
+    async def forget(self, call: CommandContext) -> str:
         """Delete what is remembered of the person, or of the room, once that is confirmed."""
         texts = call.texts
         whose = texts.word_you if call.inbound.private else texts.word_this_chat
@@ -50,7 +50,7 @@ class Lookups:
             if facts is None:
                 return call.texts.memory_failed
             return texts.forget_ask.format(count=facts, whose=whose, word=FORGET_WORD)
-        done = await self._request("DELETE", "memory", {"scope": memory_scope_of(call.inbound)})
+        done = await self._request("DELETE", "memory", {"scope": memory_scope(call.inbound)})
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
 
     async def names(self, path: str, key: str) -> list[str] | None:
@@ -68,8 +68,8 @@ class Lookups:
             return None
         return [entry for entry in listed if isinstance(entry, dict)]
 
-    async def _facts(self, call: Call) -> int | None:
-        document = await self._request("GET", "memory", {"scope": memory_scope_of(call.inbound)})
+    async def _facts(self, call: CommandContext) -> int | None:
+        document = await self._request("GET", "memory", {"scope": memory_scope(call.inbound)})
         facts = document.get("facts") if isinstance(document, dict) else None
         return len(facts) if isinstance(facts, list) else None
 

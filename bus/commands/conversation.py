@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bus.commands.call import Call
+from bus.commands.context import CommandContext
 from bus.messages import InboundMessage
 from store.conversations import ConversationStore
 from store.inbox import InboxRow
@@ -24,31 +24,31 @@ class Levers:
     bootstrap: Callable[[InboxRow, InboundMessage, str], Awaitable[None]]
 
 
-class ThreadCommands:
+class ConversationCommands:
     """Commands about the conversation that they are sent in."""
 
     def __init__(self, conversations: ConversationStore, levers: Levers) -> None:
         self._conversations = conversations
         self._levers = levers
 
-    async def new(self, call: Call) -> str:
+    async def new(self, call: CommandContext) -> str:
         """Start over in a fresh thread; what runs or waits is still answered, in the old one."""
         await self._levers.renew(call.row)
         return call.texts.new_done
 
-    async def status(self, call: Call) -> str:
+    async def status(self, call: CommandContext) -> str:
         """Say which thread this conversation is."""
         found = await self._conversations.find(call.row.key)
         if found is None or found.thread_id is None:
             return call.texts.status_none
         return call.texts.status_thread.format(thread_id=found.thread_id)
 
-    async def stop(self, call: Call) -> str:
+    async def stop(self, call: CommandContext) -> str:
         """End the running answer now."""
         did_run = self._levers.stop(call.row, call.inbound)
         return call.texts.stop_done if did_run else call.texts.stop_nothing
 
-    async def bootstrap(self, call: Call) -> None:
+    async def bootstrap(self, call: CommandContext) -> None:
         """Let the agent set itself up; it answers by itself."""
         request = call.argument or call.texts.bootstrap_request
         await self._levers.bootstrap(call.row, call.inbound, request)

@@ -1,8 +1,8 @@
 """The texts in Chinese (simplified)."""
 
-from bus.locales.catalogue import Texts
+from bus.locales.catalog import Messages
 
-CHINESE = Texts(
+CHINESE = Messages(
     language="中文",
     commands_head="可用命令：",
     help_bootstrap="开始初始化会话（引导你设置智能体）",

@@ -1,0 +1,50 @@
+"""Settings that people chose by command: the model and agent of a conversation or its chat, and a language."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from bus.messages import ConversationKey, chat_of
+from store.conversation_settings import ConversationSettings, ConversationSettingsStore
+
+
+class SettingsResolver:
+    """Holds all settings in memory, so that a turn reads none from disk; a change is stored before it applies."""
+
+    def __init__(self, store: ConversationSettingsStore) -> None:
+        self._store = store
+        self._settings: dict[ConversationKey, ConversationSettings] = {}
+        # Commands run concurrently: an update must not undo another one.
+        self._updating = anyio.Lock()
+
+    async def load(self) -> None:
+        """Read all settings from the store. Raises StoreError."""
+        self._settings = await self._store.list_all()
+
+    def resolve(self, key: ConversationKey) -> ConversationSettings:
+        """Return a conversation's settings; those it lacks come from its chat."""
+        own, chat = self.get(key), self.get(chat_of(key))
+        return ConversationSettings(model=own.model or chat.model, agent=own.agent or chat.agent)
+
+    def get(self, key: ConversationKey) -> ConversationSettings:
+        """Return what was set under exactly this key."""
+        return self._settings.get(key, ConversationSettings())
+
+    async def update(self, key: ConversationKey, **changes: str | None) -> None:
+        """Change settings of a conversation, or of a chat (a key without topic). Raises StoreError."""
+        async with self._updating:
+            changed = replace(self.get(key), **changes)
+            await self._store.save(key, changed)
+            self._settings[key] = changed
+
+
+def run_context(settings: ConversationSettings) -> Mapping[str, Any]:
+    """Return settings as keys of a run's context.
+
+    >>> run_context(ConversationSettings(model="gpt"))
+    {'model_name': 'gpt'}
+    """
+    keys = {"model_name": settings.model, "agent_name": settings.agent}
+    return {key: value for key, value in keys.items() if value is not None}
