@@ -9,12 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bots.common.webhooks import webhook_path
 from gateway import errors
-from gateway.auth import OPEN_PATHS, Guard
+from gateway.auth import OPEN_PATHS, AccessMiddleware
 from gateway.config import GatewayConfig
-from gateway.description import EVERYWHERE, describe, problems
-from gateway.edition import edition
-from gateway.entrance import Entrance
-from gateway.langgraph.description import complete
+from gateway.langgraph.openapi import add_langgraph_schemas
+from gateway.middleware import RequestMiddleware
+from gateway.openapi import COMMON_RESPONSES, error_responses, install_openapi
 from gateway.routes import (
     agents,
     artifacts,
@@ -32,10 +31,11 @@ from gateway.routes import (
     webhooks,
 )
 from gateway.services import Services
+from gateway.version import get_version
 
 log = logging.getLogger(__name__)
 
-IN_PROCESS_URL = "http://parley.internal"
+INTERNAL_URL = "http://parley.internal"
 """What clients inside the process call the gateway; no network is involved."""
 
 EXPOSED_HEADERS = (
@@ -49,7 +49,7 @@ EXPOSED_HEADERS = (
 """What a web page may read: the LangGraph SDK for browsers needs them."""
 
 
-class Boundary:
+class ErrorMiddleware:
     """Answers what no handler foresaw with a plain 500, and logs it."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -70,7 +70,7 @@ class Boundary:
             log.exception("%s %s failed", scope.get("method", ""), scope.get("path", ""))
             if has_started:
                 raise
-            await errors.unexpected(scope, receive, send)
+            await errors.send_internal_error(scope, receive, send)
 
 
 def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
@@ -82,17 +82,17 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     """
     app = FastAPI(
         title="Parley",
-        version=edition(),
+        version=get_version(),
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
-        responses=EVERYWHERE,
+        responses=COMMON_RESPONSES,
     )
-    describe(app, complete)
+    install_openapi(app, add_langgraph_schemas)
     app.router.redirect_slashes = False
     app.state.services = services
-    app.add_middleware(Boundary)
-    errors.install(app)
+    app.add_middleware(ErrorMiddleware)
+    errors.install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.include_router(webhooks.router)
@@ -101,35 +101,37 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     app.include_router(suggestions.router, prefix="/api")
     # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
     for router in (threads.router, *langgraph):
-        app.include_router(router, prefix="/api", responses=problems(400, 404, 409, 501))
+        app.include_router(router, prefix="/api", responses=error_responses(400, 404, 409, 501))
         app.include_router(router, prefix="/api/langgraph", include_in_schema=False)
     return app
 
 
-def _metrics(config: GatewayConfig) -> frozenset[str]:
+def _open_metrics_path(config: GatewayConfig) -> frozenset[str]:
     return frozenset({"/metrics"}) if config.metrics == "open" else frozenset()
 
 
-def served(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
+def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
     """Return the running application for the network: guarded, counted, and with its changes written down."""
     services: Services = app.state.services
-    network = guarded(app, config, token=token, doors=map(webhook_path, services.webhooks))
-    return Entrance(network, traffic=services.traffic, audit=services.audit)
+    network = with_access_control(
+        app, config, token=token, doors=map(webhook_path, services.webhooks)
+    )
+    return RequestMiddleware(network, traffic=services.traffic, audit=services.audit)
 
 
-def guarded(
+def with_access_control(
     app: ASGIApp, config: GatewayConfig, *, token: str | None, doors: Iterable[str] = ()
 ) -> ASGIApp:
     """Return an application behind the guard, with CORS where pages are allowed.
 
     `doors` are the paths where platforms deliver; nobody is asked for the token there.
     """
-    inner: ASGIApp = Guard(
+    inner: ASGIApp = AccessMiddleware(
         app,
         token=token,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
-        open_paths=OPEN_PATHS | _metrics(config) | {*doors},
+        open_paths=OPEN_PATHS | _open_metrics_path(config) | {*doors},
         rates=config.rate_limit,
     )
     if not config.cors_origins:

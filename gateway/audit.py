@@ -13,20 +13,20 @@ from anyio import to_thread
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 5_000_000
-KEPT_FILES = 5
+MAX_ROTATED_FILES = 5
 """Besides the present one: `audit.log.1` is the newest of them."""
 
-WRITE_S = 5.0
+WRITE_TIMEOUT_S = 5.0
 """Bound of a write, seconds: a disk that hangs must not hold the answers."""
 
 MAX_TARGET_CHARS = 500
 
-NOBODY_ASKED = "anyone on this machine"
+ANONYMOUS = "anyone on this machine"
 """Who acts where `gateway.auth` is `none`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One action that changed something, or tried to.
 
     Attributes:
@@ -48,30 +48,30 @@ class Entry:
     status: int
 
 
-def fingerprint(token: bytes) -> str:
+def token_fingerprint(token: bytes) -> str:
     """Return what tells one token from another and does not give it away.
 
-    >>> fingerprint(b"test-token-0123")
+    >>> token_fingerprint(b"test-token-0123")
     'token:761075c7'
     """
     return f"token:{hashlib.sha256(b'parley audit ' + token).hexdigest()[:8]}"
 
 
-class Audit:
+class AuditLog:
     """The file, appended to in worker threads, one entry at a time; turned over at `max_bytes`."""
 
     def __init__(self, file: Path, *, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._file = file
         self._max_bytes = max_bytes
-        self._one = anyio.CapacityLimiter(1)
+        self._writer = anyio.CapacityLimiter(1)
 
-    async def add(self, entry: Entry) -> None:
+    async def append(self, entry: AuditEntry) -> None:
         """Write an entry down; a file that cannot be written is told in the log, and harms nobody."""
         line = json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n"
-        with anyio.move_on_after(WRITE_S, shield=True) as bound:
+        with anyio.move_on_after(WRITE_TIMEOUT_S, shield=True) as bound:
             try:
                 await to_thread.run_sync(
-                    self._append, line, limiter=self._one, abandon_on_cancel=True
+                    self._append, line, limiter=self._writer, abandon_on_cancel=True
                 )
             except OSError as error:
                 log.error("the audit log cannot be written (%s)", error.strerror)  # noqa: TRY400
@@ -81,7 +81,7 @@ class Audit:
     def _append(self, line: bytes) -> None:
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._size() + len(line) > self._max_bytes:
-            self._turn_over()
+            self._rotate()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(self._file, flags, 0o600)
         with os.fdopen(descriptor, "ab") as target:
@@ -93,9 +93,9 @@ class Audit:
         except FileNotFoundError:
             return 0
 
-    def _turn_over(self) -> None:
+    def _rotate(self) -> None:
         """Move each kept file one further, the oldest away."""
-        for number in range(KEPT_FILES, 0, -1):
+        for number in range(MAX_ROTATED_FILES, 0, -1):
             newer = self._numbered(number - 1)
             if newer.exists():
                 newer.replace(self._numbered(number))

@@ -19,10 +19,11 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.audit import NOBODY_ASKED, fingerprint
-from gateway.config import MIN_TOKEN_CHARS, Config, ConfigError
-from gateway.entrance import WHO
-from gateway.limits import Buckets, RateLimitConfig, client_of
+from gateway.audit import ANONYMOUS, token_fingerprint
+from gateway.config import MIN_TOKEN_CHARS, Config
+from gateway.config_file import ConfigError
+from gateway.middleware import AUTHENTICATED_AS
+from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 
 MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
@@ -30,7 +31,7 @@ MAX_BODY_BYTES = 10_000_000
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
 """Largest body of a request that brings files: what these may have together, and the form around them."""
 
-BODY_PAUSE_S = 30.0
+BODY_IDLE_TIMEOUT_S = 30.0
 """How long nothing of a body may come: it would hold memory and a connection for nothing."""
 
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
@@ -38,10 +39,10 @@ _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """What is answered without a token; the second says less then."""
 
-DOORS = "/webhooks/"
+WEBHOOK_PREFIX = "/webhooks/"
 """Below it chat platforms deliver, where the channel is so configured: each proves itself, none has the token."""
 
-SOCKET_TOKEN = "parley.token."  # noqa: S105 - a name
+WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
 """How a page names the token for a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -50,15 +51,15 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
-MISDIRECTED = "This gateway is not addressed by that name: see gateway.allowed_hosts."
-FOREIGN = "This web page may not call the gateway: see gateway.cors_origins."
+WRONG_HOST = "This gateway is not addressed by that name: see gateway.allowed_hosts."
+WRONG_ORIGIN = "This web page may not call the gateway: see gateway.cors_origins."
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
-TOO_SLOW = "The body came too slowly."
-TOO_MANY = "Too many requests: ask again after the seconds in Retry-After."
+BODY_TIMEOUT = "The body came too slowly."
+RATE_LIMITED = "Too many requests: ask again after the seconds in Retry-After."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Rejection:
     """An answer in place of the application's."""
 
     status: int
@@ -74,7 +75,7 @@ class AdminToken:
     generated: bool = False
 
 
-def admin_token(config: Config) -> AdminToken | None:
+def load_admin_token(config: Config) -> AdminToken | None:
     """Return the configured token, the kept one, or a new one (written with mode 0600); None with `auth: none`.
 
     Raises:
@@ -85,7 +86,7 @@ def admin_token(config: Config) -> AdminToken | None:
     if config.gateway.admin_token:
         return AdminToken(value=config.gateway.admin_token)
     try:
-        return _kept(config.token_file) or _generated(config.token_file)
+        return _read_token(config.token_file) or _generate_token(config.token_file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(
@@ -94,7 +95,7 @@ def admin_token(config: Config) -> AdminToken | None:
         ) from None
 
 
-def _kept(file: Path) -> AdminToken | None:
+def _read_token(file: Path) -> AdminToken | None:
     try:
         value = file.read_text("utf-8").strip()
     except FileNotFoundError:
@@ -104,7 +105,7 @@ def _kept(file: Path) -> AdminToken | None:
     return AdminToken(value=value)
 
 
-def _generated(file: Path) -> AdminToken:
+def _generate_token(file: Path) -> AdminToken:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     value = secrets.token_urlsafe(32)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -113,7 +114,7 @@ def _generated(file: Path) -> AdminToken:
     return AdminToken(value=value, generated=True)
 
 
-class Guard:
+class AccessMiddleware:
     """Lets a request through to the application, or answers it.
 
     Args:
@@ -141,11 +142,13 @@ class Guard:
         self._hosts = {name.lower() for name in (*LOOPBACK_NAMES, *hosts)} - {*_ANY_ADDRESS}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._open_paths = frozenset(open_paths)
-        self._who = fingerprint(self._token) if self._token is not None else NOBODY_ASKED
+        self._principal = token_fingerprint(self._token) if self._token is not None else ANONYMOUS
         rates = rates or RateLimitConfig()
-        self._known = Buckets(per_s=rates.requests_per_s, burst=rates.burst)
-        self._strangers = Buckets(per_s=rates.strangers_per_s, burst=rates.strangers_burst)
-        self._platforms = Buckets(per_s=rates.requests_per_s, burst=rates.burst)
+        self._token_limiter = ClientRateLimiter(per_s=rates.requests_per_s, burst=rates.burst)
+        self._anonymous_limiter = ClientRateLimiter(
+            per_s=rates.strangers_per_s, burst=rates.strangers_burst
+        )
+        self._webhook_limiter = ClientRateLimiter(per_s=rates.requests_per_s, burst=rates.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
@@ -153,70 +156,77 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            refusal = self._socket_refusal(scope)
+            refusal = self._check_websocket(scope)
             if refusal is not None:
-                await _refuse_socket(scope, send, refusal)
+                await _reject_websocket(scope, send, refusal)
                 return
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
+        refusal = self._check_request(scope)
         if refusal is not None:
-            await _refuse(send, refusal)
+            await _reject(send, refusal)
             return
-        await self._app(scope, bounded(receive, _body_limit(scope)), send)
+        await self._app(scope, limit_body(receive, _body_limit(scope)), send)
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _check_request(self, scope: Scope) -> Rejection | None:
         """Return why a request is not let through; of one that shows the token the scope says whose it is."""
         headers = Headers(scope=scope)
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
-            return Refusal(status=421, detail=MISDIRECTED)
-        if scope["path"].startswith(DOORS) and scope["path"] in self._open_paths:
-            return _too_fast(scope, self._platforms) or _too_long(headers, MAX_BODY_BYTES)
-        if self._token is None and self._is_foreign(scope["method"], headers):
-            return Refusal(status=403, detail=FOREIGN)
-        without = self._without_token(headers)
+            return Rejection(status=421, detail=WRONG_HOST)
+        if scope["path"].startswith(WEBHOOK_PREFIX) and scope["path"] in self._open_paths:
+            return _check_rate(scope, self._webhook_limiter) or _check_length(
+                headers, MAX_BODY_BYTES
+            )
+        if self._token is None and self._is_cross_origin(scope["method"], headers):
+            return Rejection(status=403, detail=WRONG_ORIGIN)
+        without = self._check_token(headers)
         if without is None:
-            scope[WHO] = self._who
+            scope[AUTHENTICATED_AS] = self._principal
         # Strangers and holders of the token are counted apart, so that none can shut others out.
-        too_fast = _too_fast(scope, self._known if without is None else self._strangers)
+        too_fast = _check_rate(
+            scope, self._token_limiter if without is None else self._anonymous_limiter
+        )
         if too_fast or (without and scope["path"] not in self._open_paths):
             return too_fast or without
-        return _too_long(headers, _body_limit(scope))
+        return _check_length(headers, _body_limit(scope))
 
-    def _socket_refusal(self, scope: Scope) -> Refusal | None:
+    def _check_websocket(self, scope: Scope) -> Rejection | None:
         """Return why a WebSocket is not opened. Browsers ask for one from any page, and no CORS holds them back."""
         headers = Headers(scope=scope)
         if _host_name(headers.get("host", "")) not in self._hosts:
-            return Refusal(status=421, detail=MISDIRECTED)
-        if self._is_foreign("POST", headers):
-            return Refusal(status=403, detail=FOREIGN)
-        without = self._without_token(headers, scope.get("subprotocols", ()))
-        return _too_fast(scope, self._known if without is None else self._strangers) or without
+            return Rejection(status=421, detail=WRONG_HOST)
+        if self._is_cross_origin("POST", headers):
+            return Rejection(status=403, detail=WRONG_ORIGIN)
+        without = self._check_token(headers, scope.get("subprotocols", ()))
+        return (
+            _check_rate(scope, self._token_limiter if without is None else self._anonymous_limiter)
+            or without
+        )
 
-    def _without_token(self, headers: Headers, offered: Iterable[str] = ()) -> Refusal | None:
+    def _check_token(self, headers: Headers, offered: Iterable[str] = ()) -> Rejection | None:
         if self._token is None:
             return None
-        given = _given_token(headers) or _offered_token(offered)
+        given = _token_from_headers(headers) or _token_from_subprotocols(offered)
         if given is not None and compare_digest(given, self._token):
             return None
         detail = NO_TOKEN if given is None else WRONG_TOKEN
-        return Refusal(status=401, detail=detail, headers=(_CHALLENGE,))
+        return Rejection(status=401, detail=detail, headers=(_CHALLENGE,))
 
-    def _is_foreign(self, method: str, headers: Headers) -> bool:
+    def _is_cross_origin(self, method: str, headers: Headers) -> bool:
         origin = headers.get("origin", "").lower()
         if method in _SAFE_METHODS or not origin or origin in self._origins:
             return False
         return urlsplit(origin).netloc != headers.get("host", "").lower()
 
 
-def _too_fast(scope: Scope, buckets: Buckets) -> Refusal | None:
+def _check_rate(scope: Scope, buckets: ClientRateLimiter) -> Rejection | None:
     """Count a request; return a refusal when its client sent too many."""
-    wait_s = buckets.wait_s(client_of((scope.get("client") or ("",))[0]))
+    wait_s = buckets.acquire(client_key((scope.get("client") or ("",))[0]))
     if not wait_s:
         return None
     after = (b"retry-after", b"%d" % math.ceil(wait_s))
-    return Refusal(status=429, detail=TOO_MANY, headers=(after,))
+    return Rejection(status=429, detail=RATE_LIMITED, headers=(after,))
 
 
 def _body_limit(scope: Scope) -> int:
@@ -224,14 +234,14 @@ def _body_limit(scope: Scope) -> int:
     return MAX_UPLOAD_BYTES if brings_files else MAX_BODY_BYTES
 
 
-def _too_long(headers: Headers, limit: int) -> Refusal | None:
+def _check_length(headers: Headers, limit: int) -> Rejection | None:
     length = headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) <= limit:
         return None
-    return Refusal(status=413, detail=too_large(limit))
+    return Rejection(status=413, detail=too_large_message(limit))
 
 
-def too_large(limit: int) -> str:
+def too_large_message(limit: int) -> str:
     """Say how large a request's body may be, in bytes."""
     return f"The request body is larger than {limit:,} bytes."
 
@@ -249,7 +259,7 @@ def _host_name(host: str) -> str:
     return name if not port or port.isdigit() else ""
 
 
-def _given_token(headers: Headers) -> bytes | None:
+def _token_from_headers(headers: Headers) -> bytes | None:
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip().encode("latin-1")
@@ -257,13 +267,15 @@ def _given_token(headers: Headers) -> bytes | None:
     return value.encode("latin-1") if value else None
 
 
-def _offered_token(offered: Iterable[str]) -> bytes | None:
+def _token_from_subprotocols(offered: Iterable[str]) -> bytes | None:
     """Return the token among the protocols that a page offers for a WebSocket: it cannot send headers."""
-    named = (one for one in offered if one.startswith(SOCKET_TOKEN))
-    return next((one.removeprefix(SOCKET_TOKEN).encode("latin-1") for one in named), None)
+    named = (one for one in offered if one.startswith(WEBSOCKET_TOKEN_PREFIX))
+    return next((one.removeprefix(WEBSOCKET_TOKEN_PREFIX).encode("latin-1") for one in named), None)
 
 
-def bounded(receive: Receive, max_bytes: int, *, pause_s: float = BODY_PAUSE_S) -> Receive:
+def limit_body(
+    receive: Receive, max_bytes: int, *, pause_s: float = BODY_IDLE_TIMEOUT_S
+) -> Receive:
     """Return `receive` that gives up on a body which is longer than it may be, whatever was announced.
 
     It gives up as well where nothing of the body comes for `pause_s` seconds. Raises HTTPException (413, 408).
@@ -278,25 +290,25 @@ def bounded(receive: Receive, max_bytes: int, *, pause_s: float = BODY_PAUSE_S) 
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()
         if pause.cancelled_caught:
-            raise HTTPException(408, TOO_SLOW)
+            raise HTTPException(408, BODY_TIMEOUT)
         is_open = message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > max_bytes:
-            raise HTTPException(413, too_large(max_bytes))
+            raise HTTPException(413, too_large_message(max_bytes))
         return message
 
     return limited
 
 
-async def _refuse_socket(scope: Scope, send: Send, refusal: Refusal) -> None:
+async def _reject_websocket(scope: Scope, send: Send, refusal: Rejection) -> None:
     """Refuse a WebSocket with the answer that a request would get, where the server can send one."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008})
         return
-    await _refuse(send, refusal, prefix="websocket.")
+    await _reject(send, refusal, prefix="websocket.")
 
 
-async def _refuse(send: Send, refusal: Refusal, *, prefix: str = "") -> None:
+async def _reject(send: Send, refusal: Rejection, *, prefix: str = "") -> None:
     body = json.dumps({"detail": refusal.detail}).encode()
     headers = [
         (b"content-type", b"application/json"),

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gateway.edition import edition
+from gateway.version import get_version
 
 COMMANDS = {
     "serve": "gateway.commands.serve",
@@ -21,26 +21,28 @@ COMMANDS = {
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
         command = importlib.import_module(COMMANDS[arguments.command])
-        return int(importlib.import_module("gateway.failures").told(command.run, arguments))
+        return int(
+            importlib.import_module("gateway.command_errors").run_command(command.run, arguments)
+        )
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         return 1
     finally:
-        _let_go_of_closed_pipes()
+        _discard_output_to_closed_pipes()
 
 
-def _let_go_of_closed_pipes() -> None:
+def _discard_output_to_closed_pipes() -> None:
     """Drop output that nobody reads any more, so that the exit code tells of the command and not of the pipe."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -51,7 +53,7 @@ def _let_go_of_closed_pipes() -> None:
             os.close(nowhere)
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; `--config` may stand anywhere."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
@@ -65,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         description="An LLM super-agent for Slack, Telegram, Feishu and your terminal.",
         parents=[shared],
     )
-    top.add_argument("--version", action="version", version=f"parley {edition()}")
+    top.add_argument("--version", action="version", version=f"parley {get_version()}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, text: str) -> argparse.ArgumentParser:

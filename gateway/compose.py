@@ -17,16 +17,16 @@ from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
 from bus.service import running_bus
-from gateway.app import IN_PROCESS_URL, build_app
-from gateway.audit import Audit
+from gateway.app import INTERNAL_URL, build_app
+from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.langgraph import LangGraphServices, langgraph_routers
-from gateway.langgraph.outside import files_of, webhooks_of
+from gateway.langgraph.run_webhooks import build_webhooks, thread_file_deleter
+from gateway.request_stats import RequestStats
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.site import site_of
-from gateway.traffic import Traffic
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
@@ -35,14 +35,14 @@ from store.threads import ThreadStore
 
 log = logging.getLogger(__name__)
 
-ASSISTANT = "lead_agent"
+LEAD_ASSISTANT = "lead_agent"
 REST_TIMEOUT = httpx.Timeout(30.0)
 RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
 """Silence on a run's stream that ends it; heartbeats come every few seconds."""
 
 
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[FastAPI]:
+async def open_app(config: Config) -> AsyncIterator[FastAPI]:
     """Start everything that `config` asks for; yield the application for requests inside the process.
 
     The running parts are `app.state.services`. No port is opened here.
@@ -51,7 +51,7 @@ async def running(config: Config) -> AsyncIterator[FastAPI]:
         StoreError: the data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
-        app = await _embedded(stack, config)
+        app = await _open_embedded_app(stack, config)
         services: Services = app.state.services
         built = registry.build_adapters(config.bots, COMMANDS, files=config.home / "terminal")
         services = replace(services, webhooks=built.webhooks)
@@ -80,7 +80,7 @@ async def running(config: Config) -> AsyncIterator[FastAPI]:
             app.state.services = services
 
 
-async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
+async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
@@ -88,19 +88,19 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)
-    graphs = {ASSISTANT: agents.graph_for}
+    graphs = {LEAD_ASSISTANT: agents.graph_for}
     runs = await stack.enter_async_context(
-        RunManager(database, graphs, checkpointer, webhooks=webhooks_of(config))
+        RunManager(database, graphs, checkpointer, webhooks=build_webhooks(config))
     )
-    discard = files_of(agents.services.folders)
-    warming.start_soon(run_expiry_loop, runs, discard)
+    delete_files = thread_file_deleter(agents.services.folders)
+    warming.start_soon(run_expiry_loop, runs, delete_files)
     services = Services(
         config=config,
         database=database,
         runs=runs,
         agents=agents,
-        traffic=Traffic(),
-        audit=Audit(config.audit_file),
+        traffic=RequestStats(),
+        audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),
     )
     app = build_app(services, langgraph_routers())
@@ -110,7 +110,7 @@ async def _embedded(stack: AsyncExitStack, config: Config) -> FastAPI:
         checkpointer=checkpointer,
         graphs=graphs,
         agents=agents.services.custom_agents,
-        discard=discard,
+        delete_files=delete_files,
     )
     return app
 
@@ -127,7 +127,7 @@ async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI)
     if config.bus.langgraph_url:
         return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
     client = httpx.AsyncClient(
-        transport=StreamingASGITransport(app), base_url=f"{IN_PROCESS_URL}/api", timeout=RUN_TIMEOUT
+        transport=StreamingASGITransport(app), base_url=f"{INTERNAL_URL}/api", timeout=RUN_TIMEOUT
     )
     return LangGraphClient(await stack.enter_async_context(client))
 
@@ -144,7 +144,7 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
     else:
         client = httpx.AsyncClient(
             transport=StreamingASGITransport(app),
-            base_url=f"{IN_PROCESS_URL}/api",
+            base_url=f"{INTERNAL_URL}/api",
             timeout=REST_TIMEOUT,
         )
     return await stack.enter_async_context(client)

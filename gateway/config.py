@@ -1,29 +1,29 @@
-"""The configuration: one YAML file, the environment beside it, defaults. The only reader of files and environment."""
+"""The configuration: parses one YAML file and the environment into a checked `Config`."""
 
 import ipaddress
-import logging
 import os
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-import yaml
-from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
 from bots.config import BotsConfig
 from bus.config import BusConfig
-from gateway.findings import describe, normal, unknown, unknown_keys
-from gateway.limits import RateLimitConfig
-from gateway.values import resolve
+from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
+from gateway.config_validation import (
+    find_unknown_keys,
+    format_validation_error,
+    normalize,
+    unknown_key_warning,
+)
+from gateway.config_variables import resolve_variables
+from gateway.rate_limits import RateLimitConfig
 from store.config import StoreConfig
-
-log = logging.getLogger(__name__)
 
 CONFIG_VERSION = 1
 DEFAULT_HOME = ".parley"
@@ -34,18 +34,6 @@ TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 MIN_TOKEN_CHARS = 8
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used.
-
-    Attributes:
-        problems: One line each: file, key path, what is wrong, what to do. No secrets.
-    """
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 class GatewayConfig(BaseModel):
@@ -94,7 +82,7 @@ class GatewayConfig(BaseModel):
             return False
 
 
-class _Root(BaseModel):
+class _TopLevelConfig(BaseModel):
     """The single keys at the top level."""
 
     config_version: int = CONFIG_VERSION
@@ -152,45 +140,62 @@ class Config:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway.port}"
 
 
-def load(
+def load_config(
     path: str | None = None,
-    environ: MutableMapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
     *,
     gateway: Mapping[str, str] = MappingProxyType({}),
 ) -> Config:
-    """Read the configuration; `gateway` replaces keys of that section.
+    """Read the configuration. Changes neither the environment nor any file.
 
-    The file is `path`, else $PARLEY_CONFIG, else ./config.yaml, else ../config.yaml, else none. Variables
-    of a `.env` file beside it join `environ` where they are not set there (model classes read some themselves).
+    The file is `path`, else $PARLEY_CONFIG, else ./config.yaml, else ../config.yaml, else none. A variable that
+    `environ` lacks is taken from the `.env` file next to it.
+
+    Args:
+        path: The file, as given by `--config`.
+        environ: Environment variables; None = those of the process.
+        gateway: Keys that replace those of the `gateway` section.
 
     Raises:
-        ConfigError: with one line per problem.
+        ConfigError: With one line per problem.
     """
-    variables = os.environ if environ is None else environ
-    source = find(path, variables)
+    environ = os.environ if environ is None else environ
+    source = find_config(path, environ)
     label = str(source) if source else "(built-in defaults)"
-    for name, value in _dotenv((source.parent if source else Path()) / ".env").items():
-        variables.setdefault(name, value)
-    if not is_langsmith_enabled(variables):
-        # LangChain looks itself, by other rules: what is off for us must be off for it.
-        variables["LANGSMITH_TRACING_V2"] = "false"
-    tree, notes = _read(source) if source else ({}, [])
+    variables = {**read_dotenv((source.parent if source else Path()) / ".env"), **environ}
+    tree, warnings = read_yaml(source) if source else ({}, [])
     if gateway and isinstance(section := tree.get("gateway") or {}, dict):
         tree["gateway"] = {**section, **gateway}
-    resolved = resolve(tree, variables)
+    resolved = resolve_variables(tree, variables)
     problems = [
-        f"{label}: {key}: the environment variable {name} is not set: set it (a .env file beside the"
-        " configuration will do) or write the value itself"
+        f"{label}: {key}: the environment variable {name} is not set: set it (a .env file next to the"
+        " configuration works too), or write the value itself"
         for key, name in resolved.missing
     ]
-    sections = _Sections(resolved.tree, [f"{label}: {note}" for note in notes], problems, label)
-    config = sections.config(source, variables, frozenset(resolved.secrets))
+    builder = _ConfigBuilder(
+        resolved.tree, [f"{label}: {line}" for line in warnings], problems, label
+    )
+    config = builder.build(source, variables, frozenset(resolved.secrets))
     if problems or config is None:
         raise ConfigError(*problems)
     return config
 
 
-def read_token(config: Config, environ: Mapping[str, str] | None = None) -> str | None:
+def export_environment(config: Config, environ: MutableMapping[str, str] | None = None) -> None:
+    """Publish the configuration's variables to libraries that read the environment themselves.
+
+    Adds the variables of the `.env` file that `environ` (default: the process's) lacks: some model classes read
+    their keys there. Turns off LangChain's own tracing unless Parley's is on: LangChain uses different rules.
+    Call once, at the start of a program that runs the agent.
+    """
+    environ = os.environ if environ is None else environ
+    for name, value in config.environment.items():
+        environ.setdefault(name, value)
+    if not is_langsmith_enabled(config.environment):
+        environ["LANGSMITH_TRACING_V2"] = "false"
+
+
+def read_admin_token(config: Config, environ: Mapping[str, str] | None = None) -> str | None:
     """Return the admin token that a client on this machine may use, or None."""
     variables = os.environ if environ is None else environ
     given = config.gateway.admin_token or variables.get(TOKEN_VARIABLE)
@@ -202,33 +207,14 @@ def read_token(config: Config, environ: Mapping[str, str] | None = None) -> str 
         return None
 
 
-def find(path: str | None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the configuration file that holds: `path`, $PARLEY_CONFIG, ./config.yaml, ../config.yaml; else None.
-
-    Raises:
-        ConfigError: one was named that does not exist.
-    """
-    variables = os.environ if environ is None else environ
-    named = variables.get("PARLEY_CONFIG")
-    for value, origin in ((path, "--config"), (named, "PARLEY_CONFIG")):
-        if value:
-            if not Path(value).is_file():
-                raise ConfigError(
-                    f"{value}: no such file, though {origin} names it: correct the path"
-                )
-            return Path(value).absolute()
-    candidates = (Path("config.yaml"), Path("..") / "config.yaml")
-    return next((file.resolve() for file in candidates if file.is_file()), None)
-
-
-def variables(
+def environment_variables(
     folder: Path, environ: Mapping[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what `$NAME` may name: the process's variables, and those of a folder's `.env` file."""
-    return dict(os.environ if environ is None else environ), _dotenv(folder / ".env")
+    """Return the variables of the process (or `environ`), and those of a folder's `.env` file."""
+    return dict(os.environ if environ is None else environ), read_dotenv(folder / ".env")
 
 
-def _extensions(source: Path | None, environ: Mapping[str, str]) -> Path | None:
+def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the file named by the environment, or the one beside the configuration; None = in the data folder."""
     if named := environ.get(EXTENSIONS_VARIABLE):
         return Path(named).expanduser().absolute()
@@ -236,59 +222,7 @@ def _extensions(source: Path | None, environ: Mapping[str, str]) -> Path | None:
     return beside.absolute() if beside.is_file() else None
 
 
-def _dotenv(file: Path) -> dict[str, str]:
-    if not file.is_file():
-        return {}
-    try:
-        return {name: value for name, value in dotenv_values(file).items() if value is not None}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}): correct or remove it") from None
-
-
-class _Loader(yaml.SafeLoader):
-    """Notes keys that stand twice in one section: YAML takes the last and says nothing."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.notes: list[str] = []
-
-    @override
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,
-    ) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key.value, str) and key.value in seen:
-                line = key.start_mark.line + 1
-                self.notes.append(
-                    f"line {line}: the key `{key.value}` stands twice; the last holds"
-                )
-            if isinstance(key.value, str) and key.value != "<<":
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _read(source: Path) -> tuple[dict[str, Any], list[str]]:
-    try:
-        loader = _Loader(source.read_text("utf-8"))
-        tree = loader.get_single_data()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: cannot be read ({error})") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = getattr(error, "problem", None) or "not YAML"
-        raise ConfigError(f"{source}: {where}{what}: correct the YAML") from None
-    if tree is None:
-        return {}, []
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{source}: must be a section of `key: value` lines at its top level")
-    return {str(key): value for key, value in tree.items()}, loader.notes
-
-
-class _Sections:
+class _ConfigBuilder:
     """One configuration tree being turned into sections; problems and warnings are gathered, not raised."""
 
     def __init__(
@@ -299,21 +233,23 @@ class _Sections:
         self._problems = problems
         self._label = label
 
-    def config(
+    def build(
         self, source: Path | None, environ: Mapping[str, str], secrets: frozenset[str]
     ) -> Config | None:
         """Return the checked whole, or None (then `problems` says why)."""
-        root = self._take(_Root, "", _pick(self._tree, _Root))
-        agent = self._take(AgentConfig, "", _pick(self._tree, AgentConfig))
-        database = self._take(StoreConfig, "database", self._tree.get("database"))
-        gateway = self._take(GatewayConfig, "gateway", self._tree.get("gateway"))
+        root = self._validate(_TopLevelConfig, "", _pick_fields(self._tree, _TopLevelConfig))
+        agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
+        database = self._validate(StoreConfig, "database", self._tree.get("database"))
+        gateway = self._validate(GatewayConfig, "gateway", self._tree.get("gateway"))
         channels = self._channels()
-        bus = self._take(BusConfig, "channels", _pick(channels, BusConfig))
-        bots = self._take(BotsConfig, "channels", _pick(channels, BotsConfig))
-        self._unknown()
+        bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
+        bots = self._validate(BotsConfig, "channels", _pick_fields(channels, BotsConfig))
+        self._warn_unknown_keys()
         if not (root and agent and database and gateway and bus and bots):
             return None
-        self._problems += [f"{self._label}: {line}" for line in _clashes(gateway, database, bus)]
+        self._problems += [
+            f"{self._label}: {line}" for line in _find_conflicts(gateway, database, bus)
+        ]
         if (
             gateway.admin_token is None
             and len(given := environ.get(TOKEN_VARIABLE, "")) >= MIN_TOKEN_CHARS
@@ -324,9 +260,9 @@ class _Sections:
         return Config(
             source=source,
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
-            extensions=_extensions(source, environ),
+            extensions=_find_extensions_file(source, environ),
             environment=dict(environ),
-            tracing=self._tracing(environ),
+            tracing=self._tracing_config(environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,
@@ -338,13 +274,15 @@ class _Sections:
             secrets=secrets | ({gateway.admin_token} if gateway.admin_token else frozenset()),
         )
 
-    def _take(self, model: type[SectionT], path: str, data: object) -> SectionT | None:
-        for line in unknown_keys(model, data, path):
+    def _validate(self, model: type[SectionT], path: str, data: object) -> SectionT | None:
+        for line in find_unknown_keys(model, data, path):
             self._warn(line)
         try:
-            return model.model_validate(normal(model, data))
+            return model.model_validate(normalize(model, data))
         except ValidationError as error:
-            self._problems += [f"{self._label}: {line}" for line in describe(error, path)]
+            self._problems += [
+                f"{self._label}: {line}" for line in format_validation_error(error, path)
+            ]
             return None
 
     def _channels(self) -> dict[str, Any]:
@@ -358,17 +296,23 @@ class _Sections:
             return {}
         return {str(key): value for key, value in channels.items()}
 
-    def _unknown(self) -> None:
-        known = [*_Root.model_fields, *AgentConfig.model_fields, "database", "gateway", "channels"]
+    def _warn_unknown_keys(self) -> None:
+        known = [
+            *_TopLevelConfig.model_fields,
+            *AgentConfig.model_fields,
+            "database",
+            "gateway",
+            "channels",
+        ]
         for key in self._tree:
             if key not in known:
-                self._warn(unknown(key, "", known))
+                self._warn(unknown_key_warning(key, "", known))
         known = [*BusConfig.model_fields, *BotsConfig.model_fields]
         for key in self._channels() if isinstance(self._tree.get("channels"), dict) else ():
             if key not in known:
-                self._warn(unknown(key, "channels", known))
+                self._warn(unknown_key_warning(key, "channels", known))
 
-    def _tracing(self, environ: Mapping[str, str]) -> TracingConfig:
+    def _tracing_config(self, environ: Mapping[str, str]) -> TracingConfig:
         try:
             return load_tracing_config(environ)
         except ValueError as error:
@@ -379,11 +323,11 @@ class _Sections:
         self._warnings.append(f"{self._label}: {line}")
 
 
-def _pick(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key in model.model_fields}
 
 
-def _clashes(gateway: GatewayConfig, database: StoreConfig, bus: BusConfig) -> Iterator[str]:
+def _find_conflicts(gateway: GatewayConfig, database: StoreConfig, bus: BusConfig) -> Iterator[str]:
     """Yield what is wrong between keys that are each well-formed."""
     if gateway.auth == "none" and not gateway.is_loopback:
         yield (

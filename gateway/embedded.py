@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from agent.client import AsyncParleyClient, ParleyClient, open_client
 from agent.client.options import ClientOptions
-from gateway.config import Config, load
+from gateway.config import Config, export_environment, load_config
 from gateway.site import site_of
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def client_from(
     Raises:
         ConfigError: The configuration cannot be used.
     """
-    config = _read(config_path, environ)
+    config = _load_config(config_path, environ)
     return ParleyClient(
         site_of(config), checkpointer=checkpointer, database=config.database, **options
     )
@@ -49,14 +49,15 @@ def open_client_from(
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[AsyncParleyClient]:
     """Do the same for asynchronous programs: to be opened by `async with`."""
-    config = _read(config_path, environ)
+    config = _load_config(config_path, environ)
     return open_client(
         site_of(config), checkpointer=checkpointer, database=config.database, **options
     )
 
 
-def _read(path: Path | str | None, environ: MutableMapping[str, str] | None) -> Config:
-    config = load(None if path is None else str(path), environ)
+def _load_config(path: Path | str | None, environ: MutableMapping[str, str] | None) -> Config:
+    config = load_config(None if path is None else str(path), environ)
+    export_environment(config, environ)
     for line in config.warnings:
         log.warning("%s", line)
     return config

@@ -31,83 +31,83 @@ from store.errors import RowConflict, RowNotFound, StoreError
 log = logging.getLogger(__name__)
 
 SERVICE_UNAVAILABLE = 503
-Sentence = Callable[[Exception], str]
+DetailText = Callable[[Exception], str]
 
 
 class ServiceNotRunning(Exception):
     """Channel service is not running."""
 
 
-def _own(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or (type(error).__doc__ or "").strip()
 
 
-def _fixed(text: str) -> Sentence:
+def _fixed_text(text: str) -> DetailText:
     return lambda _error: text
 
 
-TABLE: Mapping[type[Exception], tuple[int, Sentence]] = {
-    RowNotFound: (404, _own),
-    RowConflict: (409, _own),
-    StoreError: (503, _fixed("The store cannot be used at the moment; see the log.")),
-    IntakeFull: (503, _own),
-    IntakeClosed: (503, _own),
-    DeliveryError: (503, _own),
-    RunError: (502, _own),
-    ServiceNotRunning: (503, _own),
-    AgentError: (500, _fixed("The agent failed; see the log.")),
-    CustomAgentError: (500, _own),
-    AgentNotFound: (404, _own),
-    AgentExists: (409, _own),
-    AgentInvalid: (422, _own),
-    ExtensionsError: (500, _own),
-    McpServerNotFound: (404, _own),
-    McpSettingsInvalid: (400, _own),
-    MemoryServiceError: (500, _own),
-    MemoryInvalid: (400, _own),
-    FactNotFound: (404, _own),
-    SkillError: (400, _own),
-    SkillNotFound: (404, _own),
-    SkillExists: (409, _own),
-    SkillWriteFailed: (500, _own),
+STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
+    RowNotFound: (404, _error_text),
+    RowConflict: (409, _error_text),
+    StoreError: (503, _fixed_text("The store cannot be used at the moment; see the log.")),
+    IntakeFull: (503, _error_text),
+    IntakeClosed: (503, _error_text),
+    DeliveryError: (503, _error_text),
+    RunError: (502, _error_text),
+    ServiceNotRunning: (503, _error_text),
+    AgentError: (500, _fixed_text("The agent failed; see the log.")),
+    CustomAgentError: (500, _error_text),
+    AgentNotFound: (404, _error_text),
+    AgentExists: (409, _error_text),
+    AgentInvalid: (422, _error_text),
+    ExtensionsError: (500, _error_text),
+    McpServerNotFound: (404, _error_text),
+    McpSettingsInvalid: (400, _error_text),
+    MemoryServiceError: (500, _error_text),
+    MemoryInvalid: (400, _error_text),
+    FactNotFound: (404, _error_text),
+    SkillError: (400, _error_text),
+    SkillNotFound: (404, _error_text),
+    SkillExists: (409, _error_text),
+    SkillWriteFailed: (500, _error_text),
 }
 """The most special class of an error decides."""
 
-LOGGED = (StoreError, AgentError)
+LOGGED_ERRORS = (StoreError, AgentError)
 """Whose texts are for the log alone."""
 
 RETRY_AFTER_S = 1
 
 
-def answer(error: Exception) -> JSONResponse:
+def error_response(error: Exception) -> JSONResponse:
     """Return the response for an error of the table; what is our own fault is logged with its traceback."""
-    kind = next(cls for cls in type(error).__mro__ if cls in TABLE)
-    status, sentence = TABLE[kind]
-    if kind in LOGGED:
+    kind = next(cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR)
+    status, sentence = STATUS_BY_ERROR[kind]
+    if kind in LOGGED_ERRORS:
         log.error("a request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
     return JSONResponse({"detail": sentence(error)}, status_code=status, headers=headers)
 
 
-async def unexpected(scope: Scope, receive: Receive, send: Send) -> None:
+async def send_internal_error(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that failed in a way that nobody foresaw."""
     response = JSONResponse({"detail": "Internal server error; see the log."}, status_code=500)
     await response(scope, receive, send)
 
 
-async def malformed(_request: Request, error: Exception) -> JSONResponse:
+async def validation_error_response(_request: Request, error: Exception) -> JSONResponse:
     """Name the fields of a request that are wrong, without repeating what they hold."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     fields = [{name: one[name] for name in ("loc", "msg", "type")} for one in found]
     return JSONResponse({"detail": fields}, status_code=422)
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Give an application the table."""
 
     def handler(_request: Request, error: Exception) -> JSONResponse:
-        return answer(error)
+        return error_response(error)
 
-    for kind in TABLE:
+    for kind in STATUS_BY_ERROR:
         app.add_exception_handler(kind, handler)
-    app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(RequestValidationError, validation_error_response)

@@ -13,11 +13,11 @@ from typing import Literal
 from typing_extensions import override
 
 from bus.log_context import LOG_CONTEXT
+from gateway.request_stats import REQUEST_ID
 from gateway.runtime.log_context import CURRENT_RUN
-from gateway.traffic import REQUEST
 
-HIDDEN = "***"
-CHATTY = (
+REDACTED = "***"
+QUIET_LOGGERS = (
     "httpx",
     "httpx2",
     "httpcore",
@@ -37,10 +37,10 @@ _TOKENS = re.compile(
 """Slack tokens, Telegram tokens in URLs, Authorization headers."""
 
 
-class Redaction:
+class SecretRedactor:
     """Hides configured secrets, and what looks like a platform's token, in a finished line.
 
-    >>> Redaction(["hush-hush"])("got hush-hush from /bot123:abcdefghij/getMe")
+    >>> SecretRedactor(["hush-hush"])("got hush-hush from /bot123:abcdefghij/getMe")
     'got *** from /***/getMe'
     """
 
@@ -52,31 +52,31 @@ class Redaction:
     def __call__(self, line: str) -> str:
         """Return the line without secrets."""
         if self._known:
-            line = self._known.sub(HIDDEN, line)
-        return _TOKENS.sub(HIDDEN, line)
+            line = self._known.sub(REDACTED, line)
+        return _TOKENS.sub(REDACTED, line)
 
 
-def marks() -> dict[str, str]:
+def log_context() -> dict[str, str]:
     """Return what is at work where a line is logged: channel, conversation, thread, run, request, as far as known."""
     found = dict(LOG_CONTEXT.get())
     if run := CURRENT_RUN.get():
         found |= {"thread": run.thread_id, "run": run.run_id}
-    if request := REQUEST.get():
+    if request := REQUEST_ID.get():
         found["request"] = request
     return found
 
 
-class ConsoleFormat(logging.Formatter):
+class ConsoleLogFormatter(logging.Formatter):
     """One line for people: time, level, logger, message, what is at work; tracebacks below."""
 
-    def __init__(self, redact: Redaction) -> None:
+    def __init__(self, redact: SecretRedactor) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
         self._redact = redact
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        at_work = ", ".join(f"{name} {value}" for name, value in marks().items())
+        at_work = ", ".join(f"{name} {value}" for name, value in log_context().items())
         return super().formatMessage(record) + (f" ({at_work})" if at_work else "")
 
     @override
@@ -85,10 +85,10 @@ class ConsoleFormat(logging.Formatter):
         return self._redact(super().format(record))
 
 
-class JsonFormat(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """One JSON object a line."""
 
-    def __init__(self, redact: Redaction) -> None:
+    def __init__(self, redact: SecretRedactor) -> None:
         super().__init__()
         self._redact = redact
 
@@ -100,14 +100,14 @@ class JsonFormat(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._redact(record.getMessage()),
-            **marks(),
+            **log_context(),
         }
         if record.exc_info and record.exc_info[1]:
             fields["error"] = self._redact("".join(traceback.format_exception(record.exc_info[1])))
         return json.dumps(fields, ensure_ascii=False)
 
 
-def configure(
+def configure_logging(
     level: str,
     style: Literal["auto", "console", "json"],
     *,
@@ -119,7 +119,7 @@ def configure(
     Raises:
         OSError: the file cannot be opened.
     """
-    redact = Redaction(secrets)
+    redact = SecretRedactor(secrets)
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,12 +127,12 @@ def configure(
     is_console = style == "console" or (
         style == "auto" and (file is not None or sys.stderr.isatty())
     )
-    handler.setFormatter(ConsoleFormat(redact) if is_console else JsonFormat(redact))
+    handler.setFormatter(ConsoleLogFormatter(redact) if is_console else JsonLogFormatter(redact))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
     root.setLevel(level.upper())
-    for name in CHATTY:
+    for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)

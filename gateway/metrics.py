@@ -9,9 +9,9 @@ from anyio import to_thread
 
 from bus.platform import ConnectionState
 from bus.service import Bus
-from gateway.edition import edition
 from gateway.exposition import Metric, Page
 from gateway.services import Services
+from gateway.version import get_version
 from store.runs import RunStatus
 
 STARTED_AT = time.time()
@@ -125,14 +125,14 @@ RUN_ENDS: tuple[RunStatus, ...] = ("success", "error", "timeout", "interrupted")
 RUN_STATES: tuple[RunStatus, ...] = ("pending", "running")
 
 
-async def exposed(services: Services) -> str:
+async def render_metrics(services: Services) -> str:
     """Return the page.
 
     Raises:
         StoreError: the journal cannot be read.
     """
     page = Page()
-    page.add(INFO, 1, await to_thread.run_sync(edition))
+    page.add(INFO, 1, await to_thread.run_sync(get_version))
     _http(page, services)
     if services.bus is not None:
         await _channels(page, services.bus)

@@ -10,14 +10,14 @@ from bus.platform import ConnectionState
 from gateway.services import Services
 from store.errors import StoreError
 
-BOUND_S = 2.0
+CHECK_TIMEOUT_S = 2.0
 """Of each look, seconds: who asks waits a few seconds only."""
 
-SLOW = "It gives no answer in time."
+TIMED_OUT = "It gives no answer in time."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ReadinessCheck:
     """How one part stands.
 
     Attributes:
@@ -31,35 +31,35 @@ class Check:
     detail: str = ""
 
 
-async def checks(services: Services) -> Mapping[str, Check]:
+async def check_readiness(services: Services) -> Mapping[str, ReadinessCheck]:
     """Look at all parts."""
     return {
-        "store": await _store(services),
-        "channels": _channels(services),
-        "model": await _model(services),
+        "store": await _check_store(services),
+        "channels": _check_channels(services),
+        "model": await _check_model(services),
     }
 
 
-async def _store(services: Services) -> Check:
+async def _check_store(services: Services) -> ReadinessCheck:
     """Read and write: a full disk can still be read."""
     try:
-        with anyio.fail_after(BOUND_S):
+        with anyio.fail_after(CHECK_TIMEOUT_S):
             await services.database.read("SELECT 1")
             await services.database.transaction(lambda tx: tx.run("SELECT 1"))
     except TimeoutError:
-        return Check(ok=False, state="slow", detail=SLOW)
+        return ReadinessCheck(ok=False, state="slow", detail=TIMED_OUT)
     except StoreError as error:
-        return Check(ok=False, state="failed", detail=str(error))
-    return Check(ok=True)
+        return ReadinessCheck(ok=False, state="failed", detail=str(error))
+    return ReadinessCheck(ok=True)
 
 
-def _channels(services: Services) -> Check:
+def _check_channels(services: Services) -> ReadinessCheck:
     """Every channel that is switched on must be connected; one that reconnects has a moment for it.
 
     One whose platform has yet to call is ready for it: it may call only those that say so.
     """
     if services.bus is None:
-        return Check(ok=False, state="stopped", detail="The channels do not run.")
+        return ReadinessCheck(ok=False, state="stopped", detail="The channels do not run.")
     wrong = dict(services.channel_faults)
     wrong |= {
         name: health.detail or f"It is {health.state.value}."
@@ -68,22 +68,24 @@ def _channels(services: Services) -> Check:
         and not health.awaiting_first_event
     }
     if not wrong:
-        return Check(ok=True)
+        return ReadinessCheck(ok=True)
     told = "; ".join(f"{name}: {detail}" for name, detail in sorted(wrong.items()))
-    return Check(ok=False, state="failed", detail=told)
+    return ReadinessCheck(ok=False, state="failed", detail=told)
 
 
-async def _model(services: Services) -> Check:
+async def _check_model(services: Services) -> ReadinessCheck:
     if services.config.bus.langgraph_url:
-        return Check(ok=True, state="elsewhere")
+        return ReadinessCheck(ok=True, state="elsewhere")
     default = services.systems.config.get().chat_models[0].name
     if services.systems.circuit_breakers.is_open(default):
-        return Check(ok=False, state="unreachable", detail=f"{default} failed again and again.")
+        return ReadinessCheck(
+            ok=False, state="unreachable", detail=f"{default} failed again and again."
+        )
     try:
-        with anyio.fail_after(BOUND_S):
+        with anyio.fail_after(CHECK_TIMEOUT_S):
             await services.agents.warm_up()
     except TimeoutError:
-        return Check(ok=False, state="starting", detail="Its package is being imported.")
+        return ReadinessCheck(ok=False, state="starting", detail="Its package is being imported.")
     except AgentError as error:
-        return Check(ok=False, state="failed", detail=error.user_message)
-    return Check(ok=True)
+        return ReadinessCheck(ok=False, state="failed", detail=error.user_message)
+    return ReadinessCheck(ok=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -11,17 +11,18 @@ from anyio import to_thread
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory
-from gateway.config import Config, ConfigError, load
+from gateway.config import Config, load_config
+from gateway.config_file import ConfigError
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0
+POLL_INTERVAL_S = 2.0
 """How often the file is looked at, seconds."""
 
-LIVE = frozenset({"agent", "log_level", "log_format", "warnings", "secrets"})
+RELOADABLE_FIELDS = frozenset({"agent", "log_level", "log_format", "warnings", "secrets"})
 """What a change takes hold of while the service runs. The rest belongs to open ports, files and connections."""
 
-SECTIONS = {
+SECTION_NAMES = {
     "bus": "channels",
     "bots": "channels",
     "home": "PARLEY_HOME",
@@ -30,15 +31,14 @@ SECTIONS = {
 """How people know the parts of the configuration whose names differ from theirs in the file."""
 
 
-class Reload:
+class ConfigReloader:
     """Watches one configuration file.
 
     Args:
         config: What the service was started with.
         agents: Gets the agent's sections.
-        applied: Called with every configuration that was taken up, to set logs anew.
-        given: Keys of the `gateway` section that the command line replaced.
-        environ: The environment; None = the process's.
+        on_applied: Called with every configuration that was taken up, to set logs anew.
+        overrides: Keys of the `gateway` section that the command line replaced.
     """
 
     def __init__(
@@ -46,31 +46,29 @@ class Reload:
         config: Config,
         agents: AgentFactory,
         *,
-        applied: Callable[[Config], None],
-        given: Mapping[str, str],
-        environ: MutableMapping[str, str] | None = None,
+        on_applied: Callable[[Config], None],
+        overrides: Mapping[str, str],
     ) -> None:
-        self._started_with = self._config = config
+        self._initial = self._config = config
         self._agents = agents
-        self._applied = applied
-        self._given = given
-        self._environ = environ
-        self._mark = _mark(config.source)
+        self._on_applied = on_applied
+        self._overrides = overrides
+        self._hash = _content_hash(config.source)
 
     async def run(self) -> None:
         """Look at the file again and again; returns at once where there is none."""
         while self._config.source is not None:
-            await anyio.sleep(LOOK_S)
-            await self.look()
+            await anyio.sleep(POLL_INTERVAL_S)
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Take up the file if its content changed; a mistake in it leaves everything as it was."""
-        mark = await to_thread.run_sync(_mark, self._config.source)
-        if mark == self._mark or mark is None:
+        mark = await to_thread.run_sync(_content_hash, self._config.source)
+        if mark == self._hash or mark is None:
             return
-        self._mark = mark
+        self._hash = mark
         try:
-            await self._take_up(await to_thread.run_sync(self._load))
+            await self._apply(await to_thread.run_sync(self._load))
         except ConfigError as error:
             for problem in error.problems:
                 log.error("the changed configuration is not used: %s", problem)  # noqa: TRY400
@@ -78,37 +76,40 @@ class Reload:
             log.error("the changed configuration is not used: %s", error.user_message)  # noqa: TRY400
 
     def _load(self) -> Config:
-        return load(str(self._config.source), self._environ, gateway=self._given)
+        return load_config(
+            str(self._config.source), self._initial.environment, gateway=self._overrides
+        )
 
-    async def _take_up(self, config: Config) -> None:
+    async def _apply(self, config: Config) -> None:
         if config.agent != self._config.agent:
             await self._agents.replace_config(config.agent)
         # What was secret stays secret: runs that are under way still work with the former keys.
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config
-        self._applied(config)
+        self._on_applied(config)
         for warning in config.warnings:
             log.warning("%s", warning)
         log.info("the changed configuration is in use")
-        if waiting := sorted(_waiting(self._started_with, config)):
+        if waiting := sorted(_sections_needing_restart(self._initial, config)):
             log.warning(
                 "changes in these sections take effect at the next start: %s", ", ".join(waiting)
             )
 
 
-def _waiting(before: Config, after: Config) -> set[str]:
+def _sections_needing_restart(before: Config, after: Config) -> set[str]:
     """Return the sections that differ and are used at the start only."""
     changed = {
-        SECTIONS.get(field.name, field.name)
+        SECTION_NAMES.get(field.name, field.name)
         for field in fields(Config)
-        if field.name not in LIVE and getattr(before, field.name) != getattr(after, field.name)
+        if field.name not in RELOADABLE_FIELDS
+        and getattr(before, field.name) != getattr(after, field.name)
     }
     if before.agent.sandbox != after.agent.sandbox:
         changed.add("sandbox")
     return changed
 
 
-def _mark(source: Path | None) -> str | None:
+def _content_hash(source: Path | None) -> str | None:
     """Return what tells one content of the file from another; None while it cannot be read."""
     if source is None:
         return None

@@ -9,10 +9,10 @@ from agent.thread_storage import ThreadStorage
 from bots.common.webhooks import WebhookEndpoint
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
-from gateway.audit import Audit
+from gateway.audit import AuditLog
 from gateway.config import Config
+from gateway.request_stats import RequestStats
 from gateway.runtime.runs import RunManager
-from gateway.traffic import Traffic
 from gateway.watchdog import Watchdog
 from store.database import Database
 
@@ -37,8 +37,8 @@ class Services:
     database: Database
     runs: RunManager
     agents: AgentFactory
-    traffic: Traffic
-    audit: Audit
+    traffic: RequestStats
+    audit: AuditLog
     watchdog: Watchdog
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None

@@ -13,41 +13,41 @@ from gateway.runtime.events import RunEvent
 
 HEARTBEAT = b": heartbeat\n\n"
 
-PATIENCE_S = 0.25
+FAST_RESPONSE_S = 0.25
 """How long an answer that is not ready is waited for before it is streamed: most runs of this length are over,
 and an answer in one piece costs half of one with keep-alives and a watch on the client."""
 
-Gone = Callable[[], None]
-Wanted = Callable[[RunEvent], bool]
+DisconnectHandler = Callable[[], None]
+EventPredicate = Callable[[RunEvent], bool]
 
 
-def frame(event: RunEvent) -> bytes:
+def encode_event(event: RunEvent) -> bytes:
     r"""Return one frame.
 
-    >>> frame(RunEvent(3, "values", b"{}"))
+    >>> encode_event(RunEvent(3, "values", b"{}"))
     b'event: values\ndata: {}\nid: 3\n\n'
     """
     return b"event: %b\ndata: %b\nid: %d\n\n" % (event.name.encode(), event.data, event.id)
 
 
-def frames(events: Iterable[RunEvent], wanted: Wanted) -> bytes:
+def encode_events(events: Iterable[RunEvent], wanted: EventPredicate) -> bytes:
     """Return the frames of those events that are wanted, for one write."""
-    return b"".join([frame(event) for event in events if wanted(event)])
+    return b"".join([encode_event(event) for event in events if wanted(event)])
 
 
-async def framed(
-    subscription: EventLogReader, wanted: Wanted = lambda _event: True
+async def stream_events(
+    subscription: EventLogReader, wanted: EventPredicate = lambda _event: True
 ) -> AsyncGenerator[bytes]:
     """Yield what one reader of a run is sent, until the run ends."""
     while (events := await subscription.receive()) is not None:
-        yield frames(events, wanted)
+        yield encode_events(events, wanted)
 
 
-def last_event_id(header: str | None) -> int:
+def parse_last_event_id(header: str | None) -> int:
     """Return the number after which a client wants events; anything that is not one of ours means all.
 
-    >>> last_event_id("7"), last_event_id("-1"), last_event_id(None), last_event_id("1795192453503-0")
-    (7, 0, 0, 0)
+    >>> parse_last_event_id("7"), parse_last_event_id("-1"), parse_last_event_id("1795192453503-0")
+    (7, 0, 0)
     """
     try:
         return max(0, int(header or 0))
@@ -55,7 +55,7 @@ def last_event_id(header: str | None) -> int:
         return 0
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """A stream of events, until there are no more or the client goes.
 
     Args:
@@ -72,7 +72,7 @@ class EventStream(Response):
         *,
         headers: Mapping[str, str],
         heartbeat_s: float,
-        gone: Gone = lambda: None,
+        gone: DisconnectHandler = lambda: None,
     ) -> None:
         super().__init__(
             headers={
@@ -88,25 +88,25 @@ class EventStream(Response):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _start(self, send)
+        await _send_start(self, send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
+            tasks.start_soon(_watch_disconnect, receive, self._gone, tasks.cancel_scope)
             tasks.start_soon(self._beat, send)
             async with aclosing(self._frames) as bodies:
                 async for body in bodies:
                     if body:
-                        await _more(send, body)
+                        await _send_chunk(send, body)
             tasks.cancel_scope.cancel()
-        await _end(send)
+        await _send_end(send)
 
     async def _beat(self, send: Send) -> None:
         """Show life at a steady pace: clients that saw one sign expect the next in time, tokens or not."""
         while True:
             await anyio.sleep(self._heartbeat_s)
-            await _more(send, HEARTBEAT)
+            await _send_chunk(send, HEARTBEAT)
 
 
-class LateAnswer(Response):
+class DelayedJsonResponse(Response):
     """JSON that may take long. Blank lines, which JSON allows in front, show that somebody is still there.
 
     Args:
@@ -125,7 +125,7 @@ class LateAnswer(Response):
         *,
         headers: Mapping[str, str],
         heartbeat_s: float,
-        gone: Gone = lambda: None,
+        gone: DisconnectHandler = lambda: None,
     ) -> None:
         super().__init__(headers=dict(headers))
         self._ready = ready
@@ -135,7 +135,7 @@ class LateAnswer(Response):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with anyio.move_on_after(min(PATIENCE_S, self._heartbeat_s)):
+        with anyio.move_on_after(min(FAST_RESPONSE_S, self._heartbeat_s)):
             await self._ready.wait()
         if self._ready.is_set():
             self.body = self._result()
@@ -143,27 +143,29 @@ class LateAnswer(Response):
             await super().__call__(scope, receive, send)
             return
         del self.headers["content-length"]
-        await _start(self, send)
+        await _send_start(self, send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch, receive, self._gone, tasks.cancel_scope)
+            tasks.start_soon(_watch_disconnect, receive, self._gone, tasks.cancel_scope)
             while not self._ready.is_set():
                 with anyio.move_on_after(self._heartbeat_s) as silence:
                     await self._ready.wait()
                 if silence.cancelled_caught:
-                    await _more(send, b"\n")
-            await _more(send, self._result())
+                    await _send_chunk(send, b"\n")
+            await _send_chunk(send, self._result())
             tasks.cancel_scope.cancel()
-        await _end(send)
+        await _send_end(send)
 
 
-async def _watch(receive: Receive, gone: Gone, scope: anyio.CancelScope) -> None:
+async def _watch_disconnect(
+    receive: Receive, gone: DisconnectHandler, scope: anyio.CancelScope
+) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     gone()
     scope.cancel()
 
 
-async def _start(response: Response, send: Send) -> None:
+async def _send_start(response: Response, send: Send) -> None:
     await send(
         {
             "type": "http.response.start",
@@ -173,9 +175,9 @@ async def _start(response: Response, send: Send) -> None:
     )
 
 
-async def _more(send: Send, body: bytes) -> None:
+async def _send_chunk(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _end(send: Send) -> None:
+async def _send_end(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})

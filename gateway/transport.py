@@ -16,10 +16,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from starlette.types import ASGIApp, Message, Scope
 from typing_extensions import override
 
-BUFFERED_CHUNKS = 8
+MAX_BUFFERED_CHUNKS = 8
 """Chunks that may wait for the reader before the application has to."""
 
-CLOSE_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
 """How long applications get to notice that their client is gone when the transport closes, seconds."""
 
 _SPEC_VERSION = "2.3"
@@ -43,7 +43,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         self._client = client
         self._tasks: TaskGroup | None = None
         self._entered = 0
-        self._open: set[_Exchange] = set()
+        self._open: set[_AsgiExchange] = set()
 
     @override
     async def __aenter__(self) -> Self:
@@ -66,7 +66,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         tasks, self._tasks = self._tasks, None
         for exchange in list(self._open):
             exchange.hang_up()
-        with anyio.move_on_after(CLOSE_S, shield=True):
+        with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for exchange in list(self._open):
                 await exchange.over.wait()
         tasks.cancel_scope.cancel()
@@ -76,7 +76,9 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._tasks is None:
             raise RuntimeError("Enter the client with `async with`: its requests need an owner.")
-        exchange = _Exchange(_scope(request, self._client), _sent(request), _read_timeout(request))
+        exchange = _AsgiExchange(
+            _build_scope(request, self._client), _request_messages(request), _read_timeout(request)
+        )
         self._open.add(exchange)
         self._tasks.start_soon(self._serve, exchange)
         with ExitStack() as unless_answered:
@@ -85,14 +87,14 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             unless_answered.pop_all()
         return response
 
-    async def _serve(self, exchange: "_Exchange") -> None:
+    async def _serve(self, exchange: "_AsgiExchange") -> None:
         try:
             await exchange.run(self._app)
         finally:
             self._open.discard(exchange)
 
 
-class _Exchange:
+class _AsgiExchange:
     """One request and its answer. Also the answer's body, as httpx reads it."""
 
     def __init__(self, scope: Scope, body: AsyncIterator[Message], timeout: float | None) -> None:
@@ -106,7 +108,7 @@ class _Exchange:
         self._failure: Exception | None = None
         self._send: MemoryObjectSendStream[bytes]
         self._receive: MemoryObjectReceiveStream[bytes]
-        self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFERED_CHUNKS)
+        self._send, self._receive = anyio.create_memory_object_stream[bytes](MAX_BUFFERED_CHUNKS)
 
     async def run(self, app: ASGIApp) -> None:
         """Call the application. What it raises is the client's to see, not the task group's."""
@@ -128,7 +130,9 @@ class _Exchange:
         if self._start is None:
             raise self._failure or httpx.RemoteProtocolError("The application sent no answer.")
         return httpx.Response(
-            self._start["status"], headers=self._start.get("headers", []), stream=_Body(self)
+            self._start["status"],
+            headers=self._start.get("headers", []),
+            stream=_ResponseStream(self),
         )
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -169,10 +173,10 @@ class _Exchange:
                 self._send.close()
 
 
-class _Body(httpx.AsyncByteStream):
+class _ResponseStream(httpx.AsyncByteStream):
     """An answer's body."""
 
-    def __init__(self, exchange: _Exchange) -> None:
+    def __init__(self, exchange: _AsgiExchange) -> None:
         self._exchange = exchange
 
     @override
@@ -184,7 +188,7 @@ class _Body(httpx.AsyncByteStream):
         self._exchange.hang_up()
 
 
-async def _sent(request: httpx.Request) -> AsyncIterator[Message]:
+async def _request_messages(request: httpx.Request) -> AsyncIterator[Message]:
     """Yield a request's body: one that is at hand in one piece, another as it is read."""
     if isinstance(request.stream, httpx.ByteStream):
         yield {"type": "http.request", "body": request.read(), "more_body": False}
@@ -194,7 +198,7 @@ async def _sent(request: httpx.Request) -> AsyncIterator[Message]:
     yield {"type": "http.request", "body": b"", "more_body": False}
 
 
-def _scope(request: httpx.Request, client: tuple[str, int]) -> dict[str, Any]:
+def _build_scope(request: httpx.Request, client: tuple[str, int]) -> dict[str, Any]:
     target, _, query = request.url.raw_path.partition(b"?")
     return {
         "type": "http",

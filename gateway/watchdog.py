@@ -15,12 +15,12 @@ from gateway.runtime.counters import DurationHistogram
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 """How often the loop shows that it lives."""
 
-LAG_BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
-HANDS_OFF_S = 20.0
+FAULTHANDLER_DELAY_S = 20.0
 """How much later the interpreter itself prints the stacks, to standard error: then not even a thread gets its turn."""
 
 
@@ -36,7 +36,7 @@ class Watchdog:
     """
 
     def __init__(self, bound_s: float) -> None:
-        self.lag = DurationHistogram(LAG_BOUNDS_S)
+        self.lag = DurationHistogram(LAG_BUCKETS_S)
         self.stuck = 0
         self._bound_s = bound_s
         self._beat = time.monotonic()
@@ -47,8 +47,8 @@ class Watchdog:
         with self._watching():
             while True:
                 self._beat = time.monotonic()
-                await anyio.sleep(BEAT_S)
-                self.lag.observe(time.monotonic() - self._beat - BEAT_S)
+                await anyio.sleep(HEARTBEAT_S)
+                self.lag.observe(time.monotonic() - self._beat - HEARTBEAT_S)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -71,15 +71,19 @@ class Watchdog:
             self._arm()
             now = time.monotonic()
             # A thread that is late itself was halted with the whole process: nothing hangs.
-            is_late, seen = now - seen > 2 * pause_s + BEAT_S, now
+            is_late, seen = now - seen > 2 * pause_s + HEARTBEAT_S, now
             beat = self._beat
             if told and beat != told:
                 log.warning("the event loop runs again")
                 told = 0.0
-            elif not told and not is_late and now - beat > self._bound_s + BEAT_S:
+            elif not told and not is_late and now - beat > self._bound_s + HEARTBEAT_S:
                 told = beat
                 self.stuck += 1
-                log.critical("the event loop stands still since %.0f s\n%s", now - beat, stacks())
+                log.critical(
+                    "the event loop stands still since %.0f s\n%s",
+                    now - beat,
+                    format_thread_stacks(),
+                )
         with suppress(RuntimeError):
             faulthandler.cancel_dump_traceback_later()
 
@@ -88,10 +92,12 @@ class Watchdog:
         if sys.__stderr__ is None:
             return
         with suppress(RuntimeError, ValueError, OSError):
-            faulthandler.dump_traceback_later(self._bound_s + HANDS_OFF_S, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(
+                self._bound_s + FAULTHANDLER_DELAY_S, file=sys.__stderr__
+            )
 
 
-def stacks() -> str:
+def format_thread_stacks() -> str:
     """Return where every thread is: files, lines and names, no values."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []

@@ -9,19 +9,19 @@ import anyio
 import httpx
 
 from bots.terminal.session import check_session
-from gateway.config import Config, load
-from gateway.failures import CommandFailed
-from gateway.reach import service
-from gateway.terminal.links import remote_link
-from gateway.terminal.talk import talk
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, export_environment, load_config
+from gateway.service_client import open_service_client
+from gateway.terminal.chat import run_chat
+from gateway.terminal.remote_client import open_remote_client
 
-ALONE = "gateway.serving.alone"
+EMBEDDED_CHAT_MODULE = "gateway.serving.embedded_chat"
 """Imported only when nothing runs: it brings the whole agent."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the person leaves or the input ends."""
-    config = load(arguments.config)
+    config = load_config(arguments.config)
     try:
         check_session(arguments.session)
     except ValueError as error:
@@ -34,13 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _chat(config: Config, session: str) -> None:
-    async with service(config) as client:
+    async with open_service_client(config) as client:
         if client is not None:
-            await _with_service(config, client, session)
+            await _chat_with_service(config, client, session)
             return
-    await importlib.import_module(ALONE).chat(config, session)
+    export_environment(config)
+    await importlib.import_module(EMBEDDED_CHAT_MODULE).run_embedded_chat(config, session)
 
 
-async def _with_service(config: Config, client: httpx.AsyncClient, session: str) -> None:
-    async with remote_link(client, session) as link:
-        await talk(config, link)
+async def _chat_with_service(config: Config, client: httpx.AsyncClient, session: str) -> None:
+    async with open_remote_client(client, session) as link:
+        await run_chat(config, link)

@@ -23,17 +23,17 @@ from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
 from bots.config import BotsConfig
 from bots.registry import missing_keys
-from gateway.config import EXTENSIONS_FILE, Config, load
-from gateway.serving import banner
+from gateway.config import EXTENSIONS_FILE, Config, load_config
+from gateway.serving import startup_report
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 1 if something cannot work."""
-    config = load(arguments.config)
-    problems = list(find_problems(config))
-    text = banner.listing(banner.facts(config, _sandbox(config)))
-    text += banner.listing(_channels(config))
-    text += "".join(f"  - {hint}\n" for hint in banner.hints(config))
+    config = load_config(arguments.config)
+    problems = list(find_config_problems(config))
+    text = startup_report.format_lines(startup_report.summary_lines(config, _sandbox_label(config)))
+    text += startup_report.format_lines(_channel_lines(config))
+    text += "".join(f"  - {hint}\n" for hint in startup_report.config_hints(config))
     sys.stdout.write(text)
     sys.stdout.flush()
     for problem in problems:
@@ -43,26 +43,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def find_problems(config: Config) -> Iterator[str]:
+def find_config_problems(config: Config) -> Iterator[str]:
     """Yield one line for each thing that cannot work as it is configured."""
     label = config.source or "(built-in defaults)"
-    if fault := folder_fault(config.home):
+    if fault := find_folder_problem(config.home):
         yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
-    for path, use in _classes(config.agent):
+    for path, use in _configured_classes(config.agent):
         try:
             import_object(use)
         except ObjectNotImportable as error:
             yield f"{label}: {path}: {error.user_message}"
-    for fault in _agent_faults(config.agent):
+    for fault in _find_agent_problems(config.agent):
         yield f"{label}: {fault}"
-    yield from _server_faults(config)
+    yield from _find_mcp_problems(config)
     for name in BotsConfig.model_fields:
         section = getattr(config.bots, name)
         if section.enabled and (fault := missing_keys(name, section)):
             yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
 
 
-def folder_fault(folder: Path) -> str | None:
+def find_folder_problem(folder: Path) -> str | None:
     """Return why a data folder cannot be used, or None; it need not exist yet."""
     if folder.exists() and not folder.is_dir():
         return "is not a folder"
@@ -72,7 +72,7 @@ def folder_fault(folder: Path) -> str | None:
     return None
 
 
-def _sandbox(config: Config) -> str:
+def _sandbox_label(config: Config) -> str:
     """Return what the configured sandboxes say of themselves; why there are none, where they cannot be built."""
     try:
         return build_sandbox_provider(config.agent.sandbox, ThreadStorage(config.home)).description
@@ -80,7 +80,7 @@ def _sandbox(config: Config) -> str:
         return error.user_message
 
 
-def _guardrail_fault(config: AgentConfig) -> str | None:
+def _find_guardrail_problem(config: AgentConfig) -> str | None:
     try:
         build_guardrail_provider(config.guardrails)
     except AgentError as error:
@@ -88,7 +88,7 @@ def _guardrail_fault(config: AgentConfig) -> str | None:
     return None
 
 
-def _server_faults(config: Config) -> Iterator[str]:
+def _find_mcp_problems(config: Config) -> Iterator[str]:
     """Yield what is wrong with the extensions file and the MCP servers in it; none is started."""
     file = config.extensions or config.home / EXTENSIONS_FILE
     found = ExtensionsFile(file).read()
@@ -102,7 +102,7 @@ def _server_faults(config: Config) -> Iterator[str]:
                 yield f"{file}: mcpServers.{name}: {error.user_message}"
 
 
-def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
+def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
     for index, model in enumerate(config.models):
         yield f"models[{index}].use", model.use
     for index, tool in enumerate(config.tools):
@@ -111,14 +111,14 @@ def _classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
         yield "sandbox.use", PROVIDER_CLASSES.get(config.sandbox.use, config.sandbox.use)
 
 
-def _agent_faults(config: AgentConfig) -> Iterator[str]:
+def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
     """Yield why parts of the agent, apart from its classes, cannot be used."""
-    yield from filter(None, (sandbox_problem(config.sandbox), _guardrail_fault(config)))
-    yield from _tool_faults(config)
-    yield from _acp_faults(config)
+    yield from filter(None, (sandbox_problem(config.sandbox), _find_guardrail_problem(config)))
+    yield from _find_tool_problems(config)
+    yield from _find_acp_problems(config)
 
 
-def _tool_faults(config: AgentConfig) -> Iterator[str]:
+def _find_tool_problems(config: AgentConfig) -> Iterator[str]:
     """Yield why tools cannot be built with their keys."""
     for tool in config.tools:
         try:
@@ -131,13 +131,13 @@ def _tool_faults(config: AgentConfig) -> Iterator[str]:
             yield error.user_message
 
 
-def _acp_faults(config: AgentConfig) -> Iterator[str]:
+def _find_acp_problems(config: AgentConfig) -> Iterator[str]:
     for name, entry in config.acp_agents.items():
         if shutil.which(entry.command) is None:
             yield f"acp_agents.{name}.command: the program {entry.command} is not installed here"
 
 
-def _channels(config: Config) -> Iterator[tuple[str, str]]:
+def _channel_lines(config: Config) -> Iterator[tuple[str, str]]:
     for name in BotsConfig.model_fields:
         section = getattr(config.bots, name)
         fault = missing_keys(name, section) if section.enabled else None

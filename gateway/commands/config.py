@@ -6,16 +6,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gateway.config import CONFIG_VERSION, find
-from gateway.failures import CommandFailed
-from gateway.upgrade import NotUpgradable, upgraded
+from gateway.command_errors import CommandFailed
+from gateway.config import CONFIG_VERSION, environment_variables
+from gateway.config_file import find_config
+from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file anew, the former beside it as `.bak`; an up-to-date one is left alone."""
-    source = find(arguments.config)
+    source = find_config(arguments.config, environment_variables(Path())[0])
     if source is None:
         raise CommandFailed(
             "there is no configuration file to upgrade: copy config.example.yaml to config.yaml, or name one"
@@ -23,14 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
         )
     try:
         before = source.read_text("utf-8")
-        after = upgraded(before, EXAMPLE.read_text("utf-8"), version=CONFIG_VERSION)
+        after = upgrade_config(before, EXAMPLE.read_text("utf-8"), version=CONFIG_VERSION)
         if after is None:
             sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")
             return 0
         backup = source.with_name(f"{source.name}.bak")
         _replace(backup, before, like=source)
         _replace(source, after, like=source)
-    except NotUpgradable as error:
+    except ConfigUpgradeError as error:
         raise CommandFailed(f"{source}: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"{source}: cannot be upgraded ({error})") from None

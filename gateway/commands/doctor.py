@@ -13,22 +13,23 @@ from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, probl
 from bots.diagnosis import PLATFORMS, diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
-from gateway.commands.check import find_problems
-from gateway.config import Config, ConfigError, load
-from gateway.failures import BAD_CONFIG, FAILED, CommandFailed
-from gateway.reach import ask, service
-from gateway.setup import machine
-from gateway.setup.report import Report, cleaned
-from gateway.setup.trial import try_models
+from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
+from gateway.commands.check import find_config_problems
+from gateway.config import Config, export_environment, load_config
+from gateway.config_file import ConfigError
+from gateway.service_client import open_service_client, request_json
+from gateway.setup import system_checks
+from gateway.setup.doctor_report import DoctorReport, redact_report
+from gateway.setup.model_checks import check_models
 
 MACHINE, MODELS = "this machine", "models"
 
-States = Mapping[str, Mapping[str, Any]]
+ChannelStatesByName = Mapping[str, Mapping[str, Any]]
 """What a running service says of its channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class DoctorOptions:
     """What is to be left out."""
 
     ask_models: bool = True
@@ -37,26 +38,27 @@ class Wishes:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 1 if something cannot work, 2 if the configuration cannot be read."""
     try:
-        config = load(arguments.config)
+        config = load_config(arguments.config)
     except ConfigError as error:
         if not arguments.json:
             raise
-        report = Report()
+        report = DoctorReport()
         report.add(MACHINE, *(problem("configuration", line) for line in error.problems))
         sys.stdout.write(f"{report.json()}\n")
-        return BAD_CONFIG
-    logs.configure("error", config.log_format, secrets=config.secrets)
-    wishes = Wishes(ask_models=not arguments.no_model)
-    report = anyio.run(partial(examine, config, wishes))
+        return EXIT_BAD_CONFIG
+    export_environment(config)
+    logs.configure_logging("error", config.log_format, secrets=config.secrets)
+    wishes = DoctorOptions(ask_models=not arguments.no_model)
+    report = anyio.run(partial(run_checks, config, wishes))
     sys.stdout.write(f"{report.json()}\n" if arguments.json else report.text())
-    return 0 if report.healthy else FAILED
+    return 0 if report.healthy else EXIT_FAILED
 
 
-async def examine(config: Config, wishes: Wishes) -> Report:
+async def run_checks(config: Config, wishes: DoctorOptions) -> DoctorReport:
     """Look at everything; no text of the report holds a secret."""
-    report = Report()
-    report.add(MACHINE, *await anyio.to_thread.run_sync(_settings, config))
-    states, told = await _service(config)
+    report = DoctorReport()
+    report.add(MACHINE, *await anyio.to_thread.run_sync(_check_configuration, config))
+    states, told = await _check_service(config)
     report.add(MACHINE, told)
     found: dict[str, Sequence[CheckResult]] = {}
 
@@ -68,9 +70,9 @@ async def examine(config: Config, wishes: Wishes) -> Report:
 
     async def try_all() -> None:
         if config.bus.langgraph_url:  # its server has models of its own
-            found[MODELS] = [await machine.runs_server(config.bus.langgraph_url)]
+            found[MODELS] = [await system_checks.check_langgraph_server(config.bus.langgraph_url)]
         elif wishes.ask_models:
-            found[MODELS] = await try_models(config.agent)
+            found[MODELS] = await check_models(config.agent)
 
     enabled = [name for name in PLATFORMS if getattr(config.bots, name).enabled]
     async with anyio.create_task_group() as tasks:
@@ -78,11 +80,11 @@ async def examine(config: Config, wishes: Wishes) -> Report:
         for name in enabled:
             tasks.start_soon(look, name)
     for area in (MODELS, *enabled):
-        report.add(area, *_told_by_service(states, area), *found.get(area, ()))
-    return cleaned(report, logs.Redaction(config.secrets))
+        report.add(area, *_service_channel_result(states, area), *found.get(area, ()))
+    return redact_report(report, logs.SecretRedactor(config.secrets))
 
 
-def _settings(config: Config) -> list[CheckResult]:
+def _check_configuration(config: Config) -> list[CheckResult]:
     """Look at what needs no network. Blocking."""
     source = str(config.source) if config.source else "no file; built-in defaults"
     found = [CheckResult(subject="configuration", text=source)]
@@ -90,7 +92,7 @@ def _settings(config: Config) -> list[CheckResult]:
     # A platform's own settings are told with the platform.
     found += [
         problem("configuration", line)
-        for line in find_problems(config)
+        for line in find_config_problems(config)
         if not any(mark in line for mark in channels)
     ]
     found += [
@@ -101,24 +103,26 @@ def _settings(config: Config) -> list[CheckResult]:
         text = "no chat platform is on"
         fix = "`parley init` sets one up"
         found.append(CheckResult(subject="channels", text=text, grade=Severity.NOTE, fix=fix))
-    found.append(machine.data_folder(config.home, config.agent.sandbox))
-    found.append(machine.sandbox(config.agent.sandbox, config.home))
+    found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
+    found.append(system_checks.check_sandbox(config.agent.sandbox, config.home))
     return found
 
 
-async def _service(config: Config) -> tuple[States | None, CheckResult]:
+async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, CheckResult]:
     """Return what a running service says of its channels (None: nothing runs), and that it runs."""
     try:
-        async with service(config) as client:
+        async with open_service_client(config) as client:
             if client is None:
                 return None, CheckResult(subject="service", text="does not run now")
-            states: States = (await ask(client, "GET", "channels"))["channels"]
+            states: ChannelStatesByName = (await request_json(client, "GET", "channels"))[
+                "channels"
+            ]
             return states, CheckResult(subject="service", text=f"runs at {config.base_url}")
     except CommandFailed as error:
         return None, problem("service", str(error))
 
 
-def _told_by_service(states: States | None, name: str) -> list[CheckResult]:
+def _service_channel_result(states: ChannelStatesByName | None, name: str) -> list[CheckResult]:
     state = (states or {}).get(name)
     if state is None:
         return []

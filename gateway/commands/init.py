@@ -17,47 +17,48 @@ from bots.common.diagnosis import CheckResult, DiagnosisOptions
 from bots.config import BotsConfig
 from bots.diagnosis import diagnose_channel
 from gateway import logs
-from gateway.config import ConfigError, find, load, variables
-from gateway.failures import CommandFailed
-from gateway.findings import describe, normal
-from gateway.setup import files
-from gateway.setup.files import (
+from gateway.command_errors import CommandFailed
+from gateway.config import environment_variables, load_config
+from gateway.config_file import ConfigError, find_config
+from gateway.config_upgrade import ConfigUpgradeError
+from gateway.config_validation import format_validation_error, normalize
+from gateway.config_variables import resolve_variables
+from gateway.setup import config_files
+from gateway.setup.config_files import (
     ENV_FILE,
-    Draft,
+    FileDraft,
     backup_draft,
     config_draft,
     env_draft,
-    tree_of,
-    variable_of,
+    parse_config,
+    referenced_variable,
 )
-from gateway.setup.interview import Answers, by_asking, by_environment
-from gateway.setup.offers import MODELS, PLATFORMS, Ask
-from gateway.setup.person import Person
-from gateway.setup.trial import try_model
-from gateway.upgrade import NotUpgradable
-from gateway.values import resolve
+from gateway.setup.model_checks import check_model
+from gateway.setup.prompts import SetupPrompter
+from gateway.setup.steps import MODELS, PLATFORMS, SetupField
+from gateway.setup.wizard import SetupAnswers, prompt_for_answers, read_answers_from_environment
 
-NOTHING = (
+NOTHING_CHOSEN = (
     "Nothing was chosen, so nothing was written. `make run` works as it is, with the built-in demo."
 )
-UNTOUCHED = "\nNothing was written.\n"
+NOTHING_WRITTEN = "\nNothing was written.\n"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, try, write."""
-    logs.configure("error", "console", secrets=())
+    logs.configure_logging("error", "console", secrets=())
     try:
-        set_up(arguments, Person())
-    except NotUpgradable as error:
-        raise CommandFailed(f"{_target(arguments)}: {error}; nothing was written") from None
+        run_setup(arguments, SetupPrompter())
+    except ConfigUpgradeError as error:
+        raise CommandFailed(f"{_find_target(arguments)}: {error}; nothing was written") from None
     except KeyboardInterrupt:
-        sys.stdout.write(UNTOUCHED)
+        sys.stdout.write(NOTHING_WRITTEN)
         raise
     return 0
 
 
-def set_up(
-    arguments: argparse.Namespace, person: Person, environ: Mapping[str, str] | None = None
+def run_setup(
+    arguments: argparse.Namespace, person: SetupPrompter, environ: Mapping[str, str] | None = None
 ) -> None:
     """Do it all.
 
@@ -69,9 +70,9 @@ def set_up(
     Raises:
         CommandFailed: Nothing was written; the text says why.
     """
-    place = Place(_target(arguments, environ), environ)
+    place = SetupFolder(_find_target(arguments, environ), environ)
     if arguments.non_interactive:
-        answers = by_environment(
+        answers = read_answers_from_environment(
             place,
             place.known,
             platforms=arguments.platform or (),
@@ -83,25 +84,25 @@ def set_up(
             f"This sets up {place.config} and {place.env}."
             " Tokens are not shown while you type. Ctrl-C leaves everything as it is.\n"
         )
-        answers = by_asking(person, place, place.known, has_models=place.has_models)
+        answers = prompt_for_answers(person, place, place.known, has_models=place.has_models)
     if not answers.platforms and answers.model is None:
-        person.tell(NOTHING)
+        person.tell(NOTHING_CHOSEN)
         return
     secrets, drafts = place.drafts(answers)
     shadowed = place.check(drafts, secrets)
     replaced = [f"{name} in {draft.path.name}" for draft in drafts for name in draft.replaced]
     if replaced and not arguments.force:
-        _allow(person, replaced, may_ask=not arguments.non_interactive)
+        _confirm_replacement(person, replaced, may_ask=not arguments.non_interactive)
     try:
-        files.write(drafts)
+        config_files.write_drafts(drafts)
     except OSError as error:
         raise CommandFailed(
             f"{place.config.parent}: cannot be written ({error.strerror})"
         ) from None
-    person.tell(_goodbye(drafts, answers, shadowed))
+    person.tell(_summary(drafts, answers, shadowed))
 
 
-def _allow(person: Person, replaced: Sequence[str], *, may_ask: bool) -> None:
+def _confirm_replacement(person: SetupPrompter, replaced: Sequence[str], *, may_ask: bool) -> None:
     """Go on only if what stands there now may be replaced."""
     what = ", ".join(replaced)
     if not may_ask:
@@ -110,7 +111,7 @@ def _allow(person: Person, replaced: Sequence[str], *, may_ask: bool) -> None:
         raise CommandFailed("nothing was written")
 
 
-def _goodbye(drafts: Sequence[Draft], answers: Answers, shadowed: Sequence[str]) -> str:
+def _summary(drafts: Sequence[FileDraft], answers: SetupAnswers, shadowed: Sequence[str]) -> str:
     lines = [""]
     for draft in drafts:
         if draft.changed:
@@ -129,29 +130,31 @@ def _goodbye(drafts: Sequence[Draft], answers: Answers, shadowed: Sequence[str])
     return "\n".join(lines)
 
 
-def _target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
+def _find_target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
     """Return the file to write: the one named, which need not exist; the one that holds now; else ./config.yaml.
 
     Raises:
         CommandFailed: There is no folder for it, or one that cannot be written.
     """
-    named = arguments.config or variables(Path(), environ)[0].get("PARLEY_CONFIG")
-    found = Path(named).absolute() if named else find(None, {}) or Path("config.yaml").absolute()
+    named = arguments.config or environment_variables(Path(), environ)[0].get("PARLEY_CONFIG")
+    found = (
+        Path(named).absolute() if named else find_config(None, {}) or Path("config.yaml").absolute()
+    )
     if not os.access(found.parent, os.W_OK | os.X_OK):
         raise CommandFailed(f"{found.parent}: no such folder, or it cannot be written")
     return found
 
 
-class Place:
+class SetupFolder:
     """The folder with the two files: what they say now, and what they would say."""
 
     def __init__(self, config: Path, environ: Mapping[str, str] | None) -> None:
         self.config = config
         self.env = config.with_name(ENV_FILE)
-        self._tree: Mapping[str, Any] = tree_of(files.read(config))
+        self._tree: Mapping[str, Any] = parse_config(config_files.read_text(config))
         if not isinstance(self._tree.get("channels") or {}, dict):
-            raise NotUpgradable("channels is not a section of `key: value` lines")
-        self._environ, self._dotenv = variables(config.parent, environ)
+            raise ConfigUpgradeError("channels is not a section of `key: value` lines")
+        self._environ, self._dotenv = environment_variables(config.parent, environ)
         self._known = {**self._dotenv, **self._environ}
 
     @property
@@ -159,29 +162,31 @@ class Place:
         """Whether `models` are configured."""
         return bool(self._tree.get("models"))
 
-    def known(self, name: str, ask: Ask) -> str | None:
+    def known(self, name: str, ask: SetupField) -> str | None:
         """Return the value that a key of a platform or provider has already."""
         written = self._section(name).get(ask.key) if name in PLATFORMS else None
         if not ask.secret:
             return str(written) if written else self._known.get(ask.variable) or None
-        return self._known.get(variable_of(written, ask.variable)) or None
+        return self._known.get(referenced_variable(written, ask.variable)) or None
 
     def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Try a platform: without disturbing another process that may use the bot."""
         tree = {"channels": {name: {**self._section(name), **values, "enabled": True}}}
-        resolved = resolve(tree, self._known).tree["channels"]
+        resolved = resolve_variables(tree, self._known).tree["channels"]
         try:
-            section = getattr(BotsConfig.model_validate(normal(BotsConfig, resolved)), name)
+            section = getattr(BotsConfig.model_validate(normalize(BotsConfig, resolved)), name)
         except ValidationError as error:
-            raise CommandFailed(f"{self.config}: {describe(error, 'channels')[0]}") from None
+            raise CommandFailed(
+                f"{self.config}: {format_validation_error(error, 'channels')[0]}"
+            ) from None
         return anyio.run(diagnose_channel, name, section, DiagnosisOptions(alone=False, early=True))
 
     def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Ask a provider's model something."""
         entry = ModelConfig.model_validate({**(MODELS[name].entry or {}), **values})
-        return [anyio.run(try_model, AgentConfig(models=[entry]), entry)]
+        return [anyio.run(check_model, AgentConfig(models=[entry]), entry)]
 
-    def drafts(self, answers: Answers) -> tuple[Mapping[str, str], list[Draft]]:
+    def drafts(self, answers: SetupAnswers) -> tuple[Mapping[str, str], list[FileDraft]]:
         """Return the secrets by variable, and the files as they are to be, in the order of being put in place."""
         keys: dict[tuple[str, ...], Any] = {}
         secrets: dict[str, str] = {}
@@ -203,7 +208,7 @@ class Place:
             drafts.insert(1, backup_draft(config))
         return secrets, drafts
 
-    def check(self, drafts: Sequence[Draft], secrets: Mapping[str, str]) -> list[str]:
+    def check(self, drafts: Sequence[FileDraft], secrets: Mapping[str, str]) -> list[str]:
         """Read the drafts as the service will; return variables whose value in the environment wins over ours.
 
         Raises:
@@ -214,17 +219,17 @@ class Place:
                 (Path(folder) / draft.path.name).write_text(draft.after, "utf-8")
             trial = Path(folder) / self.config.name
             try:
-                load(str(trial), dict(self._environ))
+                load_config(str(trial), dict(self._environ))
             except ConfigError as error:
                 first = error.problems[0].replace(str(trial), str(self.config))
                 raise CommandFailed(f"{first}; nothing was written") from None
         return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
 
-    def _put(self, ask: Ask, written: object, value: str, secrets: dict[str, str]) -> str:
+    def _put(self, ask: SetupField, written: object, value: str, secrets: dict[str, str]) -> str:
         """Return what the configuration says of a value; a secret goes to `.env`."""
         if not ask.secret or value == ask.default:
             return value
-        name = variable_of(written, ask.variable)
+        name = referenced_variable(written, ask.variable)
         secrets[name] = value
         return f"${name}"
 

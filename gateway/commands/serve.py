@@ -8,43 +8,46 @@ import sys
 import anyio
 
 from gateway import logs
-from gateway.auth import admin_token
-from gateway.config import Config, load
-from gateway.failures import CommandFailed
-from gateway.serving import banner, heap
-from gateway.serving.doors import listening
+from gateway.auth import load_admin_token
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, export_environment, load_config
+from gateway.serving import gc_tuning, startup_report
+from gateway.serving.listener import open_listener
 
-SERVING = "gateway.serving.service"
+SERVICE_MODULE = "gateway.serving.service"
 """Imported when the port is open: it takes a second, during which connections wait instead of being refused."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    heap.rest()
-    given = {"host": arguments.host, "port": arguments.port}
-    given = {key: value for key, value in given.items() if value}
-    config = load(arguments.config, gateway=given)
-    with listening(config.gateway) as door:
-        has_chat = _wants_chat(config) and not arguments.no_chat
-        token = admin_token(config)
+    gc_tuning.disable_gc()
+    overrides = {"host": arguments.host, "port": arguments.port}
+    overrides = {key: value for key, value in overrides.items() if value}
+    config = load_config(arguments.config, gateway=overrides)
+    export_environment(config)
+    with open_listener(config.gateway) as listener:
+        has_chat = _should_open_chat(config) and not arguments.no_chat
+        token = load_admin_token(config)
         secrets = config.secrets | ({token.value} if token else frozenset())
         _configure_logs(config, secrets, to_file=has_chat)
 
-        def changed(later: Config) -> None:
+        def on_config_change(later: Config) -> None:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
-        serving = importlib.import_module(SERVING)
-        start = serving.Start(config=config, token=token, has_chat=has_chat, given=given)
-        anyio.run(serving.serve, start, door, changed)
+        serving = importlib.import_module(SERVICE_MODULE)
+        options = serving.ServeOptions(
+            config=config, token=token, has_chat=has_chat, overrides=overrides
+        )
+        anyio.run(serving.run_service, options, listener, on_config_change)
     return 0
 
 
-def _wants_chat(config: Config) -> bool:
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and _is_in_front()
-    return is_terminal and config.bots.terminal.enabled and not banner.has_platform(config)
+def _should_open_chat(config: Config) -> bool:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and _is_foreground()
+    return is_terminal and config.bots.terminal.enabled and not startup_report.has_platform(config)
 
 
-def _is_in_front() -> bool:
+def _is_foreground() -> bool:
     """Return whether this process may read the terminal: one in the background would be halted by it."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
@@ -55,7 +58,7 @@ def _is_in_front() -> bool:
 def _configure_logs(config: Config, secrets: frozenset[str], *, to_file: bool) -> None:
     file = config.log_file if to_file else None
     try:
-        logs.configure(config.log_level, config.log_format, secrets=secrets, file=file)
+        logs.configure_logging(config.log_level, config.log_format, secrets=secrets, file=file)
     except OSError as error:
         raise CommandFailed(
             f"{config.log_file}: cannot be written ({error.strerror}):"

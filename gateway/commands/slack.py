@@ -9,7 +9,7 @@ import yaml
 
 from bots.common.webhooks import webhook_path
 from bots.slack.manifest import NAME_CHARS, app_manifest, creation_link
-from gateway.failures import CommandFailed
+from gateway.command_errors import CommandFailed
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,14 +4,14 @@ from fastapi import APIRouter
 
 from gateway.langgraph import (
     assistants,
-    batches,
     crons,
-    following,
-    items,
     meta,
-    protocol,
+    protocol_stream,
+    protocol_websocket,
+    run_batches,
     runs,
-    sockets,
+    store_items,
+    thread_stream,
     threads,
 )
 from gateway.langgraph.services import LangGraphServices
@@ -21,5 +21,16 @@ __all__ = ["LangGraphServices", "langgraph_routers"]
 
 def langgraph_routers() -> list[APIRouter]:
     """Return the routers; their handlers find a `LangGraphServices` at `app.state.langgraph`."""
-    modules = (meta, assistants, threads, following, protocol, sockets, batches, crons, runs, items)
+    modules = (
+        meta,
+        assistants,
+        threads,
+        thread_stream,
+        protocol_stream,
+        protocol_websocket,
+        run_batches,
+        crons,
+        runs,
+        store_items,
+    )
     return [module.router for module in modules]

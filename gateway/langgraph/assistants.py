@@ -11,19 +11,26 @@ from langchain_core.runnables import RunnableConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.langgraph import drawings
-from gateway.langgraph.agents import agent_assistant
-from gateway.langgraph.directory import graph_assistant, listed, named
-from gateway.langgraph.route import Refused, WireRoute, answer, checked_id, read_body, selected
-from gateway.langgraph.services import LangGraphServices, services_of
-from gateway.langgraph.views import View, assistant_view, version_view
-from gateway.langgraph.wire import (
+from gateway.langgraph import graph_schemas
+from gateway.langgraph.assistant_lookup import find_graph_assistant, get_assistant, list_assistants
+from gateway.langgraph.custom_agents import find_agent_assistant
+from gateway.langgraph.request_models import (
     AssistantCreate,
     AssistantPatch,
     AssistantSearch,
     AssistantVersion,
     AssistantVersions,
 )
+from gateway.langgraph.route import (
+    ApiError,
+    WireRoute,
+    json_response,
+    parse_id,
+    read_body,
+    select_fields,
+)
+from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.langgraph.views import View, assistant_view, version_view
 from gateway.runtime.request import merge_options
 from gateway.runtime.worker import Graph
 from store.assistants import Assistant, AssistantUpdate, missing_assistant
@@ -41,9 +48,9 @@ async def create(request: Request) -> Response:
     """Make an assistant: a graph with settings of its own."""
     body = await read_body(request, AssistantCreate)
     services = services_of(request)
-    _check(services, body)
+    _validate(services, body)
     given = body.assistant_id
-    assistant_id = checked_id(given, "assistant") if given else str(uuid4())
+    assistant_id = parse_id(given, "assistant") if given else str(uuid4())
     now = services.runs.now()
     made = Assistant(
         assistant_id=assistant_id,
@@ -57,12 +64,12 @@ async def create(request: Request) -> Response:
         updated_at=now,
         version_created_at=now,
     )
-    same = [one for one in await listed(services) if one.assistant_id == assistant_id]
+    same = [one for one in await list_assistants(services) if one.assistant_id == assistant_id]
     if same and body.if_exists == "do_nothing":
-        return answer(assistant_view(same[0]))
+        return json_response(assistant_view(same[0]))
     if same:
         raise RowConflict(f"Assistant with ID {assistant_id} already exists")
-    return answer(assistant_view(await services.runs.assistants.create(made)))
+    return json_response(assistant_view(await services.runs.assistants.create(made)))
 
 
 @router.patch("/assistants/{assistant_id}", response_model=None)
@@ -70,25 +77,25 @@ async def update(request: Request, assistant_id: str) -> Response:
     """Make the next version of an assistant; metadata is merged, the rest replaced."""
     body = await read_body(request, AssistantPatch)
     services = services_of(request)
-    before = await _changeable(services, assistant_id)
+    before = await _get_editable(services, assistant_id)
     change = AssistantUpdate(**body.model_dump())
-    _check(services, change.apply(before))
+    _validate(services, change.apply(before))
     made = await services.runs.assistants.update(
         before.assistant_id,
         change,
-        base=graph_assistant(services, before.assistant_id),
+        base=find_graph_assistant(services, before.assistant_id),
         now=services.runs.now(),
     )
-    return answer(assistant_view(made))
+    return json_response(assistant_view(made))
 
 
 @router.delete("/assistants/{assistant_id}", response_model=None)
 async def delete(request: Request, assistant_id: str) -> Response:
     """Delete an assistant; with `delete_threads`, its threads as well. Those of graphs stay."""
     services = services_of(request)
-    wanted = (await _changeable(services, assistant_id)).assistant_id
-    if graph_assistant(services, wanted) is not None:
-        raise Refused(409, "This assistant is a graph of this server: it cannot be deleted.")
+    wanted = (await _get_editable(services, assistant_id)).assistant_id
+    if find_graph_assistant(services, wanted) is not None:
+        raise ApiError(409, "This assistant is a graph of this server: it cannot be deleted.")
     if not await services.runs.assistants.delete(wanted):
         raise missing_assistant(wanted)
     if request.query_params.get("delete_threads", "").lower() in {"1", "true"}:
@@ -100,7 +107,7 @@ async def delete(request: Request, assistant_id: str) -> Response:
 async def search(request: Request) -> Response:
     """List assistants, those of the graphs first unless told otherwise."""
     query = await read_body(request, AssistantSearch)
-    found = await _matching(services_of(request), query)
+    found = await _find_matching(services_of(request), query)
     if query.sort_by is not None:
         key = query.sort_by
         found.sort(key=lambda view: str(view[key]), reverse=query.sort_order != "asc")
@@ -108,37 +115,39 @@ async def search(request: Request) -> Response:
     headers = {"X-Pagination-Total": str(len(found))}
     if query.offset + len(page) < len(found):
         headers["X-Pagination-Next"] = str(query.offset + len(page))
-    return answer([selected(view, query.select) for view in page], headers=headers)
+    return json_response([select_fields(view, query.select) for view in page], headers=headers)
 
 
 @router.post("/assistants/count", response_model=None)
 async def count(request: Request) -> Response:
     """Count assistants."""
     query = await read_body(request, AssistantSearch)
-    return answer(len(await _matching(services_of(request), query)))
+    return json_response(len(await _find_matching(services_of(request), query)))
 
 
 @router.get("/assistants/{assistant_id}", response_model=None)
 async def get(request: Request, assistant_id: str) -> Response:
     """Return one assistant, by its id or by its name."""
-    return answer(assistant_view(await named(services_of(request), assistant_id)))
+    return json_response(assistant_view(await get_assistant(services_of(request), assistant_id)))
 
 
 @router.get("/assistants/{assistant_id}/graph", response_model=None)
 async def draw(request: Request, assistant_id: str) -> Response:
     """Return the nodes and edges of an assistant's graph; `xray` opens subgraphs, to a depth or wholly."""
     xray = _xray(request.query_params.get("xray", "false"))
-    graph = await _graph(request, await named(services_of(request), assistant_id))
-    drawn = await anyio.to_thread.run_sync(partial(drawings.drawing, graph, xray=xray))
-    return answer(drawn)
+    graph = await _load_graph(request, await get_assistant(services_of(request), assistant_id))
+    drawn = await anyio.to_thread.run_sync(partial(graph_schemas.draw_graph, graph, xray=xray))
+    return json_response(drawn)
 
 
 @router.get("/assistants/{assistant_id}/schemas", response_model=None)
 async def get_schemas(request: Request, assistant_id: str) -> Response:
     """Return the JSON schemas of an assistant's input, output, state and context."""
-    one = await named(services_of(request), assistant_id)
-    graph = await _graph(request, one)
-    return answer(await anyio.to_thread.run_sync(drawings.schemas, graph, one.graph_id))
+    one = await get_assistant(services_of(request), assistant_id)
+    graph = await _load_graph(request, one)
+    return json_response(
+        await anyio.to_thread.run_sync(graph_schemas.graph_schemas, graph, one.graph_id)
+    )
 
 
 @router.get("/assistants/{assistant_id}/subgraphs", response_model=None)
@@ -154,14 +163,14 @@ async def get_subgraph(request: Request, assistant_id: str, namespace: str) -> R
 
 
 @router.post("/assistants/{assistant_id}/versions", response_model=None)
-async def versions(request: Request, assistant_id: str) -> Response:
+async def list_versions(request: Request, assistant_id: str) -> Response:
     """List an assistant's versions, the newest first."""
     query = await read_body(request, AssistantVersions)
     services = services_of(request)
-    one = await named(services, assistant_id)
+    one = await get_assistant(services, assistant_id)
     made = await services.runs.assistants.list_versions(one.assistant_id) or [one]
-    found = [each for each in made if _has(each, query.metadata)]
-    return answer(list(map(version_view, found[query.offset : query.offset + query.limit])))
+    found = [each for each in made if _has_metadata(each, query.metadata)]
+    return json_response(list(map(version_view, found[query.offset : query.offset + query.limit])))
 
 
 @router.post("/assistants/{assistant_id}/latest", response_model=None)
@@ -169,31 +178,33 @@ async def set_latest(request: Request, assistant_id: str) -> Response:
     """Choose the version that is in force."""
     wanted = await read_body(request, AssistantVersion)
     services = services_of(request)
-    one = await named(services, assistant_id)
+    one = await get_assistant(services, assistant_id)
     if wanted.version == one.version:
-        return answer(assistant_view(one))
+        return json_response(assistant_view(one))
     chosen = await services.runs.assistants.set_version(
         one.assistant_id, wanted.version, now=services.runs.now()
     )
-    return answer(assistant_view(chosen))
+    return json_response(assistant_view(chosen))
 
 
-async def _changeable(services: LangGraphServices, given: str) -> Assistant:
-    found = await named(services, given)
-    if found.context.get("agent_name") == found.name and await agent_assistant(
+async def _get_editable(services: LangGraphServices, given: str) -> Assistant:
+    found = await get_assistant(services, given)
+    if found.context.get("agent_name") == found.name and await find_agent_assistant(
         services, found.name
     ):
-        raise Refused(
+        raise ApiError(
             409, f"This assistant is a custom agent: PUT or DELETE /api/agents/{found.name}."
         )
     return found
 
 
-def _check(services: LangGraphServices, made: AssistantCreate | Assistant) -> None:
+def _validate(services: LangGraphServices, made: AssistantCreate | Assistant) -> None:
     """Refuse what no run could be started with. Raises Refused, InvalidRequest."""
     if made.graph_id not in services.graphs:
         there_are = ", ".join(services.graphs)
-        raise Refused(404, f"graph_id: there is no graph {made.graph_id!r}; there are {there_are}.")
+        raise ApiError(
+            404, f"graph_id: there is no graph {made.graph_id!r}; there are {there_are}."
+        )
     merge_options(made.config or {}, made.context or {})
 
 
@@ -201,19 +212,19 @@ async def _delete_threads(services: LangGraphServices, assistant_id: str) -> Non
     query = ThreadQuery(metadata={"assistant_id": assistant_id}, limit=100)
     while found := await services.threads.search(query):
         for thread in found:
-            await services.forget(thread.thread_id)
+            await services.delete_thread(thread.thread_id)
 
 
-async def _graph(request: Request, one: Assistant) -> Graph:
+async def _load_graph(request: Request, one: Assistant) -> Graph:
     options = merge_options(one.config, one.context)
     return await services_of(request).runs.graph(one.graph_id, RunnableConfig(configurable=options))
 
 
 async def _subgraphs(request: Request, assistant_id: str, namespace: str | None) -> Response:
-    graph = await _graph(request, await named(services_of(request), assistant_id))
+    graph = await _load_graph(request, await get_assistant(services_of(request), assistant_id))
     recurse = request.query_params.get("recurse", "").lower() in {"1", "true"}
-    found = partial(drawings.subgraphs, graph, namespace, recurse=recurse)
-    return answer(await anyio.to_thread.run_sync(found))
+    found = partial(graph_schemas.subgraph_schemas, graph, namespace, recurse=recurse)
+    return json_response(await anyio.to_thread.run_sync(found))
 
 
 def _xray(text: str) -> int | bool:
@@ -222,18 +233,18 @@ def _xray(text: str) -> int | bool:
         return text.lower() == "true"
     if text.isascii() and text.isdigit() and int(text[:4]) > 0:
         return int(text[:4])
-    raise Refused(422, "xray must be true, false or a depth of at least 1.")
+    raise ApiError(422, "xray must be true, false or a depth of at least 1.")
 
 
-async def _matching(services: LangGraphServices, query: AssistantSearch) -> list[View]:
+async def _find_matching(services: LangGraphServices, query: AssistantSearch) -> list[View]:
     return [
         assistant_view(one)
-        for one in await listed(services)
+        for one in await list_assistants(services)
         if query.graph_id in {None, one.graph_id}
         and (query.name or "").lower() in one.name.lower()
-        and _has(one, query.metadata)
+        and _has_metadata(one, query.metadata)
     ]
 
 
-def _has(one: Assistant, metadata: Mapping[str, Any] | None) -> bool:
+def _has_metadata(one: Assistant, metadata: Mapping[str, Any] | None) -> bool:
     return all(one.metadata.get(key) == value for key, value in (metadata or {}).items())

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.langgraph.following import MODES as FOLLOWED
-from gateway.langgraph.wire import MAX_OFFSET, RUN_STATUSES
+from gateway.langgraph.request_models import MAX_OFFSET, RUN_STATUSES
+from gateway.langgraph.thread_stream import THREAD_STREAM_MODES as FOLLOWED
 from gateway.runtime.stream_modes import STREAM_MODES
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ RESUME = _header("Last-Event-ID", "Go on after this event")
 SELECT = _query("select", NAMES, "These fields alone; `values.messages` is one inside another")
 
 
-def _runs() -> Iterator[tuple[str, list[Json]]]:
+def _run_parameters() -> Iterator[tuple[str, list[Json]]]:
     one = "/threads/{thread_id}/runs"
     yield (
         f"GET {one}",
@@ -69,7 +69,7 @@ def _runs() -> Iterator[tuple[str, list[Json]]]:
         )
 
 
-def _threads() -> Iterator[tuple[str, list[Json]]]:
+def _thread_parameters() -> Iterator[tuple[str, list[Json]]]:
     one = "/threads/{thread_id}"
     state = [_query("subgraphs", FLAG, "With the states of the graphs inside"), SELECT]
     yield f"GET {one}", [_query("include", NAMES, "`ttl`: with its time to live")]
@@ -80,7 +80,7 @@ def _threads() -> Iterator[tuple[str, list[Json]]]:
     yield f"GET {one}/history", [_query("before", TEXT, "Only states before this checkpoint")]
 
 
-def _others() -> Iterator[tuple[str, list[Json]]]:
+def _other_parameters() -> Iterator[tuple[str, list[Json]]]:
     one = "/assistants/{assistant_id}"
     depth: Json = {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}]}
     recurse = [_query("recurse", FLAG, "With the graphs inside those")]
@@ -98,17 +98,19 @@ def _others() -> Iterator[tuple[str, list[Json]]]:
     )
 
 
-PARAMETERS: Mapping[str, list[Json]] = dict([*_runs(), *_threads(), *_others()])
+PARAMETERS: Mapping[str, list[Json]] = dict(
+    [*_run_parameters(), *_thread_parameters(), *_other_parameters()]
+)
 """By method and path below /api."""
 
 _PAGES = ("X-Pagination-Total", "X-Pagination-Next")
 _PLACE = ("Location", "Content-Location")
 
 
-def headers_of(operation: str) -> tuple[str, ...]:
+def response_headers(operation: str) -> tuple[str, ...]:
     """Return the headers that an operation's answer may have.
 
-    >>> headers_of("POST /threads/search"), headers_of("GET /ok")
+    >>> response_headers("POST /threads/search"), response_headers("GET /ok")
     (('X-Pagination-Total', 'X-Pagination-Next'), ())
     """
     _method, _, path = operation.partition(" ")

@@ -35,7 +35,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that cannot be served; carries the answer."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -54,15 +54,15 @@ class WireRoute(APIRoute):
         async def handler(request: Request) -> Response:
             try:
                 return await inner(request)
-            except Refused as error:
-                return problem(error.status, error.detail)
+            except ApiError as error:
+                return error_json(error.status, error.detail)
             except (RunRequestError, RowNotFound, RowConflict) as error:
-                return problem(status_of(error), str(error))
+                return error_json(error_status(error), str(error))
 
         return handler
 
 
-def status_of(error: Exception) -> int:
+def error_status(error: Exception) -> int:
     """Return the HTTP status of an error of the runtime or the store."""
     if isinstance(error, UnknownAssistant):
         return 422 if error.by_name else 404
@@ -71,7 +71,7 @@ def status_of(error: Exception) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def answer(
+def json_response(
     value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return JSON."""
@@ -80,22 +80,22 @@ def answer(
     )
 
 
-def problem(status: int, detail: str) -> Response:
+def error_json(status: int, detail: str) -> Response:
     """Return an error."""
-    return answer({"detail": detail}, status=status)
+    return json_response({"detail": detail}, status=status)
 
 
 async def read_body(request: Request, model: type[Body]) -> Body:
     """Return the request's body as `model`; unknown fields are ignored. Raises Refused (422)."""
     raw = await request.body()
     try:
-        given = parsed(raw) if raw else {}
+        given = parse_json(raw) if raw else {}
     except orjson.JSONDecodeError:
-        raise Refused(422, "Invalid JSON in request body") from None
-    return validated(model, given)
+        raise ApiError(422, "Invalid JSON in request body") from None
+    return validate_body(model, given)
 
 
-def parsed(raw: bytes | str) -> object:
+def parse_json(raw: bytes | str) -> object:
     """Return JSON.
 
     Raises:
@@ -105,12 +105,12 @@ def parsed(raw: bytes | str) -> object:
     text = raw.encode() if isinstance(raw, str) else raw
     given = orjson.loads(text)
     # What has few brackets is not deep; the others are rare, and looked at.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(given):
-        raise Refused(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_nested_too_deep(given):
+        raise ApiError(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
     return given
 
 
-def _is_deep(given: object) -> bool:
+def _is_nested_too_deep(given: object) -> bool:
     level = [given]
     for _ in range(MAX_DEPTH):
         inner = [
@@ -124,37 +124,37 @@ def _is_deep(given: object) -> bool:
     return any(isinstance(one, dict | list) for one in level)
 
 
-def validated(model: type[Body], given: object) -> Body:
+def validate_body(model: type[Body], given: object) -> Body:
     """Return JSON as `model`. Raises Refused (422)."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise Refused(422, _explain(error)) from None
+        raise ApiError(422, _format_validation_error(error)) from None
 
 
-def checked_id(given: str, what: str) -> str:
+def parse_id(given: str, what: str) -> str:
     """Return a thread's, run's or assistant's id in its canonical form. Raises Refused (422)."""
     try:
         return str(UUID(given))
     except ValueError:
-        raise Refused(422, f"Invalid {what} ID: must be a UUID") from None
+        raise ApiError(422, f"Invalid {what} ID: must be a UUID") from None
 
 
-def number_of(text: str | None, *, default: int, most: int) -> int:
+def parse_number(text: str | None, *, default: int, most: int) -> int:
     """Return a number of a query, kept between 0 and `most`. Raises Refused (422)."""
     try:
         return max(0, min(int(text or default), most))
     except ValueError:
-        raise Refused(422, "limit and offset must be numbers") from None
+        raise ApiError(422, "limit and offset must be numbers") from None
 
 
-def selected(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
+def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
     """Return a view with the asked-for fields alone; `values.messages` is one field inside another. None = all.
 
     Raises:
         Refused: there is no such field.
 
-    >>> selected({"values": {"a": 1, "b": 2}, "next": []}, ["values.a"])
+    >>> select_fields({"values": {"a": 1, "b": 2}, "next": []}, ["values.a"])
     {'values': {'a': 1}}
     """
     if not select:
@@ -163,7 +163,7 @@ def selected(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str,
     for path in select:
         name, _, inner = path.partition(".")
         if name not in view:
-            raise Refused(422, f"select: there is no field {name!r}; there are {', '.join(view)}.")
+            raise ApiError(422, f"select: there is no field {name!r}; there are {', '.join(view)}.")
         whole = view[name]
         if not inner:
             picked[name] = whole
@@ -173,7 +173,7 @@ def selected(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str,
     return picked
 
 
-def _explain(error: ValidationError) -> str:
+def _format_validation_error(error: ValidationError) -> str:
     """Say which fields are wrong and why, without repeating their values."""
     parts = []
     for one in error.errors(include_url=False, include_context=False, include_input=False):

@@ -15,7 +15,7 @@ from store.checkpoints import CheckpointSaver
 from store.threads import ThreadStore
 
 
-async def _nothing(_thread_id: str) -> None:
+async def _delete_nothing(_thread_id: str) -> None:
     """Where threads have no files."""
 
 
@@ -24,10 +24,10 @@ class LangGraphServices:
     """What the handlers need.
 
     Attributes:
-        discard: Deletes what belongs to a thread besides its runs and its state: its files.
+        delete_files: Deletes what belongs to a thread besides its runs and its state: its files.
         agents: The custom agents, which are assistants too; None = there are none.
         sequences: The events of threads in the form of the newer streaming protocol.
-        most_looked_at: Threads whose state is read for one search by values: it lies in the checkpoints, each
+        max_searched_threads: Threads whose state is read for one search by values: it lies in the checkpoints, each
             costs about 0.3 ms.
         heartbeat_s: Silence on a stream or a waiting answer before a sign of life, seconds; LangGraph's
             server sends one every 5, and clients measure the cadence.
@@ -38,16 +38,16 @@ class LangGraphServices:
     checkpointer: CheckpointSaver
     graphs: Mapping[str, GraphSource]
     agents: CustomAgentStore | None = None
-    discard: Callable[[str], Awaitable[None]] = _nothing
+    delete_files: Callable[[str], Awaitable[None]] = _delete_nothing
     sequences: ThreadEventLogs = field(default_factory=lambda: ThreadEventLogs(time.time))
-    most_looked_at: int = 5000
+    max_searched_threads: int = 5000
     heartbeat_s: float = 5.0
 
-    async def forget(self, thread_id: str) -> bool:
+    async def delete_thread(self, thread_id: str) -> bool:
         """Delete a thread with everything that belongs to it; False if there is none."""
         known = await self.runs.delete_thread(thread_id)
         if known:
-            await self.discard(thread_id)
+            await self.delete_files(thread_id)
         return known
 
     @property

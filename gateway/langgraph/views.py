@@ -13,7 +13,7 @@ from store.threads import Thread, ThreadExpiry
 
 View = dict[str, Any]
 
-BEGINNING = 1704067200.0
+BUILT_IN_CREATED_AT = 1704067200.0
 """When the built-in assistants were made, Unix seconds: they have no row, and a fixed time keeps answers comparable."""
 
 
@@ -51,9 +51,9 @@ def assistant_of_graph(graph_id: str) -> Assistant:
         graph_id=graph_id,
         name=graph_id,
         metadata={"created_by": "system"},
-        created_at=BEGINNING,
-        updated_at=BEGINNING,
-        version_created_at=BEGINNING,
+        created_at=BUILT_IN_CREATED_AT,
+        updated_at=BUILT_IN_CREATED_AT,
+        version_created_at=BUILT_IN_CREATED_AT,
     )
 
 

@@ -7,19 +7,21 @@ from pydantic import BaseModel, Field
 
 from agent.config import AgentConfig
 from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name
-from gateway.deps import Parts
-from gateway.description import problems
+from gateway.dependencies import ServicesDep
+from gateway.openapi import error_responses
 
 
-def _switched_on(parts: Parts) -> None:
-    if not parts.systems.config.get().agents_api.enabled:
+def _require_enabled(services: ServicesDep) -> None:
+    if not services.systems.config.get().agents_api.enabled:
         raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
 
 
-router = APIRouter(dependencies=[Depends(_switched_on)], responses=problems(403, 404, 409, 500))
+router = APIRouter(
+    dependencies=[Depends(_require_enabled)], responses=error_responses(403, 404, 409, 500)
+)
 
 
-class AgentFields(BaseModel):
+class AgentUpdate(BaseModel):
     """What can be said of an agent; an unset field keeps its value in an update."""
 
     description: str = Field(default="", max_length=1024)
@@ -29,13 +31,13 @@ class AgentFields(BaseModel):
     soul: str = Field(default="", max_length=MAX_SOUL_CHARS)
 
 
-class NewAgent(AgentFields):
+class AgentCreate(AgentUpdate):
     """A new agent."""
 
     name: str
 
 
-class AgentView(AgentFields):
+class AgentView(AgentUpdate):
     """An agent as it is stored."""
 
     name: str
@@ -47,78 +49,78 @@ class AgentList(BaseModel):
     agents: list[AgentView]
 
 
-class NameCheck(BaseModel):
+class AgentNameCheck(BaseModel):
     """Whether a name is free; `name` as it would be stored."""
 
     available: bool
     name: str
 
 
-class Profile(BaseModel):
+class UserProfile(BaseModel):
     """USER.md: what every agent is told of the people it works for."""
 
     content: str = Field(max_length=MAX_SOUL_CHARS)
 
 
 @router.get("/agents")
-async def agents(parts: Parts) -> AgentList:
+async def list_agents(services: ServicesDep) -> AgentList:
     """List the custom agents."""
     return AgentList(
-        agents=[_view(agent) for agent in await parts.systems.custom_agents.list_agents()]
+        agents=[_view(agent) for agent in await services.systems.custom_agents.list_agents()]
     )
 
 
 @router.post("/agents", status_code=201)
-async def create(body: NewAgent, parts: Parts) -> AgentView:
+async def create_agent(body: AgentCreate, services: ServicesDep) -> AgentView:
     """Store a new one."""
-    _check(body, parts.systems.config.get())
+    _validate(body, services.systems.config.get())
     fields = body.model_dump()
-    return _view(await parts.systems.custom_agents.create(CustomAgent.model_validate(fields)))
+    return _view(await services.systems.custom_agents.create(CustomAgent.model_validate(fields)))
 
 
 @router.get("/agents/check")
-async def check(name: Annotated[str, Query()], parts: Parts) -> NameCheck:
+async def check_name(name: Annotated[str, Query()], services: ServicesDep) -> AgentNameCheck:
     """Say whether a name is free."""
-    return NameCheck(
-        available=not await parts.systems.custom_agents.exists(name),
+    return AgentNameCheck(
+        available=not await services.systems.custom_agents.exists(name),
         name=normalize_agent_name(name),
     )
 
 
 @router.get("/agents/{name}")
-async def agent(name: str, parts: Parts) -> AgentView:
+async def get_agent(name: str, services: ServicesDep) -> AgentView:
     """Return one."""
-    return _view(await parts.systems.custom_agents.get(name))
+    return _view(await services.systems.custom_agents.get(name))
 
 
 @router.put("/agents/{name}")
-async def update(name: str, body: AgentFields, parts: Parts) -> AgentView:
+async def update_agent(name: str, body: AgentUpdate, services: ServicesDep) -> AgentView:
     """Change the fields that are given."""
-    _check(body, parts.systems.config.get())
+    _validate(body, services.systems.config.get())
     fields = body.model_dump(exclude_unset=True)
 
     def changed(old: CustomAgent) -> CustomAgent:
         return CustomAgent.model_validate({**old.model_dump(), **fields})
 
-    return _view(await parts.systems.custom_agents.update(name, changed))
+    return _view(await services.systems.custom_agents.update(name, changed))
 
 
 @router.delete("/agents/{name}", status_code=204)
-async def delete(name: str, parts: Parts) -> None:
+async def delete_agent(name: str, services: ServicesDep) -> None:
     """Remove one with its files."""
-    await parts.systems.custom_agents.delete(name)
+    await services.systems.custom_agents.delete(name)
 
 
 @router.get("/user-profile")
-async def profile(parts: Parts) -> Profile:
+async def get_user_profile(services: ServicesDep) -> UserProfile:
     """Return USER.md."""
-    return Profile(content=await parts.systems.custom_agents.load_profile())
+    return UserProfile(content=await services.systems.custom_agents.load_profile())
 
 
 @router.put("/user-profile")
-async def write_profile(body: Profile, parts: Parts) -> Profile:
+async def update_user_profile(body: UserProfile, services: ServicesDep) -> UserProfile:
     """Replace USER.md."""
-    await parts.systems.custom_agents.write_profile(body.content)
+    await services.systems.custom_agents.write_profile(body.content)
     return body
 
 
@@ -126,7 +128,7 @@ def _view(agent: CustomAgent) -> AgentView:
     return AgentView.model_validate(agent.model_dump(exclude={"made_by"}))
 
 
-def _check(body: AgentFields, config: AgentConfig) -> None:
+def _validate(body: AgentUpdate, config: AgentConfig) -> None:
     """Refuse names that the configuration does not know: the agent would silently run without them."""
     if body.model is not None and config.model_named(body.model) is None:
         raise HTTPException(422, f"There is no model named {body.model[:80]!r}.")

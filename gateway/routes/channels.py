@@ -16,16 +16,16 @@ from bus.messages import (
     decode_outbound,
 )
 from bus.platform import ChannelHealth, ConnectionState
-from gateway.deps import Parts, RunningBus
-from gateway.description import problems
+from gateway.dependencies import BusDep, ServicesDep
+from gateway.openapi import error_responses
 from gateway.services import Services
-from gateway.table import iso
+from gateway.text_table import iso_time
 from store.conversations import Conversation, ConversationKey
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow
 from store.pairings import Pairing
 
-router = APIRouter(prefix="/channels", responses=problems(404, 409))
+router = APIRouter(prefix="/channels", responses=error_responses(404, 409))
 
 PREVIEW_CHARS = 200
 MAX_OFFSET = 1_000_000_000
@@ -53,21 +53,21 @@ class ChannelState(BaseModel):
     events: dict[str, int]
 
 
-class ChannelStates(BaseModel):
+class ChannelList(BaseModel):
     """Whether the channels run, and each of them by name."""
 
     service_running: bool
     channels: dict[str, ChannelState]
 
 
-class Done(BaseModel):
+class ActionResponse(BaseModel):
     """Whether it was done, in a sentence."""
 
     success: bool
     message: str
 
 
-class Where(BaseModel):
+class ConversationAddress(BaseModel):
     """A conversation's place."""
 
     channel: str
@@ -76,7 +76,7 @@ class Where(BaseModel):
     topic: str
 
 
-class DeliveryView(Where):
+class OutboxRowView(ConversationAddress):
     """A row of the outbox; `preview` are the first 200 characters."""
 
     id: int
@@ -92,7 +92,7 @@ class DeliveryView(Where):
     updated_at: str
 
 
-class AcceptedView(Where):
+class InboxRowView(ConversationAddress):
     """A row of the inbox; `preview` are the first 200 characters."""
 
     id: int
@@ -108,7 +108,7 @@ class AcceptedView(Where):
     received_at: str
 
 
-class ConversationView(Where):
+class ConversationView(ConversationAddress):
     """A conversation with its thread."""
 
     id: int
@@ -131,25 +131,25 @@ class PairingView(BaseModel):
     approved_at: str | None
 
 
-class Deliveries(BaseModel):
+class OutboxList(BaseModel):
     """Deliveries, newest first."""
 
-    rows: list[DeliveryView]
+    rows: list[OutboxRowView]
 
 
-class AcceptedMessages(BaseModel):
+class InboxList(BaseModel):
     """Accepted messages, newest first."""
 
-    rows: list[AcceptedView]
+    rows: list[InboxRowView]
 
 
-class Conversations(BaseModel):
+class ConversationList(BaseModel):
     """Conversations, most recently used first."""
 
     rows: list[ConversationView]
 
 
-class Pairings(BaseModel):
+class PairingList(BaseModel):
     """Requests and people let in, newest first."""
 
     rows: list[PairingView]
@@ -163,7 +163,7 @@ def channel_states(services: Services) -> dict[str, dict[str, Any]]:
     states: dict[str, dict[str, Any]] = {}
     for name in BotsConfig.model_fields:
         policy: ChannelPolicy = getattr(services.config.bots, name)
-        state = _state(policy, health.get(name), faults.get(name))
+        state = _channel_state(policy, health.get(name), faults.get(name))
         counted = {
             reason: count for (channel, reason), count in counters.items() if channel == name
         }
@@ -171,7 +171,7 @@ def channel_states(services: Services) -> dict[str, dict[str, Any]]:
     return states
 
 
-def _state(
+def _channel_state(
     policy: ChannelPolicy, health: ChannelHealth | None, fault: str | None
 ) -> dict[str, Any]:
     if not policy.enabled:
@@ -188,27 +188,27 @@ def _state(
         "running": health is not None and health.state is ConnectionState.CONNECTED,
         "state": state,
         "detail": health.detail if health else "",
-        "since": iso(health.since or None) if health else None,
-        "last_event_at": iso(health.last_event_at) if health else None,
+        "since": iso_time(health.since or None) if health else None,
+        "last_event_at": iso_time(health.last_event_at) if health else None,
     }
 
 
-@router.get("", response_model=ChannelStates)
+@router.get("", response_model=ChannelList)
 @router.get("/", include_in_schema=False)
-async def channels(parts: Parts) -> dict[str, Any]:
+async def list_channels(services: ServicesDep) -> dict[str, Any]:
     """Tell whether the channels run, and the state of each."""
-    return {"service_running": parts.bus is not None, "channels": channel_states(parts)}
+    return {"service_running": services.bus is not None, "channels": channel_states(services)}
 
 
-@router.post("/{name}/restart", response_model=Done)
-async def restart(name: str, parts: Parts, bus: RunningBus) -> dict[str, Any]:
+@router.post("/{name}/restart", response_model=ActionResponse)
+async def restart_channel(name: str, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
     """Connect a platform anew."""
     policy: ChannelPolicy | None = (
-        getattr(parts.config.bots, name) if name in BotsConfig.model_fields else None
+        getattr(services.config.bots, name) if name in BotsConfig.model_fields else None
     )
     if policy is None:
         raise HTTPException(404, "There is no channel of this name.")
-    fault = dict(parts.channel_faults).get(name)
+    fault = dict(services.channel_faults).get(name)
     if not policy.enabled:
         return {
             "success": False,
@@ -220,67 +220,67 @@ async def restart(name: str, parts: Parts, bus: RunningBus) -> dict[str, Any]:
     return {"success": True, "message": f"Channel {name} is being restarted."}
 
 
-@router.get("/outbox", response_model=Deliveries)
-async def outbox(
-    bus: RunningBus,
+@router.get("/outbox", response_model=OutboxList)
+async def list_outbox(
+    bus: BusDep,
     state: Annotated[list[DeliveryState] | None, Query()] = None,
     limit: Limit = 100,
     before: Before = NEWEST,
 ) -> dict[str, Any]:
     """List deliveries, newest first; `state` may be given several times."""
     rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
-    return {"rows": [_delivery(row) for row in rows]}
+    return {"rows": [_outbox_row_view(row) for row in rows]}
 
 
-@router.post("/outbox/{delivery_id}/resend", response_model=Done)
-async def resend(delivery_id: RowId, bus: RunningBus) -> dict[str, Any]:
+@router.post("/outbox/{delivery_id}/resend", response_model=ActionResponse)
+async def resend_delivery(delivery_id: RowId, bus: BusDep) -> dict[str, Any]:
     """Send a failed or uncertain delivery again."""
     await bus.resend(delivery_id)
     return {"success": True, "message": "The delivery will be sent again."}
 
 
 @router.delete("/outbox/{delivery_id}", status_code=204)
-async def discard(delivery_id: RowId, bus: RunningBus) -> Response:
+async def discard_delivery(delivery_id: RowId, bus: BusDep) -> Response:
     """Forget a delivery."""
     await bus.discard(delivery_id)
     return Response(status_code=204)
 
 
-@router.get("/inbox", response_model=AcceptedMessages)
-async def inbox(bus: RunningBus, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
+@router.get("/inbox", response_model=InboxList)
+async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
     rows = await bus.inbox.list_recent(limit=limit, before=before)
-    return {"rows": [_accepted(row) for row in rows]}
+    return {"rows": [_inbox_row_view(row) for row in rows]}
 
 
-@router.get("/conversations", response_model=Conversations)
-async def conversations(bus: RunningBus, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+@router.get("/conversations", response_model=ConversationList)
+async def list_conversations(bus: BusDep, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """List conversations with their threads, most recently used first."""
     rows = await bus.conversations.list_recent(limit=limit, offset=offset)
-    return {"rows": [_conversation(row) for row in rows]}
+    return {"rows": [_conversation_view(row) for row in rows]}
 
 
-@router.get("/pairings", response_model=Pairings)
-async def pairings(bus: RunningBus) -> dict[str, Any]:
+@router.get("/pairings", response_model=PairingList)
+async def list_pairings(bus: BusDep) -> dict[str, Any]:
     """List open requests and the people let in, newest first."""
-    return {"rows": [_pairing(row) for row in await bus.pairings.list_all()]}
+    return {"rows": [_pairing_view(row) for row in await bus.pairings.list_all()]}
 
 
 @router.post("/pairings/{code}/approve", response_model=PairingView)
-async def approve(code: str, bus: RunningBus) -> dict[str, Any]:
+async def approve_pairing(code: str, bus: BusDep) -> dict[str, Any]:
     """Let the person with this code in."""
-    return _pairing(await bus.approve(code.strip().upper()))
+    return _pairing_view(await bus.approve(code.strip().upper()))
 
 
 @router.delete("/pairings/{channel}/{user_id}", status_code=204)
-async def revoke(channel: str, user_id: str, bus: RunningBus) -> Response:
+async def revoke_pairing(channel: str, user_id: str, bus: BusDep) -> Response:
     """Shut a person out again."""
     if not await bus.pairings.revoke(channel, user_id):
         raise HTTPException(404, "This person was not let in.")
     return Response(status_code=204)
 
 
-def _key(key: ConversationKey) -> dict[str, Any]:
+def _address_fields(key: ConversationKey) -> dict[str, Any]:
     return {
         "channel": key.channel,
         "workspace": key.workspace,
@@ -289,7 +289,7 @@ def _key(key: ConversationKey) -> dict[str, Any]:
     }
 
 
-def _delivery(row: OutboxRow) -> dict[str, Any]:
+def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
     body = decode_outbound(row.body)
     match body:
         case OutboundFile():
@@ -303,25 +303,25 @@ def _delivery(row: OutboxRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "key": row.key,
-        **_key(row.conversation),
+        **_address_fields(row.conversation),
         "kind": body.kind,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
         "attempts": row.attempts,
-        "not_before": iso(row.not_before or None),
+        "not_before": iso_time(row.not_before or None),
         "platform_id": row.platform_id,
         "error": row.error,
-        "created_at": iso(row.created_at),
-        "updated_at": iso(row.updated_at),
+        "created_at": iso_time(row.created_at),
+        "updated_at": iso_time(row.updated_at),
     }
 
 
-def _accepted(row: InboxRow) -> dict[str, Any]:
+def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
     inbound = decode_inbound(row.body)
     return {
         "id": row.id,
         "seq": row.seq,
-        **_key(row.key),
+        **_address_fields(row.key),
         "event_id": row.event_id,
         "kind": row.kind,
         "user_id": inbound.sender.user_id,
@@ -330,29 +330,29 @@ def _accepted(row: InboxRow) -> dict[str, Any]:
         "attempts": row.attempts,
         "thread_id": row.thread_id,
         "run_id": row.run_id,
-        "received_at": iso(row.received_at),
+        "received_at": iso_time(row.received_at),
     }
 
 
-def _conversation(row: Conversation) -> dict[str, Any]:
+def _conversation_view(row: Conversation) -> dict[str, Any]:
     return {
         "id": row.id,
-        **_key(row.key),
+        **_address_fields(row.key),
         "thread_id": row.thread_id,
         "last_seq": row.last_seq,
         "pending": row.pending,
-        "created_at": iso(row.created_at),
-        "updated_at": iso(row.updated_at),
+        "created_at": iso_time(row.created_at),
+        "updated_at": iso_time(row.updated_at),
     }
 
 
-def _pairing(row: Pairing) -> dict[str, Any]:
+def _pairing_view(row: Pairing) -> dict[str, Any]:
     return {
         "code": row.code,
         "channel": row.channel,
         "workspace": row.workspace,
         "user_id": row.user_id,
         "user_name": row.user_name,
-        "created_at": iso(row.created_at),
-        "approved_at": iso(row.approved_at),
+        "created_at": iso_time(row.created_at),
+        "approved_at": iso_time(row.approved_at),
     }

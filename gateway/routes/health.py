@@ -5,21 +5,21 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from gateway.deps import Parts
-from gateway.entrance import WHO
-from gateway.readiness import checks
+from gateway.dependencies import ServicesDep
+from gateway.middleware import AUTHENTICATED_AS
+from gateway.readiness import check_readiness
 
 router = APIRouter()
 
 
-class Health(BaseModel):
+class HealthResponse(BaseModel):
     """A sign of life."""
 
     status: Literal["healthy"] = "healthy"
     service: Literal["parley"] = "parley"
 
 
-class PartState(BaseModel):
+class ReadinessCheckView(BaseModel):
     """How one part stands."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -29,32 +29,35 @@ class PartState(BaseModel):
     detail: str
 
 
-class Readiness(BaseModel):
+class ReadinessResponse(BaseModel):
     """Whether people can be answered; which part keeps them from it is told to holders of the token."""
 
     status: Literal["ready", "not ready"]
-    checks: dict[str, PartState] | None = None
+    checks: dict[str, ReadinessCheckView] | None = None
 
 
 @router.get("/health")
 @router.head("/health", include_in_schema=False)
-async def health() -> Health:
+async def get_health() -> HealthResponse:
     """Say that the gateway serves; channels may still be connecting. Needs no token."""
-    return Health()
+    return HealthResponse()
 
 
 @router.get(
     "/health/ready",
     response_model_exclude_none=True,
-    responses={503: {"model": Readiness, "description": "People cannot be answered now"}},
+    responses={503: {"model": ReadinessResponse, "description": "People cannot be answered now"}},
 )
 @router.head("/health/ready", include_in_schema=False)
-async def ready(request: Request, response: Response, parts: Parts) -> Readiness:
+async def get_readiness(
+    request: Request, response: Response, services: ServicesDep
+) -> ReadinessResponse:
     """Say whether people can be answered. Needs no token; with it each part is told."""
-    found = await checks(parts)
+    found = await check_readiness(services)
     is_ready = all(check.ok for check in found.values())
     response.status_code = 200 if is_ready else 503
-    told = {name: PartState.model_validate(check) for name, check in found.items()}
-    return Readiness(
-        status="ready" if is_ready else "not ready", checks=told if WHO in request.scope else None
+    told = {name: ReadinessCheckView.model_validate(check) for name, check in found.items()}
+    return ReadinessResponse(
+        status="ready" if is_ready else "not ready",
+        checks=told if AUTHENTICATED_AS in request.scope else None,
     )

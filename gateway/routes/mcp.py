@@ -5,13 +5,13 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gateway.deps import Parts
-from gateway.description import problems
+from gateway.dependencies import ServicesDep
+from gateway.openapi import error_responses
 
-router = APIRouter(responses=problems(400, 404, 500))
+router = APIRouter(responses=error_responses(400, 404, 500))
 
 
-class OAuthSettings(BaseModel):
+class McpOAuthUpdate(BaseModel):
     """Where a server's tokens come from. Null keeps a stored secret, an empty text clears it."""
 
     model_config = ConfigDict(extra="allow")
@@ -21,7 +21,7 @@ class OAuthSettings(BaseModel):
     extra_token_params: dict[str, str] = Field(default_factory=dict)
 
 
-class McpServerSettings(BaseModel):
+class McpServerUpdate(BaseModel):
     """An MCP server, in requests; `***` stands for the value that is stored."""
 
     enabled: bool = True
@@ -31,7 +31,7 @@ class McpServerSettings(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    oauth: OAuthSettings | None = None
+    oauth: McpOAuthUpdate | None = None
     description: str = ""
 
 
@@ -49,10 +49,10 @@ class McpServerView(BaseModel):
     description: str
 
 
-class McpConfigRequest(BaseModel):
+class McpConfigUpdate(BaseModel):
     """All MCP servers by name, as they shall be."""
 
-    mcp_servers: dict[str, McpServerSettings]
+    mcp_servers: dict[str, McpServerUpdate]
 
 
 class McpConfigView(BaseModel):
@@ -61,13 +61,13 @@ class McpConfigView(BaseModel):
     mcp_servers: dict[str, McpServerView]
 
 
-class McpSwitch(BaseModel):
+class McpServerToggle(BaseModel):
     """Whether a server shall be used."""
 
     enabled: bool
 
 
-class McpServerStatus(BaseModel):
+class McpServerStatusView(BaseModel):
     """How a server stands: `disabled`, `connecting`, `connected` or `failed`."""
 
     state: str
@@ -79,33 +79,33 @@ class McpServerStatus(BaseModel):
 class McpStatusView(BaseModel):
     """All MCP servers by name."""
 
-    servers: dict[str, McpServerStatus]
+    servers: dict[str, McpServerStatusView]
 
 
 @router.get("/mcp/config")
-async def config(parts: Parts) -> McpConfigView:
+async def get_config(services: ServicesDep) -> McpConfigView:
     """List the MCP servers."""
-    found = await parts.systems.mcp.settings.list_servers()
+    found = await services.systems.mcp.settings.list_servers()
     return McpConfigView.model_validate({"mcp_servers": found})
 
 
 @router.put("/mcp/config")
-async def replace(body: McpConfigRequest, parts: Parts) -> McpConfigView:
+async def replace_config(body: McpConfigUpdate, services: ServicesDep) -> McpConfigView:
     """Put these servers in the place of all. Runs that start from now on have their tools."""
     given = {name: server.model_dump() for name, server in body.mcp_servers.items()}
-    found = await parts.systems.mcp.settings.replace(given)
+    found = await services.systems.mcp.settings.replace(given)
     return McpConfigView.model_validate({"mcp_servers": found})
 
 
 @router.patch("/mcp/config/{name:path}")
-async def switch(name: str, body: McpSwitch, parts: Parts) -> McpServerView:
+async def toggle_server(name: str, body: McpServerToggle, services: ServicesDep) -> McpServerView:
     """Switch one server on or off."""
-    found = await parts.systems.mcp.settings.set_enabled(name, enabled=body.enabled)
+    found = await services.systems.mcp.settings.set_enabled(name, enabled=body.enabled)
     return McpServerView.model_validate(found)
 
 
 @router.get("/mcp/status")
-async def status(parts: Parts) -> McpStatusView:
+async def get_status(services: ServicesDep) -> McpStatusView:
     """Tell how every server stands, and what it offers."""
-    found = {one.name: asdict(one) for one in await parts.systems.mcp.statuses()}
+    found = {one.name: asdict(one) for one in await services.systems.mcp.statuses()}
     return McpStatusView.model_validate({"servers": found})

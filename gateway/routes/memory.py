@@ -14,10 +14,10 @@ from agent.memory.schema import (
 )
 from agent.memory.scope import DEFAULT, MemoryScope, memory_scope
 from agent.memory.service import MemoryService
-from gateway.deps import Parts
-from gateway.description import problems
+from gateway.dependencies import ServicesDep
+from gateway.openapi import error_responses
 
-router = APIRouter(responses=problems(400, 404, 500))
+router = APIRouter(responses=error_responses(400, 404, 500))
 
 
 class MemorySectionView(BaseModel):
@@ -27,7 +27,7 @@ class MemorySectionView(BaseModel):
     updatedAt: str = Field(default="", description="ISO 8601 with zone; empty = never")  # noqa: N815 - the API's name
 
 
-class UserContext(BaseModel):
+class UserContextView(BaseModel):
     """How things stand."""
 
     workContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
@@ -35,7 +35,7 @@ class UserContext(BaseModel):
     topOfMind: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
 
 
-class HistoryContext(BaseModel):
+class HistoryContextView(BaseModel):
     """What happened."""
 
     recentMonths: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
@@ -60,12 +60,12 @@ class MemoryDocumentView(BaseModel):
 
     version: str = "1.0"
     lastUpdated: str = ""  # noqa: N815
-    user: UserContext = Field(default_factory=UserContext)
-    history: HistoryContext = Field(default_factory=HistoryContext)
+    user: UserContextView = Field(default_factory=UserContextView)
+    history: HistoryContextView = Field(default_factory=HistoryContextView)
     facts: list[MemoryFactView] = Field(default_factory=list)
 
 
-class NewFact(BaseModel):
+class FactCreate(BaseModel):
     """A fact that a person states."""
 
     content: str
@@ -73,7 +73,7 @@ class NewFact(BaseModel):
     confidence: float = DEFAULT_CONFIDENCE
 
 
-class FactChanges(BaseModel):
+class FactUpdate(BaseModel):
     """What to change in a fact; what is left out, or null, stays."""
 
     content: str | None = None
@@ -81,7 +81,7 @@ class FactChanges(BaseModel):
     confidence: float | None = None
 
 
-class MemorySettings(BaseModel):
+class MemoryConfigView(BaseModel):
     """The configuration that holds now."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -95,10 +95,10 @@ class MemorySettings(BaseModel):
     max_injection_tokens: int
 
 
-class MemoryStatus(BaseModel):
+class MemoryStatusView(BaseModel):
     """The configuration and a document."""
 
-    config: MemorySettings
+    config: MemoryConfigView
     data: MemoryDocumentView
 
 
@@ -111,110 +111,114 @@ class MemoryScopeView(BaseModel):
     last_updated: str
 
 
-class MemoryScopes(BaseModel):
+class MemoryScopeList(BaseModel):
     """All of them, by name."""
 
     scopes: list[MemoryScopeView]
 
 
-def _memory(parts: Parts) -> MemoryService:
-    return parts.systems.memory
+def _get_memory(services: ServicesDep) -> MemoryService:
+    return services.systems.memory
 
 
-def _where(
+def _get_scope(
     scope: Annotated[str, Query(description="whose memory")] = DEFAULT,
     agent: Annotated[str, Query(description="a custom agent's; empty = the lead agent's")] = "",
 ) -> MemoryScope:
     return memory_scope(scope, agent)
 
 
-Memory = Annotated[MemoryService, Depends(_memory)]
-Where = Annotated[MemoryScope, Depends(_where)]
+MemoryDep = Annotated[MemoryService, Depends(_get_memory)]
+ScopeDep = Annotated[MemoryScope, Depends(_get_scope)]
 
-REFUSED: dict[int | str, dict[str, Any]] = {
+BAD_REQUEST: dict[int | str, dict[str, Any]] = {
     400: {"description": "What was given breaks a rule; `detail` says which."}
 }
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such fact."}}
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such fact."}}
 
 
-def _shown(document: MemoryDocument) -> MemoryDocumentView:
+def _document_view(document: MemoryDocument) -> MemoryDocumentView:
     return MemoryDocumentView.model_validate(document_to_json(document))
 
 
-def _settings(config: MemoryConfig) -> MemorySettings:
-    return MemorySettings.model_validate(config)
+def _config_view(config: MemoryConfig) -> MemoryConfigView:
+    return MemoryConfigView.model_validate(config)
 
 
-@router.get("/memory", responses=REFUSED, response_model_exclude_none=True)
-async def memory(memory: Memory, where: Where) -> MemoryDocumentView:
+@router.get("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def get_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Return a document; an empty one when nothing is remembered."""
-    return _shown(await memory.get(where))
+    return _document_view(await memory.get(where))
 
 
-@router.delete("/memory", responses=REFUSED, response_model_exclude_none=True)
-async def clear(memory: Memory, where: Where) -> MemoryDocumentView:
+@router.delete("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def clear_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
-    return _shown(await memory.clear(where))
+    return _document_view(await memory.clear(where))
 
 
-@router.post("/memory/reload", responses=REFUSED, response_model_exclude_none=True)
-async def reload(memory: Memory, where: Where) -> MemoryDocumentView:
+@router.post("/memory/reload", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def reload_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Read the documents from disk again; return one."""
-    return _shown(await memory.reload(where))
+    return _document_view(await memory.reload(where))
 
 
-@router.get("/memory/export", responses=REFUSED, response_model_exclude_none=True)
-async def export(memory: Memory, where: Where) -> MemoryDocumentView:
+@router.get("/memory/export", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def export_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Return a document, to be imported elsewhere."""
-    return _shown(await memory.get(where))
+    return _document_view(await memory.get(where))
 
 
-@router.post("/memory/import", responses=REFUSED, response_model_exclude_none=True)
-async def import_(document: MemoryDocumentView, memory: Memory, where: Where) -> MemoryDocumentView:
+@router.post("/memory/import", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def import_memory(
+    document: MemoryDocumentView, memory: MemoryDep, where: ScopeDep
+) -> MemoryDocumentView:
     """Put a document in the place of the present one."""
-    return _shown(await memory.replace(where, document.model_dump(exclude_unset=True)))
+    return _document_view(await memory.replace(where, document.model_dump(exclude_unset=True)))
 
 
-@router.post("/memory/facts", responses=REFUSED, response_model_exclude_none=True)
-async def create_fact(fact: NewFact, memory: Memory, where: Where) -> MemoryDocumentView:
+@router.post("/memory/facts", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def create_fact(fact: FactCreate, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Add a fact; return the whole document."""
     made = await memory.create_fact(where, fact.content, fact.category, fact.confidence)
-    return _shown(made)
+    return _document_view(made)
 
 
 @router.patch(
-    "/memory/facts/{fact_id}", responses=REFUSED | UNKNOWN, response_model_exclude_none=True
+    "/memory/facts/{fact_id}", responses=BAD_REQUEST | NOT_FOUND, response_model_exclude_none=True
 )
 async def update_fact(
-    fact_id: str, changes: FactChanges, memory: Memory, where: Where
+    fact_id: str, changes: FactUpdate, memory: MemoryDep, where: ScopeDep
 ) -> MemoryDocumentView:
     """Change a fact; return the whole document."""
     given = changes.model_dump(exclude_none=True)
-    return _shown(await memory.update_fact(where, fact_id, given))
+    return _document_view(await memory.update_fact(where, fact_id, given))
 
 
 @router.delete(
-    "/memory/facts/{fact_id}", responses=REFUSED | UNKNOWN, response_model_exclude_none=True
+    "/memory/facts/{fact_id}", responses=BAD_REQUEST | NOT_FOUND, response_model_exclude_none=True
 )
-async def delete_fact(fact_id: str, memory: Memory, where: Where) -> MemoryDocumentView:
+async def delete_fact(fact_id: str, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
     """Remove a fact; return the whole document."""
-    return _shown(await memory.delete_fact(where, fact_id))
+    return _document_view(await memory.delete_fact(where, fact_id))
 
 
 @router.get("/memory/config")
-async def config(memory: Memory) -> MemorySettings:
+async def get_config(memory: MemoryDep) -> MemoryConfigView:
     """Return the configuration that holds now."""
-    return _settings(memory.config)
+    return _config_view(memory.config)
 
 
-@router.get("/memory/status", responses=REFUSED, response_model_exclude_none=True)
-async def status(memory: Memory, where: Where) -> MemoryStatus:
+@router.get("/memory/status", responses=BAD_REQUEST, response_model_exclude_none=True)
+async def get_status(memory: MemoryDep, where: ScopeDep) -> MemoryStatusView:
     """Return the configuration and a document."""
-    return MemoryStatus(config=_settings(memory.config), data=_shown(await memory.get(where)))
+    return MemoryStatusView(
+        config=_config_view(memory.config), data=_document_view(await memory.get(where))
+    )
 
 
 @router.get("/memory/scopes")
-async def scopes(memory: Memory) -> MemoryScopes:
+async def list_scopes(memory: MemoryDep) -> MemoryScopeList:
     """List whose memory there is."""
     found = [
         MemoryScopeView(
@@ -225,4 +229,4 @@ async def scopes(memory: Memory) -> MemoryScopes:
         )
         for info in await memory.list_scopes()
     ]
-    return MemoryScopes(scopes=found)
+    return MemoryScopeList(scopes=found)

@@ -3,14 +3,14 @@
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import PlainTextResponse
 
-from gateway.deps import Parts
+from gateway.dependencies import ServicesDep
 from gateway.exposition import CONTENT_TYPE
-from gateway.metrics import exposed
+from gateway.metrics import render_metrics
 
 router = APIRouter()
 
 
-class MetricsPage(PlainTextResponse):
+class MetricsResponse(PlainTextResponse):
     """Prometheus' text format."""
 
     media_type = CONTENT_TYPE
@@ -18,11 +18,11 @@ class MetricsPage(PlainTextResponse):
 
 @router.get(
     "/metrics",
-    response_class=MetricsPage,
+    response_class=MetricsResponse,
     responses={404: {"description": "gateway.metrics is off"}},
 )
-async def metrics(parts: Parts) -> MetricsPage:
+async def get_metrics(services: ServicesDep) -> MetricsResponse:
     """Tell how things are in numbers. Needs the token, unless gateway.metrics is open."""
-    if parts.config.gateway.metrics == "off":
+    if services.config.gateway.metrics == "off":
         raise HTTPException(404, "The metrics are off: see gateway.metrics.")
-    return MetricsPage(await exposed(parts))
+    return MetricsResponse(await render_metrics(services))

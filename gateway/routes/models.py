@@ -6,10 +6,10 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 
 from agent.config import ModelConfig
-from gateway.deps import Parts
-from gateway.description import problems
+from gateway.dependencies import ServicesDep
+from gateway.openapi import error_responses
 
-router = APIRouter(responses=problems(404))
+router = APIRouter(responses=error_responses(404))
 
 
 class ModelView(BaseModel):
@@ -37,7 +37,7 @@ class ModelList(BaseModel):
     token_usage: TokenUsage
 
 
-def public(model: ModelConfig) -> dict[str, Any]:
+def model_view(model: ModelConfig) -> dict[str, Any]:
     """Return what may be told of a model."""
     return {
         "name": model.name,
@@ -51,16 +51,16 @@ def public(model: ModelConfig) -> dict[str, Any]:
 
 
 @router.get("/models", response_model=ModelList)
-async def models(parts: Parts) -> dict[str, Any]:
+async def list_models(services: ServicesDep) -> dict[str, Any]:
     """List the models, the default first."""
-    listed = [public(model) for model in parts.systems.config.get().chat_models]
+    listed = [model_view(model) for model in services.systems.config.get().chat_models]
     return {"models": listed, "token_usage": {"enabled": False}}
 
 
 @router.get("/models/{name}", response_model=ModelView)
-async def model(name: str, parts: Parts) -> dict[str, Any]:
+async def get_model(name: str, services: ServicesDep) -> dict[str, Any]:
     """Return one model."""
-    found = parts.systems.config.get().model_named(name)
+    found = services.systems.config.get().model_named(name)
     if found is None:
         raise HTTPException(404, "There is no model of this name.")
-    return public(found)
+    return model_view(found)

@@ -14,10 +14,10 @@ from agent.artifacts import ArtifactFile, open_beneath
 from agent.errors import PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.skills.loader import Skill
-from gateway.deps import Parts
-from gateway.description import problems
+from gateway.dependencies import ServicesDep
+from gateway.openapi import error_responses
 
-router = APIRouter(responses=problems(400, 403, 404, 409, 500))
+router = APIRouter(responses=error_responses(400, 403, 404, 409, 500))
 
 
 class SkillView(BaseModel):
@@ -37,32 +37,32 @@ class SkillList(BaseModel):
     skills: list[SkillView]
 
 
-class SkillText(SkillView):
+class SkillDetail(SkillView):
     """A skill with the text of its SKILL.md."""
 
     content: str
 
 
-class Switch(BaseModel):
+class SkillToggle(BaseModel):
     """Whether a skill shall be enabled."""
 
     enabled: bool
 
 
-class NewText(BaseModel):
+class SkillContent(BaseModel):
     """Another SKILL.md."""
 
     content: str
 
 
-class InstallRequest(BaseModel):
+class SkillInstallRequest(BaseModel):
     """Which `.skill` file to install: a thread, and the path that its agent sees."""
 
     thread_id: str
     path: str
 
 
-class InstallAnswer(BaseModel):
+class SkillInstallResponse(BaseModel):
     """What was installed."""
 
     success: bool
@@ -70,7 +70,7 @@ class InstallAnswer(BaseModel):
     message: str
 
 
-class ChangeView(BaseModel):
+class SkillChangeView(BaseModel):
     """A change of a custom skill; `decision` is what the scan said."""
 
     ts: str
@@ -81,95 +81,99 @@ class ChangeView(BaseModel):
     reason: str
 
 
-class ChangeList(BaseModel):
+class SkillHistory(BaseModel):
     """The changes of a custom skill, oldest first."""
 
-    history: list[ChangeView]
+    history: list[SkillChangeView]
 
 
-class RollbackRequest(BaseModel):
+class SkillRollbackRequest(BaseModel):
     """Which change to take back: its place in the history; -1 is the newest."""
 
     history_index: int
 
 
-class Done(BaseModel):
+class SkillDeleteResponse(BaseModel):
     """It is done."""
 
     success: bool
 
 
 @router.get("/skills")
-async def skills(parts: Parts) -> SkillList:
+async def list_skills(services: ServicesDep) -> SkillList:
     """List the skills, switched-off and broken ones among them."""
-    return _list((await parts.systems.skills.load()).skills)
+    return _skill_list((await services.systems.skills.load()).skills)
 
 
 @router.post("/skills/install")
-async def install(body: InstallRequest, parts: Parts) -> InstallAnswer:
+async def install_skill(body: SkillInstallRequest, services: ServicesDep) -> SkillInstallResponse:
     """Install a `.skill` file of a thread."""
-    with closing(await _opened(parts, body)) as file:
-        installed = await parts.systems.skill_installer.install(file.raw, file.name)
+    with closing(await _open_archive(services, body)) as file:
+        installed = await services.systems.skill_installer.install(file.raw, file.name)
     name = installed.skill.name
     message = ". ".join((f"The skill {name} is installed", *installed.notes))
-    return InstallAnswer(success=True, skill_name=name, message=f"{message}.")
+    return SkillInstallResponse(success=True, skill_name=name, message=f"{message}.")
 
 
 @router.get("/skills/custom")
-async def custom(parts: Parts) -> SkillList:
+async def list_custom_skills(services: ServicesDep) -> SkillList:
     """List this installation's own."""
-    shelf = await parts.systems.skills.load()
-    return _list(tuple(skill for skill in shelf.skills if skill.category == "custom"))
+    shelf = await services.systems.skills.load()
+    return _skill_list(tuple(skill for skill in shelf.skills if skill.category == "custom"))
 
 
 @router.get("/skills/custom/{name}")
-async def text(name: str, parts: Parts) -> SkillText:
+async def get_custom_skill(name: str, services: ServicesDep) -> SkillDetail:
     """Return one of these with its text."""
-    skill, content = await parts.systems.skill_installer.content(name)
-    return SkillText(**_view(skill).model_dump(), content=content)
+    skill, content = await services.systems.skill_installer.content(name)
+    return SkillDetail(**_skill_view(skill).model_dump(), content=content)
 
 
 @router.put("/skills/custom/{name}")
-async def edit(name: str, body: NewText, parts: Parts) -> SkillText:
+async def update_custom_skill(name: str, body: SkillContent, services: ServicesDep) -> SkillDetail:
     """Replace its text."""
-    skill = await parts.systems.skill_installer.edit(name, body.content)
-    return SkillText(**_view(skill).model_dump(), content=body.content)
+    skill = await services.systems.skill_installer.edit(name, body.content)
+    return SkillDetail(**_skill_view(skill).model_dump(), content=body.content)
 
 
 @router.delete("/skills/custom/{name}")
-async def delete(name: str, parts: Parts) -> Done:
+async def delete_custom_skill(name: str, services: ServicesDep) -> SkillDeleteResponse:
     """Remove it with its files; the history stays."""
-    await parts.systems.skill_installer.delete(name)
-    return Done(success=True)
+    await services.systems.skill_installer.delete(name)
+    return SkillDeleteResponse(success=True)
 
 
 @router.get("/skills/custom/{name}/history")
-async def history(name: str, parts: Parts) -> ChangeList:
+async def get_history(name: str, services: ServicesDep) -> SkillHistory:
     """Return what was done to it."""
-    changes = await parts.systems.skill_installer.history(name)
-    return ChangeList(history=[ChangeView.model_validate(asdict(change)) for change in changes])
+    changes = await services.systems.skill_installer.history(name)
+    return SkillHistory(
+        history=[SkillChangeView.model_validate(asdict(change)) for change in changes]
+    )
 
 
 @router.post("/skills/custom/{name}/rollback")
-async def rollback(name: str, body: RollbackRequest, parts: Parts) -> SkillText:
+async def rollback_custom_skill(
+    name: str, body: SkillRollbackRequest, services: ServicesDep
+) -> SkillDetail:
     """Take a change back."""
-    await parts.systems.skill_installer.rollback(name, body.history_index)
-    return await text(name, parts)
+    await services.systems.skill_installer.rollback(name, body.history_index)
+    return await get_custom_skill(name, services)
 
 
 @router.get("/skills/{name}")
-async def skill(name: str, parts: Parts) -> SkillView:
+async def get_skill(name: str, services: ServicesDep) -> SkillView:
     """Return one skill."""
-    return _view(await parts.systems.skills.get(name))
+    return _skill_view(await services.systems.skills.get(name))
 
 
 @router.put("/skills/{name}")
-async def switch(name: str, body: Switch, parts: Parts) -> SkillView:
+async def toggle_skill(name: str, body: SkillToggle, services: ServicesDep) -> SkillView:
     """Enable or disable a skill; runs that start from now on see it."""
-    return _view(await parts.systems.skills.set_enabled(name, on=body.enabled))
+    return _skill_view(await services.systems.skills.set_enabled(name, on=body.enabled))
 
 
-def _view(skill: Skill) -> SkillView:
+def _skill_view(skill: Skill) -> SkillView:
     return SkillView(
         name=skill.name,
         description=skill.description,
@@ -180,12 +184,12 @@ def _view(skill: Skill) -> SkillView:
     )
 
 
-def _list(skills: tuple[Skill, ...]) -> SkillList:
-    return SkillList(skills=[_view(skill) for skill in skills])
+def _skill_list(skills: tuple[Skill, ...]) -> SkillList:
+    return SkillList(skills=[_skill_view(skill) for skill in skills])
 
 
-async def _opened(parts: Parts, body: InstallRequest) -> ArtifactFile:
-    opening = _opening(parts, body)
+async def _open_archive(services: ServicesDep, body: SkillInstallRequest) -> ArtifactFile:
+    opening = _archive_opener(services, body)
     try:
         return await to_thread.run_sync(opening)
     except FileNotFoundError:
@@ -194,10 +198,10 @@ async def _opened(parts: Parts, body: InstallRequest) -> ArtifactFile:
         raise HTTPException(400, "This is not a file.") from None
 
 
-def _opening(parts: Parts, body: InstallRequest) -> Callable[[], ArtifactFile]:
+def _archive_opener(services: ServicesDep, body: SkillInstallRequest) -> Callable[[], ArtifactFile]:
     try:
         way = relative_parts(normalize_path(body.path), USER_DATA)
-        folder = parts.folders.folders(body.thread_id).user_data
+        folder = services.folders.folders(body.thread_id).user_data
     except PathNotAllowed:
         raise HTTPException(403, "This path may not be read.") from None
     except ThreadIdInvalid:

@@ -7,18 +7,18 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
-from gateway.deps import Parts
+from gateway.dependencies import ServicesDep
 
 router = APIRouter()
 
 MAX_MESSAGES = 1_000
 """A page may send its whole conversation; the newest messages are looked at."""
 
-TEXT_KINDS = frozenset({"text", "output_text", "input_text"})
+TEXT_BLOCK_TYPES = frozenset({"text", "output_text", "input_text"})
 """Blocks of a message that hold words; pictures, tool calls and thoughts are passed over."""
 
 
-class SaidMessage(BaseModel):
+class SuggestionMessage(BaseModel):
     """A message as a page shows it; `content` is a text or a list of blocks."""
 
     role: str = Field(max_length=64)
@@ -28,45 +28,45 @@ class SaidMessage(BaseModel):
 class SuggestionsRequest(BaseModel):
     """A conversation, oldest message first."""
 
-    messages: Annotated[list[SaidMessage], Field(max_length=MAX_MESSAGES)]
+    messages: Annotated[list[SuggestionMessage], Field(max_length=MAX_MESSAGES)]
     n: Annotated[int, Field(ge=1, le=MAX_SUGGESTIONS)] = 3
     model_name: str | None = None
 
 
-class Suggestions(BaseModel):
+class SuggestionsResponse(BaseModel):
     """At most `n`; none where the model could not be asked."""
 
     suggestions: list[str]
 
 
 @router.post("/threads/{thread_id}/suggestions")
-async def suggest(
+async def create_suggestions(
     thread_id: UUID,  # noqa: ARG001 - checked, and needed for nothing
     asked: SuggestionsRequest,
-    parts: Parts,
-) -> Suggestions:
+    services: ServicesDep,
+) -> SuggestionsResponse:
     """Suggest what to ask next. The messages given count, not the thread's; a failure gives an empty list."""
     spoken = [
-        ConversationMessage(role=one.role, text=text_of(one.content)) for one in asked.messages
+        ConversationMessage(role=one.role, text=message_text(one.content)) for one in asked.messages
     ]
     made = await suggest_follow_ups(
-        parts.systems.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
+        services.systems.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
     )
-    return Suggestions(suggestions=made)
+    return SuggestionsResponse(suggestions=made)
 
 
-def text_of(content: str | list[str | dict[str, Any]]) -> str:
+def message_text(content: str | list[str | dict[str, Any]]) -> str:
     """Return the words of a message's content.
 
-    >>> text_of([{"type": "output_text", "text": "a"}, {"type": "image_url"}, "b"])
+    >>> message_text([{"type": "output_text", "text": "a"}, {"type": "image_url"}, "b"])
     'a b'
     """
     if isinstance(content, str):
         return content
-    words = [one if isinstance(one, str) else _words_of(one) for one in content]
+    words = [one if isinstance(one, str) else _block_text(one) for one in content]
     return " ".join(one for one in words if one)
 
 
-def _words_of(block: dict[str, Any]) -> str:
+def _block_text(block: dict[str, Any]) -> str:
     text = block.get("text")
-    return text if block.get("type") in TEXT_KINDS and isinstance(text, str) else ""
+    return text if block.get("type") in TEXT_BLOCK_TYPES and isinstance(text, str) else ""

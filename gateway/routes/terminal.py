@@ -11,32 +11,34 @@ from pydantic import BaseModel, Field
 from bots.terminal.adapter import TerminalAdapter
 from bus.platform import Disposition
 from bus.service import Bus
-from gateway.deps import RunningBus, Terminal
-from gateway.terminal.attached import is_settled
-from gateway.terminal.rests import TOLD, Heartbeat, told
+from gateway.dependencies import BusDep, TerminalDep
+from gateway.terminal.local_client import is_session_idle
+from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat, stream_session_events
 
 router = APIRouter(prefix="/channels/terminal")
 
 SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-class Line(BaseModel):
+class TerminalMessage(BaseModel):
     """What a person typed. `id` makes a repeated request harmless."""
 
     text: str
     id: str = Field(default="", max_length=100)
 
 
-class Taken(BaseModel):
+class TerminalMessageResponse(BaseModel):
     """What became of a line, see the fates of an event."""
 
     result: Disposition
 
 
 @router.post("/{session}/messages", status_code=202)
-async def say(session: SessionName, line: Line, terminal: Terminal) -> Taken:
+async def send_message(
+    session: SessionName, line: TerminalMessage, terminal: TerminalDep
+) -> TerminalMessageResponse:
     """Hand a line to the bot; the answer comes through the events."""
-    return Taken(result=await terminal.say(session, line.text, event_id=line.id))
+    return TerminalMessageResponse(result=await terminal.say(session, line.text, event_id=line.id))
 
 
 @router.get(
@@ -44,20 +46,24 @@ async def say(session: SessionName, line: Line, terminal: Terminal) -> Taken:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "Events, without end"}},
 )
-async def events(session: SessionName, terminal: Terminal, bus: RunningBus) -> StreamingResponse:
+async def stream_events(
+    session: SessionName, terminal: TerminalDep, bus: BusDep
+) -> StreamingResponse:
     """Stream what is shown in a session (text/event-stream), from now on."""
     return StreamingResponse(
-        _stream(terminal, bus, session),
+        _event_stream(terminal, bus, session),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _stream(terminal: TerminalAdapter, bus: Bus, session: str) -> AsyncIterator[bytes]:
+async def _event_stream(terminal: TerminalAdapter, bus: Bus, session: str) -> AsyncIterator[bytes]:
     with terminal.attach(session) as attached:
         yield b": attached\n\n"
-        async for item in told(attached.events(), partial(is_settled, bus, session)):
-            if isinstance(item, Heartbeat):
+        async for item in stream_session_events(
+            attached.events(), partial(is_session_idle, bus, session)
+        ):
+            if isinstance(item, SessionHeartbeat):
                 yield b": heartbeat\n\n"
             else:
-                yield b"data: " + TOLD.dump_json(item) + b"\n\n"
+                yield b"data: " + SESSION_EVENT.dump_json(item) + b"\n\n"

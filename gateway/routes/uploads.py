@@ -17,11 +17,11 @@ from agent.errors import (
 from agent.paths import UPLOADS
 from agent.uploads.names import suffix_of
 from agent.uploads.service import StoredUpload, UploadResult
-from gateway.deps import Parts
-from gateway.description import problems
-from gateway.uploads import FIELD, NO_FORM, Form
+from gateway.dependencies import ServicesDep
+from gateway.multipart import FILES_FIELD, NOT_A_FORM, MultipartForm
+from gateway.openapi import error_responses
 
-router = APIRouter(responses=problems(400, 404, 500))
+router = APIRouter(responses=error_responses(400, 404, 500))
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ThreadIdInvalid, 400),
@@ -31,7 +31,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (UploadError, 507),
 )
 
-_BODY: dict[str, Any] = {
+_REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -39,9 +39,12 @@ _BODY: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "properties": {
-                        FIELD: {"type": "array", "items": {"type": "string", "format": "binary"}}
+                        FILES_FIELD: {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                        }
                     },
-                    "required": [FIELD],
+                    "required": [FILES_FIELD],
                 }
             }
         },
@@ -49,7 +52,7 @@ _BODY: dict[str, Any] = {
 }
 
 
-class UploadedFile(BaseModel):
+class UploadedFileView(BaseModel):
     """A file that was kept. Paths are those that the agent sees."""
 
     filename: str
@@ -66,17 +69,17 @@ class UploadedFile(BaseModel):
     markdown_error: str | None = Field(default=None, description="why a document has none")
 
 
-class ListedFile(UploadedFile):
+class ListedFileView(UploadedFileView):
     """A file of the thread."""
 
     modified: datetime
 
 
-class UploadAnswer(BaseModel):
+class UploadResponse(BaseModel):
     """What became of a request; `success` is false when a file could not be written where it belongs."""
 
     success: bool
-    files: list[UploadedFile]
+    files: list[UploadedFileView]
     message: str
     skipped_files: list[str]
 
@@ -84,11 +87,11 @@ class UploadAnswer(BaseModel):
 class UploadList(BaseModel):
     """All files of the thread."""
 
-    files: list[ListedFile]
+    files: list[ListedFileView]
     count: int
 
 
-class UploadLimits(BaseModel):
+class UploadLimitsView(BaseModel):
     """What one request may bring; sizes in bytes."""
 
     max_files: int
@@ -96,40 +99,42 @@ class UploadLimits(BaseModel):
     max_total_size: int
 
 
-class Done(BaseModel):
+class UploadDeleteResponse(BaseModel):
     """That it was done."""
 
     success: bool
     message: str
 
 
-@router.post("/threads/{thread_id}/uploads", openapi_extra=_BODY, response_model_exclude_none=True)
-async def upload(thread_id: str, request: Request, parts: Parts) -> UploadAnswer:
+@router.post(
+    "/threads/{thread_id}/uploads", openapi_extra=_REQUEST_BODY, response_model_exclude_none=True
+)
+async def upload_files(thread_id: str, request: Request, services: ServicesDep) -> UploadResponse:
     """Keep the files of a multipart form; documents are turned into text before the answer."""
-    form = Form(request.headers.get("content-type", ""), request.stream())
+    form = MultipartForm(request.headers.get("content-type", ""), request.stream())
     try:
-        accepted = await parts.systems.uploads.accept(thread_id, form.files())
+        accepted = await services.systems.uploads.accept(thread_id, form.files())
     except (ThreadIdInvalid, UploadError) as error:
-        raise _refusal(error) from None
+        raise _http_error(error) from None
     if form.count == 0:
-        raise HTTPException(400, f"No files were sent. {NO_FORM}")
-    return UploadAnswer(
+        raise HTTPException(400, f"No files were sent. {NOT_A_FORM}")
+    return UploadResponse(
         success=not accepted.skipped,
-        files=[UploadedFile(**_shown(thread_id, file)) for file in accepted.files],
-        message=_sentence(accepted),
+        files=[UploadedFileView(**_file_fields(thread_id, file)) for file in accepted.files],
+        message=_result_message(accepted),
         skipped_files=list(accepted.skipped),
     )
 
 
 @router.get("/threads/{thread_id}/uploads/limits")
-async def limits(thread_id: str, parts: Parts) -> UploadLimits:
+async def get_limits(thread_id: str, services: ServicesDep) -> UploadLimitsView:
     """Say what one request may bring."""
     try:
-        parts.folders.folders(thread_id)
+        services.folders.folders(thread_id)
     except ThreadIdInvalid as error:
-        raise _refusal(error) from None
-    known = parts.systems.uploads.limits
-    return UploadLimits(
+        raise _http_error(error) from None
+    known = services.systems.uploads.limits
+    return UploadLimitsView(
         max_files=known.max_files,
         max_file_size=known.max_file_size,
         max_total_size=known.max_total_size,
@@ -137,49 +142,51 @@ async def limits(thread_id: str, parts: Parts) -> UploadLimits:
 
 
 @router.get("/threads/{thread_id}/uploads/list", response_model_exclude_none=True)
-async def listing(thread_id: str, parts: Parts) -> UploadList:
+async def list_files(thread_id: str, services: ServicesDep) -> UploadList:
     """List the files of a thread, text versions included."""
     try:
-        files = await parts.systems.uploads.list_files(thread_id)
+        files = await services.systems.uploads.list_files(thread_id)
     except ThreadIdInvalid as error:
-        raise _refusal(error) from None
-    shown = [ListedFile(**_shown(thread_id, file), modified=file.modified) for file in files]
+        raise _http_error(error) from None
+    shown = [
+        ListedFileView(**_file_fields(thread_id, file), modified=file.modified) for file in files
+    ]
     return UploadList(files=shown, count=len(shown))
 
 
 @router.delete("/threads/{thread_id}/uploads/{filename:path}")
-async def delete(thread_id: str, filename: str, parts: Parts) -> Done:
+async def delete_file(thread_id: str, filename: str, services: ServicesDep) -> UploadDeleteResponse:
     """Delete a file, and the text version that was made from it."""
     try:
-        await parts.systems.uploads.delete(thread_id, filename)
+        await services.systems.uploads.delete(thread_id, filename)
     except (ThreadIdInvalid, UploadError) as error:
-        raise _refusal(error) from None
-    return Done(success=True, message=f"Deleted {filename}")
+        raise _http_error(error) from None
+    return UploadDeleteResponse(success=True, message=f"Deleted {filename}")
 
 
-def _shown(thread_id: str, file: StoredUpload) -> dict[str, Any]:
+def _file_fields(thread_id: str, file: StoredUpload) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "filename": file.name,
         "size": file.size,
-        **_places(thread_id, file.name),
+        **_path_fields(thread_id, file.name),
         "extension": suffix_of(file.name),
         "original_filename": file.original_name,
         "markdown_error": file.markdown_error,
     }
     if file.markdown is not None:
         shown["markdown_file"] = file.markdown
-        places = _places(thread_id, file.markdown)
+        places = _path_fields(thread_id, file.markdown)
         shown.update({f"markdown_{key}": value for key, value in places.items()})
     return shown
 
 
-def _places(thread_id: str, name: str) -> dict[str, str]:
+def _path_fields(thread_id: str, name: str) -> dict[str, str]:
     path = f"{UPLOADS}/{name}"
     url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
     return {"path": path, "virtual_path": path, "artifact_url": url}
 
 
-def _sentence(accepted: UploadResult) -> str:
+def _result_message(accepted: UploadResult) -> str:
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
         sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"
@@ -187,6 +194,6 @@ def _sentence(accepted: UploadResult) -> str:
     return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence
 
 
-def _refusal(error: ThreadIdInvalid | UploadError) -> HTTPException:
+def _http_error(error: ThreadIdInvalid | UploadError) -> HTTPException:
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     return HTTPException(status, error.user_message)

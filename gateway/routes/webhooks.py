@@ -8,42 +8,44 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
-from gateway.deps import Parts
+from gateway.dependencies import ServicesDep
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 
-class Problem(BaseModel):
+class WebhookError(BaseModel):
     """Why a delivery was not taken."""
 
     detail: str
 
 
-ANSWERS: dict[int | str, dict[str, type[BaseModel] | str]] = {
-    400: {"model": Problem, "description": "The platform's own, and unreadable."},
+RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
+    400: {"model": WebhookError, "description": "The platform's own, and unreadable."},
     401: {
-        "model": Problem,
+        "model": WebhookError,
         "description": "Not the platform's: signature, secret or time is wrong.",
     },
-    404: {"model": Problem, "description": "The channel does not deliver by HTTP."},
-    408: {"model": Problem, "description": "The body came too slowly."},
-    413: {"model": Problem, "description": "The body is too large."},
-    503: {"model": Problem, "description": "Nothing was kept: send it again."},
+    404: {"model": WebhookError, "description": "The channel does not deliver by HTTP."},
+    408: {"model": WebhookError, "description": "The body came too slowly."},
+    413: {"model": WebhookError, "description": "The body is too large."},
+    503: {"model": WebhookError, "description": "Nothing was kept: send it again."},
 }
 
 
-@router.post("/{channel}", responses=ANSWERS, response_class=Response)
-async def deliver(channel: Annotated[str, Path()], request: Request, parts: Parts) -> Response:
+@router.post("/{channel}", responses=RESPONSES, response_class=Response)
+async def receive_webhook(
+    channel: Annotated[str, Path()], request: Request, services: ServicesDep
+) -> Response:
     """Take a delivery of a platform; 200 means that it is kept."""
-    webhook = parts.webhooks.get(channel)
+    webhook = services.webhooks.get(channel)
     if webhook is None:
         raise HTTPException(404, "This channel does not deliver by HTTP.")
-    body = await _body(request, webhook)
+    body = await _read_body(request, webhook)
     answer = await webhook.handle(WebhookRequest(headers=dict(request.headers), body=body))
     return Response(answer.body, answer.status, headers=dict(answer.headers))
 
 
-async def _body(request: Request, webhook: WebhookEndpoint) -> bytes:
+async def _read_body(request: Request, webhook: WebhookEndpoint) -> bytes:
     """Return the body, read within its bounds."""
     body = bytearray()
     with anyio.move_on_after(webhook.read_timeout_s):

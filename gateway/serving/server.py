@@ -12,16 +12,16 @@ from typing_extensions import override
 
 from gateway.auth import MAX_BODY_BYTES
 
-GRACE_S = 1
+GRACE_PERIOD_S = 1
 """How long open requests may finish when the server stops; streams are cut then."""
 
 KEEP_ALIVE_S = 75
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Serves one application."""
 
-    def __init__(self, app: ASGIApp, door: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -34,16 +34,16 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GRACE_S,
+                timeout_graceful_shutdown=GRACE_PERIOD_S,
             )
         )
-        self._door = door
+        self._listener = listener
         self.ready = anyio.Event()
 
     @override
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `gateway.serving.stopping`."""
+        """Leave signals to `gateway.serving.shutdown`."""
         yield
 
     @override
@@ -54,14 +54,14 @@ class Server(uvicorn.Server):
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called."""
-        await self.serve([self._door])
+        await self.serve([self._listener])
 
     def stop(self) -> None:
-        """Take no new requests, give open ones `GRACE_S`, then end."""
+        """Take no new requests, give open ones `GRACE_PERIOD_S`, then end."""
         self.should_exit = True
 
 
-class NoFalseAlarms(logging.Filter):
+class UvicornLogFilter(logging.Filter):
     """Drops what uvicorn calls errors and we do on purpose.
 
     Streams that are cut at a stop, and WebSockets that are refused with an answer in words: uvicorn sends
@@ -71,10 +71,10 @@ class NoFalseAlarms(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
-        return not any(alarm in said for alarm in _FALSE_ALARMS)
+        return not any(alarm in said for alarm in _EXPECTED_MESSAGES)
 
 
-_FALSE_ALARMS = (
+_EXPECTED_MESSAGES = (
     "timeout graceful shutdown exceeded",
     "ASGI callable returned without completing handshake",
 )

@@ -10,61 +10,65 @@ from dataclasses import dataclass
 import anyio
 from fastapi import FastAPI
 
-from gateway.app import served
+from gateway.app import network_app
 from gateway.auth import AdminToken
-from gateway.compose import running
+from gateway.compose import open_app
 from gateway.config import Config
-from gateway.reload import Reload
+from gateway.reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
-from gateway.serving import banner, heap
-from gateway.serving.server import NoFalseAlarms, Server
-from gateway.serving.stopping import Stop
-from gateway.terminal.attached import local_link
-from gateway.terminal.talk import talk
+from gateway.serving import gc_tuning, startup_report
+from gateway.serving.server import HttpServer, UvicornLogFilter
+from gateway.serving.shutdown import ShutdownSignal
+from gateway.terminal.chat import run_chat
+from gateway.terminal.local_client import open_local_client
 
-STOP_BOUND_S = 6.3
+STOP_TIMEOUT_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
 
-SESSION = "main"
+DEFAULT_SESSION = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ServeOptions:
     """How the service was started.
 
     Attributes:
         config: The configuration.
         token: The admin token; None = nobody is asked for one.
         has_chat: Whether the chat opens in this terminal.
-        given: Keys of the `gateway` section that the command line replaced.
+        overrides: Keys of the `gateway` section that the command line replaced.
     """
 
     config: Config
     token: AdminToken | None
     has_chat: bool
-    given: Mapping[str, str]
+    overrides: Mapping[str, str]
 
 
-async def serve(start: Start, door: socket.socket, changed: Callable[[Config], None]) -> None:
+async def run_service(
+    options: ServeOptions, listener: socket.socket, on_config_change: Callable[[Config], None]
+) -> None:
     """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left.
 
-    `changed` is called with every later state of the configuration that was taken up.
+    `on_config_change` is called with every later state of the configuration that was taken up.
     """
-    config, token, has_chat = start.config, start.token, start.has_chat
-    logging.getLogger("uvicorn.error").addFilter(NoFalseAlarms())
-    with Stop(bound_s=config.bus.drain_s + STOP_BOUND_S) as stop:
-        async with running(config) as app:
-            network = served(app, config.gateway, token=token.value if token else None)
-            server = Server(network, door)
+    config, token, has_chat = options.config, options.token, options.has_chat
+    logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
+    with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
+        async with open_app(config) as app:
+            network = network_app(app, config.gateway, token=token.value if token else None)
+            server = HttpServer(network, listener)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
                 agents = app.state.services.agents
-                reload = Reload(config, agents, applied=changed, given=start.given)
+                reload = ConfigReloader(
+                    config, agents, on_applied=on_config_change, overrides=options.overrides
+                )
                 await server.ready.wait()
-                heap.settle()
-                port = door.getsockname()[1]
-                _say(_report(app.state.services, port, token, has_chat=has_chat))
+                gc_tuning.freeze_and_enable_gc()
+                port = listener.getsockname()[1]
+                _print(_startup_report(app.state.services, port, token, has_chat=has_chat))
                 async with anyio.create_task_group() as talking:
                     if has_chat:
                         talking.start_soon(_chat, app, stop)
@@ -72,39 +76,45 @@ async def serve(start: Start, door: socket.socket, changed: Callable[[Config], N
                     talking.start_soon(app.state.services.watchdog.run)
                     await stop.wait()
                     talking.cancel_scope.cancel()
-                _say("Stopping ...\n")
+                _print("Stopping ...\n")
                 server.stop()
-                tasks.cancel_scope.deadline = anyio.current_time() + STOP_BOUND_S
+                tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
 
 
-async def _chat(app: FastAPI, stop: Stop) -> None:
+async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
     services: Services = app.state.services
     if services.terminal is None or services.bus is None:
         return
-    async with local_link(services.terminal, services.bus, SESSION) as link:
-        await talk(services.config, link)
+    async with open_local_client(services.terminal, services.bus, DEFAULT_SESSION) as link:
+        await run_chat(services.config, link)
     stop.request()
 
 
-def _report(services: Services, port: int, token: AdminToken | None, *, has_chat: bool) -> str:
+def _startup_report(
+    services: Services, port: int, token: AdminToken | None, *, has_chat: bool
+) -> str:
     config = services.config
     url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
-    text = f"Parley is running at {url}\n" + banner.listing(
-        banner.facts(config, services.systems.sandboxes.description)
+    text = f"Parley is running at {url}\n" + startup_report.format_lines(
+        startup_report.summary_lines(config, services.systems.sandboxes.description)
     )
-    text += banner.listing(banner.channel_lines(channel_states(services)))
-    text += banner.listing(iter([("logs", str(config.log_file) if has_chat else "here")]))
+    text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
+    text += startup_report.format_lines(
+        iter([("logs", str(config.log_file) if has_chat else "here")])
+    )
     if token is None:
-        text += banner.listing(iter([("token", "none is asked for (gateway.auth: none)")]))
+        text += startup_report.format_lines(
+            iter([("token", "none is asked for (gateway.auth: none)")])
+        )
     elif token.generated:
-        text += banner.listing(
+        text += startup_report.format_lines(
             iter([("token", f"{token.value} (made now, shown once; kept in {config.token_file})")])
         )
-    hints = (*banner.absences(config), *banner.hints(config))
+    hints = (*startup_report.missing_packages(config), *startup_report.config_hints(config))
     return text + "".join(f"  - {hint}\n" for hint in hints)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Print, if anybody still reads: a closed pipe is no reason to stop serving."""
     with suppress(OSError):
         sys.stdout.write(text)

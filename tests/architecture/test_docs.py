@@ -22,8 +22,8 @@ from bots.slack.manifest import app_manifest
 from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Disposition
-from gateway.cli import parser
-from gateway.config import GatewayConfig, _Root, load
+from gateway.cli import build_parser
+from gateway.config import GatewayConfig, _TopLevelConfig, load_config
 from store.config import StoreConfig
 from tests.gateway.composed import composed
 
@@ -113,7 +113,7 @@ def known_keys() -> dict[str, object]:
         if path != "channels.session"
     }
     return {
-        **dict(fields(_Root, "")),
+        **dict(fields(_TopLevelConfig, "")),
         **dict(fields(AgentConfig, "")),
         **dict(fields(StoreConfig, "database")),
         **dict(fields(GatewayConfig, "gateway")),
@@ -150,7 +150,7 @@ def test_every_configuration_shown_can_be_used(page: Path, tmp_path: Path) -> No
             continue
         (tmp_path / "config.yaml").write_text(text, "utf-8")
         names = re.findall(r"\$([A-Z_]+)", text)
-        config = load(str(tmp_path / "config.yaml"), dict.fromkeys(names, "a-long-value"))
+        config = load_config(str(tmp_path / "config.yaml"), dict.fromkeys(names, "a-long-value"))
         assert config.warnings == ()
 
 
@@ -195,7 +195,7 @@ def test_every_command_of_the_command_line_is_documented() -> None:
     text = (REFERENCE / "cli.md").read_text("utf-8")
     sections = re.split(r"^##+ ", text, flags=re.M)[1:]
     documented = {s.partition("\n")[0].strip("`"): s for s in sections}
-    known = dict(commands(parser(), "parley"))
+    known = dict(commands(build_parser(), "parley"))
     assert list(documented) == list(known)
     for name, options in known.items():
         told = {row[0].strip("`").split()[0] for row in rows(documented[name])}
@@ -275,7 +275,7 @@ def check_typed(words: list[str], targets: set[str]) -> None:
     if name == "make":
         assert {word for word in arguments if "=" not in word} <= targets
     if name == "parley" and not {"--help", "--version"} & set(arguments):
-        parser().parse_args(arguments)
+        build_parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -45,8 +45,9 @@ BROAD_EXCEPTS = {
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation/workers.py": "a conversation's turn: the person is told, the next message works",
-    "bus/outbound/delivery.py": "a delivery attempt: one row fails, the others go out",
-    "gateway/setup/trial.py": "a model on trial: every provider's package raises its own kinds",
+    "bus/outbound/worker.py": "a delivery attempt: one row fails, the others go out",
+    "bus/errors.py": "the boundaries of the failure policy: exception groups and decorations",
+    "gateway/setup/model_checks.py": "a model on trial: every provider's package raises its own kinds",
     "gateway/transport.py": "an application called in process: its error goes to whoever made the request",
     "gateway/app.py": "an HTTP handler: a 500 without a stack",
 }

@@ -22,7 +22,7 @@ from bus.service import Bus, BusDependencies, run_bus
 from gateway.langgraph import LangGraphServices
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
-from gateway.serving import heap
+from gateway.serving import gc_tuning
 from gateway.transport import StreamingASGITransport
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
@@ -65,7 +65,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    heap.settle()  # as the service does
+    gc_tuning.freeze_and_enable_gc()  # as the service does
     return [*await _rates(), *await _latencies(), *await _commands()]
 
 

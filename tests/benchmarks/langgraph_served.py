@@ -22,7 +22,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from gateway.langgraph import LangGraphServices
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
-from gateway.serving import heap
+from gateway.serving import gc_tuning
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -99,7 +99,7 @@ async def serve(kind: str, folder: Path) -> None:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
-                heap.settle()  # as the service does
+                gc_tuning.freeze_and_enable_gc()  # as the service does
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )

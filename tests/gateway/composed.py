@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from gateway.app import served
-from gateway.compose import running
-from gateway.config import load
+from gateway.app import network_app
+from gateway.compose import open_app
+from gateway.config import load_config
 from gateway.services import Services
 
 TOKEN = "test-token-0123"
@@ -35,9 +35,11 @@ async def composed(folder: Path, text: str = "{}") -> AsyncIterator[Composed]:
     """Run the service that a configuration describes; `client` has the token, `stranger` has not."""
     file = folder / "config.yaml"
     file.write_text(text)
-    config = load(str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN})
-    async with running(config) as app:
-        transport = httpx.ASGITransport(served(app, config.gateway, token=TOKEN))
+    config = load_config(
+        str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN}
+    )
+    async with open_app(config) as app:
+        transport = httpx.ASGITransport(network_app(app, config.gateway, token=TOKEN))
         base = "http://127.0.0.1:8001"
         async with (
             httpx.AsyncClient(

@@ -61,7 +61,7 @@ async def serving(
     prefix: str = "/api",
     heartbeat_s: float = 5.0,
     settings: RuntimeSettings | None = None,
-    most_looked_at: int = 5000,
+    max_searched_threads: int = 5000,
     sources: Mapping[str, GraphSource] | None = None,
 ) -> AsyncIterator[Served]:
     """Serve the API from a data folder, with the test graphs or others."""
@@ -87,7 +87,7 @@ async def serving(
                 checkpointer=checkpointer,
                 graphs=runs.graphs,
                 heartbeat_s=heartbeat_s,
-                most_looked_at=most_looked_at,
+                max_searched_threads=max_searched_threads,
             )
         )
         if way == "tcp":

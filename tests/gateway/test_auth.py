@@ -15,9 +15,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Message
 
-from gateway.app import guarded
-from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, Guard, admin_token, bounded
-from gateway.config import ConfigError, GatewayConfig, load
+from gateway.app import with_access_control
+from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, AccessMiddleware, limit_body, load_admin_token
+from gateway.config import GatewayConfig, load_config
+from gateway.config_file import ConfigError
 from tests.gateway.composed import TOKEN, composed
 
 
@@ -56,7 +57,7 @@ def client(app: object, **headers: str) -> httpx.AsyncClient:
     ],
 )
 async def test_the_token_opens_the_api(headers: dict[str, str], status: int) -> None:
-    async with client(Guard(APP, token="secret-token"), **headers) as operator:
+    async with client(AccessMiddleware(APP, token="secret-token"), **headers) as operator:
         answer = await operator.get("/api/x")
     assert answer.status_code == status
     if status == 401:
@@ -66,20 +67,20 @@ async def test_the_token_opens_the_api(headers: dict[str, str], status: int) -> 
 
 
 async def test_a_token_that_is_not_ascii_is_only_wrong() -> None:
-    async with client(Guard(APP, token="secret-token")) as operator:
+    async with client(AccessMiddleware(APP, token="secret-token")) as operator:
         answer = await operator.get("/api/x", headers=[(b"x-api-key", b"\xff\xfe\xfd")])
     assert answer.status_code == 401
 
 
 async def test_health_needs_no_token() -> None:
-    async with client(Guard(APP, token="secret-token")) as operator:
+    async with client(AccessMiddleware(APP, token="secret-token")) as operator:
         assert (await operator.get("/health")).status_code == 200
         assert (await operator.get("/health/")).status_code == 401
         assert (await operator.get("/healthy")).status_code == 401
 
 
 async def test_auth_none_asks_nobody() -> None:
-    async with client(Guard(APP, token=None)) as operator:
+    async with client(AccessMiddleware(APP, token=None)) as operator:
         assert (await operator.get("/api/x")).status_code == 200
 
 
@@ -102,7 +103,7 @@ async def test_auth_none_asks_nobody() -> None:
     ],
 )
 async def test_only_known_host_names_are_answered(host: str, status: int) -> None:
-    guard = Guard(
+    guard = AccessMiddleware(
         APP,
         token=None,
         hosts=[
@@ -129,11 +130,11 @@ async def test_only_known_host_names_are_answered(host: str, status: int) -> Non
     ],
 )
 async def test_foreign_pages_change_nothing(method: str, origin: str | None, status: int) -> None:
-    guard = Guard(APP, token=None, origins=["https://chat.example.org"])
+    guard = AccessMiddleware(APP, token=None, origins=["https://chat.example.org"])
     headers = {"Origin": origin} if origin is not None else {}
     async with client(guard) as page:
         assert (await page.request(method, "/api/x", headers=headers)).status_code == status
-    async with client(Guard(APP, token="secret-token")) as page:
+    async with client(AccessMiddleware(APP, token="secret-token")) as page:
         trusted = {"X-Api-Key": "secret-token", **headers}
         assert (await page.request(method, "/api/x", headers=trusted)).status_code == 200
         assert (await page.request(method, "/api/x", headers=headers)).status_code == 401
@@ -145,7 +146,7 @@ async def test_allowed_pages_get_cors_headers_and_others_none() -> None:
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "x-api-key",
     }
-    async with client(guarded(APP, config, token="secret-token")) as page:
+    async with client(with_access_control(APP, config, token="secret-token")) as page:
         good = await page.options(
             "/api/x", headers={"Origin": "https://chat.example.org", **preflight}
         )
@@ -164,7 +165,7 @@ async def test_large_bodies_are_refused_announced_or_not() -> None:
         for _ in range(11):
             yield b"x" * 1_000_000
 
-    async with client(Guard(APP, token=None)) as operator:
+    async with client(AccessMiddleware(APP, token=None)) as operator:
         assert (await operator.post("/api/x", content=b"x" * 1000)).json() == {"bytes": 1000}
         announced = await operator.post("/api/x", content=b"x" * (MAX_BODY_BYTES + 1))
         assert announced.status_code == 413
@@ -184,7 +185,7 @@ async def test_a_body_that_stands_still_is_given_up() -> None:
         raise AssertionError
 
     sent: list[bool] = []
-    receive = bounded(first_half_only, 10, pause_s=0.01)
+    receive = limit_body(first_half_only, 10, pause_s=0.01)
     await receive()
     with anyio.fail_after(5), pytest.raises(HTTPException) as caught:
         await receive()
@@ -202,7 +203,7 @@ async def test_after_its_body_a_client_may_be_silent() -> None:
         return {"type": "http.disconnect"}
 
     sent: list[bool] = []
-    receive = bounded(whole, 10, pause_s=0.01)
+    receive = limit_body(whole, 10, pause_s=0.01)
     assert (await receive())["body"] == b"{}"
     with anyio.move_on_after(0.05) as longer:
         await receive()
@@ -229,22 +230,22 @@ async def test_every_route_but_health_needs_the_token(tmp_path: Path) -> None:
 
 
 def test_a_generated_token_is_kept_for_the_user_alone(tmp_path: Path) -> None:
-    config = load(None, {"PARLEY_HOME": str(tmp_path / "home")})
-    first = admin_token(config)
+    config = load_config(None, {"PARLEY_HOME": str(tmp_path / "home")})
+    first = load_admin_token(config)
     assert first is not None
     assert first.generated
     assert len(first.value) >= 32
     assert stat.S_IMODE(config.token_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(config.home.stat().st_mode) == 0o700
-    again = admin_token(config)
+    again = load_admin_token(config)
     assert again is not None
     assert (again.value, again.generated) == (first.value, False)
 
 
 def test_a_configured_token_is_not_written(tmp_path: Path) -> None:
     environ = {"PARLEY_HOME": str(tmp_path / "home"), "PARLEY_ADMIN_TOKEN": TOKEN}
-    config = load(None, environ)
-    token = admin_token(config)
+    config = load_config(None, environ)
+    token = load_admin_token(config)
     assert token is not None
     assert (token.value, token.generated) == (TOKEN, False)
     assert not config.token_file.exists()
@@ -253,15 +254,15 @@ def test_a_configured_token_is_not_written(tmp_path: Path) -> None:
 def test_tokens_that_cannot_be_kept_or_read_are_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="PARLEY_HOME"):
-        admin_token(load(None, {"PARLEY_HOME": str(tmp_path / "file" / "home")}))
+        load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path / "file" / "home")}))
     (tmp_path / "admin_token").write_text("\n")
     with pytest.raises(ConfigError, match="remove the file"):
-        admin_token(load(None, {"PARLEY_HOME": str(tmp_path)}))
+        load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path)}))
 
 
 def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     (tmp_path / "admin_token").symlink_to(target)
     with pytest.raises(ConfigError):
-        admin_token(load(None, {"PARLEY_HOME": str(tmp_path)}))
+        load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path)}))
     assert not target.exists()

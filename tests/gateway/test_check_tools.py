@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.check import find_problems
-from gateway.config import load
+from gateway.commands.check import find_config_problems
+from gateway.config import load_config
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from gateway.config import load
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str | None) -> None:
     (tmp_path / "config.yaml").write_text(text, "utf-8")
-    config = load(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
-    problems = list(find_problems(config))
+    config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
+    problems = list(find_config_problems(config))
     assert len(problems) == (told is not None)
     assert told is None or told in problems[0]

@@ -13,7 +13,7 @@ import pytest
 
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from gateway.cli import COMMANDS, main
-from gateway.failures import CommandFailed, explain, leaves
+from gateway.command_errors import CommandFailed, flatten_errors, format_errors
 from store.errors import StoreLocked
 
 ROOT = Path(__file__).parents[2]
@@ -266,4 +266,4 @@ def test_groups_of_known_errors_are_told_and_others_are_not() -> None:
     group = BaseExceptionGroup(
         "", [BaseExceptionGroup("", [StoreLocked("one")]), CommandFailed("two")]
     )
-    assert explain(leaves(group)) == (1, ["one", "two"])
+    assert format_errors(flatten_errors(group)) == (1, ["one", "two"])

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from gateway.compose import running
-from gateway.config import GatewayConfig, load
-from gateway.serving.doors import listening
-from gateway.serving.server import Server
+from gateway.compose import open_app
+from gateway.config import GatewayConfig, load_config
+from gateway.serving.listener import open_listener
+from gateway.serving.server import HttpServer
 from store.errors import StoreLocked
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.gateway.composed import TOKEN, composed
@@ -39,8 +39,8 @@ async def test_runs_can_be_had_from_a_langgraph_server(tmp_path: Path) -> None:
 @asynccontextmanager
 async def at_a_port(app: Starlette) -> AsyncIterator[str]:
     """Serve an application the way `parley serve` does; yield its URL."""
-    with listening(GatewayConfig(port=0)) as door:
-        server = Server(app, door)
+    with open_listener(GatewayConfig(port=0)) as door:
+        server = HttpServer(app, door)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.run_until_stopped)
             await server.ready.wait()
@@ -76,9 +76,9 @@ async def test_a_model_that_cannot_be_built_fails_visibly(
 
 async def test_one_data_folder_has_one_service(tmp_path: Path) -> None:
     async with composed(tmp_path):
-        config = load(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
+        config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
         with pytest.raises(StoreLocked):
-            async with running(config):
+            async with open_app(config):
                 raise AssertionError("two services in one folder")
 
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from agent.config import AgentConfig, ModelConfig
 from bots.config import BotsConfig
 from bus.config import BusConfig, SessionConfig
-from gateway.config import Config, ConfigError, GatewayConfig, load, read_token
+from gateway.config import Config, GatewayConfig, export_environment, load_config, read_admin_token
+from gateway.config_file import ConfigError
 from store.config import StoreConfig
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
@@ -20,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 def loaded(folder: Path, text: str, **environ: str) -> Config:
     file = folder / "config.yaml"
     file.write_text(text, "utf-8")
-    return load(str(file), environ)
+    return load_config(str(file), environ)
 
 
 def problems(folder: Path, text: str, **environ: str) -> tuple[str, ...]:
@@ -33,7 +34,7 @@ def test_nothing_configured_means_defaults(tmp_path: Path, monkeypatch: pytest.M
     empty = tmp_path / "a" / "b"
     empty.mkdir(parents=True)
     monkeypatch.chdir(empty)
-    config = load(None, {})
+    config = load_config(None, {})
     assert config.source is None
     assert config.home == empty / ".parley"
     assert config.gateway == GatewayConfig()
@@ -61,7 +62,7 @@ def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name == "variable":
             environ["PARLEY_CONFIG"] = str(file)
         argument = str(file) if name == "argument" else None
-        found.append(load(argument, environ).gateway.port)
+        found.append(load_config(argument, environ).gateway.port)
     assert found == [1, 2, 3, 4]
 
 
@@ -69,7 +70,9 @@ def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_named_file_must_exist(tmp_path: Path, by: str) -> None:
     missing = str(tmp_path / "nowhere.yaml")
     with pytest.raises(ConfigError, match="no such file"):
-        load(missing, {}) if by == "argument" else load(None, {"PARLEY_CONFIG": missing})
+        load_config(missing, {}) if by == "argument" else load_config(
+            None, {"PARLEY_CONFIG": missing}
+        )
 
 
 def test_dotenv_beside_the_file_gives_way_to_the_environment(tmp_path: Path) -> None:
@@ -80,11 +83,12 @@ def test_dotenv_beside_the_file_gives_way_to_the_environment(tmp_path: Path) -> 
     environ = {"A_TOKEN": "from-outside"}
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    config = load(str(file), environ)
+    config = load_config(str(file), environ)
     assert config.gateway.admin_token == "from-outside"
     assert config.agent.models[0].extra_keys()["api_key"] == "only-file"
     assert config.home == Path("/data/parley")
-    assert environ["B_TOKEN"] == "only-file"
+    assert config.environment["B_TOKEN"] == "only-file"
+    assert environ == {"A_TOKEN": "from-outside"}
     assert config.secrets >= {"from-outside", "only-file"}
 
 
@@ -225,9 +229,9 @@ def test_all_mistakes_are_told_at_once_and_no_value(tmp_path: Path) -> None:
 def test_binary_rubbish_and_a_folder_are_told(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(str(tmp_path / "config.yaml"), {})
+        load_config(str(tmp_path / "config.yaml"), {})
     with pytest.raises(ConfigError, match="no such file"):
-        load(str(tmp_path), {})
+        load_config(str(tmp_path), {})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
@@ -238,24 +242,24 @@ def test_auth_none_is_possible_on_loopback(tmp_path: Path, host: str) -> None:
 
 def test_the_token_comes_from_config_environment_or_file(tmp_path: Path) -> None:
     environ = {"PARLEY_HOME": str(tmp_path)}
-    config = load(None, environ)
-    assert read_token(config, environ) is None
+    config = load_config(None, environ)
+    assert read_admin_token(config, environ) is None
     config.token_file.write_text("from-the-file\n")
-    assert read_token(config, environ) == "from-the-file"
+    assert read_admin_token(config, environ) == "from-the-file"
     environ["PARLEY_ADMIN_TOKEN"] = "from-the-environment"
-    assert read_token(config, environ) == "from-the-environment"
-    assert load(None, environ).gateway.admin_token == "from-the-environment"
+    assert read_admin_token(config, environ) == "from-the-environment"
+    assert load_config(None, environ).gateway.admin_token == "from-the-environment"
     configured = loaded(tmp_path, "gateway: {admin_token: from-config}", **environ)
-    assert read_token(configured, environ) == "from-config"
+    assert read_admin_token(configured, environ) == "from-config"
 
 
 def test_the_command_line_may_replace_keys_of_the_gateway(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("gateway: {port: 1, auth: none}")
-    config = load(str(file), {}, gateway={"port": "9000"})
+    config = load_config(str(file), {}, gateway={"port": "9000"})
     assert (config.gateway.port, config.gateway.auth) == (9000, "none")
     with pytest.raises(ConfigError, match=r"gateway\.auth"):
-        load(str(file), {}, gateway={"host": "0.0.0.0"})  # noqa: S104 - refused
+        load_config(str(file), {}, gateway={"host": "0.0.0.0"})  # noqa: S104 - refused
 
 
 def test_no_secret_in_the_text_form(tmp_path: Path) -> None:
@@ -264,7 +268,7 @@ def test_no_secret_in_the_text_form(tmp_path: Path) -> None:
 
 
 def test_the_example_is_valid_as_it_stands() -> None:
-    config = load(str(EXAMPLE), {"PARLEY_HOME": "/nonexistent"})
+    config = load_config(str(EXAMPLE), {"PARLEY_HOME": "/nonexistent"})
     assert config.warnings == ()
     assert not any(getattr(config.bots, name).enabled for name in ("slack", "telegram", "feishu"))
 
@@ -281,7 +285,7 @@ def test_every_key_of_the_example_is_known(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(uncommented()))
     names = set(re.findall(r"\$([A-Z_]+)", EXAMPLE.read_text("utf-8")))
-    config = load(str(file), dict.fromkeys(names, "a-long-value"))
+    config = load_config(str(file), dict.fromkeys(names, "a-long-value"))
     assert config.warnings == ()
     assert config.agent.models
 
@@ -331,7 +335,7 @@ def test_tracing_without_credentials_is_told_like_any_mistake(tmp_path: Path) ->
     file = tmp_path / "config.yaml"
     file.write_text("log_level: info\n")
     with pytest.raises(ConfigError, match="LANGSMITH_API_KEY is not set") as caught:
-        load(str(file), environ)
+        load_config(str(file), environ)
     assert len(caught.value.problems) == 1
 
 
@@ -339,5 +343,16 @@ def test_langchain_does_not_trace_what_is_switched_off(tmp_path: Path) -> None:
     environ = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}
     file = tmp_path / "config.yaml"
     file.write_text("")
-    assert load(str(file), environ).tracing.langsmith is None
+    config = load_config(str(file), environ)
+    assert config.tracing.langsmith is None
+    export_environment(config, environ)
     assert environ["LANGSMITH_TRACING_V2"] == "false"
+
+
+def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A_KEY=from-the-file\nB_KEY=from-the-file\n")
+    (tmp_path / "config.yaml").write_text("")
+    environ = {"A_KEY": "from-the-process"}
+    export_environment(load_config(str(tmp_path / "config.yaml"), environ), environ)
+    assert environ["A_KEY"] == "from-the-process"
+    assert environ["B_KEY"] == "from-the-file"

@@ -11,10 +11,10 @@ import yaml
 
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
-from gateway.commands.doctor import MACHINE, MODELS, Wishes, examine
-from gateway.config import load
-from gateway.setup import machine
-from gateway.setup.report import Report
+from gateway.commands.doctor import MACHINE, MODELS, DoctorOptions, run_checks
+from gateway.config import load_config
+from gateway.setup import system_checks
+from gateway.setup.doctor_report import DoctorReport
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, Reply
@@ -24,19 +24,21 @@ from tests.gateway.test_cli import one_line, parley
 from tests.journeys.house import free_port, serving, with_model
 
 KEY = "sk-a-very-secret-key"
-ALL = Wishes()
+ALL = DoctorOptions()
 
 
-async def examined(folder: Path, tree: Mapping[str, Any], wishes: Wishes = ALL) -> Report:
+async def examined(
+    folder: Path, tree: Mapping[str, Any], wishes: DoctorOptions = ALL
+) -> DoctorReport:
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **tree}))
-    config = load(str(file), {"PARLEY_HOME": str(folder / "home")})
-    report = await examine(config, wishes)
+    config = load_config(str(file), {"PARLEY_HOME": str(folder / "home")})
+    report = await run_checks(config, wishes)
     assert not (folder / "home").exists()  # looking writes nothing
     return report
 
 
-def of(report: Report, area: str) -> dict[str, CheckResult]:
+def of(report: DoctorReport, area: str) -> dict[str, CheckResult]:
     return {finding.subject: finding for finding in report.areas.get(area, [])}
 
 
@@ -79,7 +81,7 @@ async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path)
         slack.server.scopes -= {"files:read"}
         telegram.revoke()
         feishu.rest.scopes -= {"im:message:send_as_bot"}
-        report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
+        report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
         assert not report.healthy
         assert of(report, "slack")["permissions"].grade is Severity.WARNING
         assert of(report, "telegram")["bot"].grade is Severity.PROBLEM
@@ -96,7 +98,7 @@ async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
     tmp_path: Path,
 ) -> None:
     channels = {"telegram": {"enabled": True}}
-    report = await examined(tmp_path, {"channels": channels}, Wishes(ask_models=False))
+    report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
     assert [f.grade for f in report.findings].count(Severity.PROBLEM) == 1
     finding = of(report, "telegram")["settings"]
     assert "channels.telegram.bot_token" in finding.text
@@ -148,7 +150,7 @@ async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
 async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
     free_mb = shutil.disk_usage(tmp_path).free // 1_000_000
     sandbox = {"min_free_disk_mb": int(free_mb * 2)}
-    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
     finding = of(report, MACHINE)["data folder"]
     assert finding.grade is Severity.WARNING
     assert "min_free_disk_mb" in finding.text
@@ -156,20 +158,20 @@ async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
 
 async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     sandbox = {"use": "bubblewrap", "bubblewrap_path": "/no/bwrap"}
-    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
     assert of(report, MACHINE)["sandbox"].grade is Severity.PROBLEM
     sandbox = {"use": "auto", "bubblewrap_path": "/no/bwrap"}
-    report = await examined(tmp_path, {"sandbox": sandbox}, Wishes(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
     assert of(report, MACHINE)["sandbox"].grade is Severity.NOTE
 
 
 def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
-    sandbox = load(None, {"PARLEY_CONFIG": ""}).agent.sandbox
-    assert machine.data_folder(tmp_path / "a" / "b", sandbox).grade is Severity.OK
+    sandbox = load_config(None, {"PARLEY_CONFIG": ""}).agent.sandbox
+    assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).grade is Severity.OK
 
 
 def test_a_report_for_programs() -> None:
-    report = Report()
+    report = DoctorReport()
     report.add(
         "slack", CheckResult(subject="clock", text="slow", grade=Severity.WARNING, fix="set it")
     )

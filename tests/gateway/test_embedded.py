@@ -27,7 +27,7 @@ from agent.errors import (
     SkillExists,
     SkillNotFound,
 )
-from gateway.config import ConfigError
+from gateway.config_file import ConfigError
 from gateway.embedded import client_from, open_client_from
 from gateway.routes import agents, mcp, memory, skills, suggestions, uploads
 from store.threads import ThreadStore
@@ -108,7 +108,7 @@ async def test_suggestions(tmp_path: Path) -> None:
             found = await agent.client.suggest(said, n=1)
             assert found == {"suggestions": ["Why?"]}
             assert found == await agent.http("POST", path, json={"messages": said, "n": 1})
-    parsed(suggestions.Suggestions, found)
+    parsed(suggestions.SuggestionsResponse, found)
 
 
 async def test_skills(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_custom_skills(tmp_path: Path) -> None:
     async with both(tmp_path) as agent:
         client = agent.client
         installed = await client.install_skill(file)
-        parsed(skills.InstallAnswer, installed)
+        parsed(skills.SkillInstallResponse, installed)
         assert installed["skill_name"] == "poems"
         with pytest.raises(SkillExists):
             await client.install_skill(file)
@@ -147,12 +147,12 @@ async def test_custom_skills(tmp_path: Path) -> None:
             await client.install_skill(tmp_path)
         assert await client.list_custom_skills() == await agent.http("GET", "/skills/custom")
         text = await client.get_custom_skill("poems")
-        parsed(skills.SkillText, text)
+        parsed(skills.SkillDetail, text)
         assert text == await agent.http("GET", "/skills/custom/poems")
         changed = await client.update_custom_skill("poems", f"{MD}\nMore.")
         assert changed["content"].endswith("More.")
         history = await client.get_custom_skill_history("poems")
-        parsed(skills.ChangeList, history)
+        parsed(skills.SkillHistory, history)
         assert history == await agent.http("GET", "/skills/custom/poems/history")
         assert await client.rollback_custom_skill("poems", -1) == text
         assert await client.delete_custom_skill("poems") == {"success": True}
@@ -237,10 +237,10 @@ async def test_memory(tmp_path: Path) -> None:
         left = await client.delete_memory_fact(fact["id"])
         assert [one["id"] for one in left["facts"]] == ["fact_1"]
         status = await client.get_memory_status()
-        parsed(memory.MemoryStatus, status)
+        parsed(memory.MemoryStatusView, status)
         assert status == await agent.http("GET", "/memory/status")
         settings = await client.get_memory_config()
-        parsed(memory.MemorySettings, settings)
+        parsed(memory.MemoryConfigView, settings)
         assert settings == await agent.http("GET", "/memory/config")
         cleared = await client.clear_memory()
         assert (cleared["facts"], cleared["user"]) == ([], empty["user"])
@@ -255,7 +255,7 @@ async def test_memory_of_others(tmp_path: Path) -> None:
         asked = {"scope": scope, "agent": "writer"}
         assert there == await agent.http("GET", "/memory", params=asked)
         scopes = await client.list_memory_scopes()
-        parsed(memory.MemoryScopes, scopes)
+        parsed(memory.MemoryScopeList, scopes)
         assert scopes == await agent.http("GET", "/memory/scopes")
         for refused, error in (
             (client.create_memory_fact(""), MemoryInvalid),
@@ -279,7 +279,7 @@ async def test_uploads_and_artifacts(tmp_path: Path) -> None:
     async with both(tmp_path) as agent:
         client = agent.client
         answer = await client.upload_files(THREAD, [first, second, str(page)])
-        parsed(uploads.UploadAnswer, answer)
+        parsed(uploads.UploadResponse, answer)
         assert answer["success"] is True
         assert [one["filename"] for one in answer["files"]] == [
             "notes one.txt",
@@ -290,7 +290,7 @@ async def test_uploads_and_artifacts(tmp_path: Path) -> None:
         parsed(uploads.UploadList, listed)
         assert listed == await agent.http("GET", f"/threads/{THREAD}/uploads/list")
         limits = await client.get_upload_limits()
-        parsed(uploads.UploadLimits, limits)
+        parsed(uploads.UploadLimitsView, limits)
         assert limits == await agent.http("GET", f"/threads/{THREAD}/uploads/limits")
         over_http = await agent.service.client.get(answer["files"][1]["artifact_url"])
         content, mime = await client.get_artifact(THREAD, answer["files"][1]["virtual_path"])
@@ -300,7 +300,7 @@ async def test_uploads_and_artifacts(tmp_path: Path) -> None:
             "text/html",
         )
         done = await client.delete_upload(THREAD, "page.html")
-        parsed(uploads.Done, done)
+        parsed(uploads.UploadDeleteResponse, done)
         assert (await client.list_uploads(THREAD))["count"] == 2
 
 
@@ -340,10 +340,10 @@ async def test_custom_agents(tmp_path: Path) -> None:
         parsed(agents.AgentList, listed)
         assert listed == await agent.http("GET", "/agents")
         free = await client.check_agent_name("Reviewer")
-        parsed(agents.NameCheck, free)
+        parsed(agents.AgentNameCheck, free)
         assert free == await agent.http("GET", "/agents/check", params={"name": "Reviewer"})
         profile = await client.update_user_profile("We build ships.")
-        parsed(agents.Profile, profile)
+        parsed(agents.UserProfile, profile)
         assert profile == await client.get_user_profile()
         assert profile == await agent.http("GET", "/user-profile")
         refusals: list[tuple[Callable[[], Awaitable[object]], type[AgentError]]] = [

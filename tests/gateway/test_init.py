@@ -12,15 +12,15 @@ from dotenv import dotenv_values
 from typing_extensions import override
 
 from bots.common.diagnosis import CheckResult
-from gateway.cli import main, parser
-from gateway.commands.init import set_up
-from gateway.config import Config, load
-from gateway.failures import CommandFailed
-from gateway.setup.files import HEAD, config_draft, env_draft, write
-from gateway.setup.interview import Answers, Trials, by_asking, missing_package
-from gateway.setup.offers import Offer
-from gateway.setup.person import Person
-from gateway.upgrade import NotUpgradable
+from gateway.cli import build_parser, main
+from gateway.command_errors import CommandFailed
+from gateway.commands.init import run_setup
+from gateway.config import Config, load_config
+from gateway.config_upgrade import ConfigUpgradeError
+from gateway.setup.config_files import HEADER_COMMENT, config_draft, env_draft, write_drafts
+from gateway.setup.prompts import SetupPrompter
+from gateway.setup.steps import SetupStep
+from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.slack import FakeSlack
@@ -32,7 +32,7 @@ KEY = "sk-0123456789"
 DEMO = "4"
 
 
-class Scripted(Person):
+class Scripted(SetupPrompter):
     """Says what was written down, in order; remembers what was asked and told."""
 
     def __init__(self, *answers: str) -> None:
@@ -79,13 +79,13 @@ class Desk:
         return person
 
     async def _run(
-        self, person: Person, arguments: Sequence[str], environ: Mapping[str, str]
+        self, person: SetupPrompter, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> None:
-        given = parser().parse_args(["init", *arguments, "--config", str(self.config)])
-        await anyio.to_thread.run_sync(set_up, given, person, environ)
+        given = build_parser().parse_args(["init", *arguments, "--config", str(self.config)])
+        await anyio.to_thread.run_sync(run_setup, given, person, environ)
 
     def loaded(self, **environ: str) -> Config:
-        return load(str(self.config), dict(environ))
+        return load_config(str(self.config), dict(environ))
 
     @property
     def values(self) -> dict[str, str | None]:
@@ -152,7 +152,7 @@ async def test_feishu_or_lark(tmp_path: Path) -> None:
         assert desk.loaded().bots.feishu.app_secret == feishu.app_secret
 
 
-class Noted(Trials):
+class Noted(CredentialCheck):
     """Finds everything good and remembers it: for what must not be tried on the real servers."""
 
     def __init__(self) -> None:
@@ -169,9 +169,9 @@ class Noted(Trials):
         return []
 
 
-def asked(*answers: str) -> tuple[Answers, Scripted]:
+def asked(*answers: str) -> tuple[SetupAnswers, Scripted]:
     person, trials = Scripted(*answers), Noted()
-    found = by_asking(person, trials, lambda _name, _ask: None, has_models=False)
+    found = prompt_for_answers(person, trials, lambda _name, _ask: None, has_models=False)
     assert person.answers == []
     chosen = [
         *found.platforms.items(),
@@ -227,7 +227,7 @@ async def test_a_new_configuration_is_private_and_says_where_the_keys_stand(
     async with FakeModelServer() as model:
         desk = Desk(tmp_path)
         await desk.ask("", "server", model.base_url, "fake", "")
-        assert desk.config.read_text().startswith(HEAD)
+        assert desk.config.read_text().startswith(HEADER_COMMENT)
         assert mode(desk.config) == 0o600
         assert desk.loaded().agent.models[0].extra_keys()["api_key"] == "none-needed"
         assert names(tmp_path) == [".env", "config.yaml"]
@@ -274,8 +274,8 @@ async def test_a_provider_without_its_variables_is_told(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    offer = Offer(title="X", asks=(), package="no_such_package")
-    (finding,) = missing_package(offer)
+    offer = SetupStep(title="X", asks=(), package="no_such_package")
+    (finding,) = check_package(offer)
     assert "pip install no-such-package" in finding.fix
 
 
@@ -376,7 +376,7 @@ async def test_a_configuration_that_does_not_fit_is_told_before_anything_is_writ
             await desk.ask("telegram", telegram.token, DEMO)
         assert desk.untouched
         desk = Desk(tmp_path, "channels: [a]")
-        with pytest.raises(NotUpgradable):
+        with pytest.raises(ConfigUpgradeError):
             await desk.ask()
         assert desk.untouched
 
@@ -384,7 +384,7 @@ async def test_a_configuration_that_does_not_fit_is_told_before_anything_is_writ
 @pytest.mark.parametrize("value", ["plain-1:2", "a b", "it's", 'say "x" #1', "a\\b", "$HOME", "ü"])
 def test_any_value_comes_back_from_the_env_file(tmp_path: Path, value: str) -> None:
     file = tmp_path / ".env"
-    write([env_draft(file, {"A": value, "B": "2"})])
+    write_drafts([env_draft(file, {"A": value, "B": "2"})])
     assert dotenv_values(file) == {"A": value, "B": "2"}
     assert env_draft(file, {"A": value}).changed is False
 
@@ -394,7 +394,7 @@ def test_an_exported_or_repeated_variable_is_set_where_it_counts(tmp_path: Path)
     file.write_text("export A=1\nAA=2\nA=3")
     draft = env_draft(file, {"A": "4"})
     assert draft.replaced == ["A"]
-    write([draft])
+    write_drafts([draft])
     assert dotenv_values(file) == {"A": "4", "AA": "2"}
 
 
@@ -413,27 +413,29 @@ def test_a_model_of_the_same_name_is_replaced_and_told(tmp_path: Path) -> None:
 def test_a_folder_that_refuses_leaves_both_files_as_they_are(tmp_path: Path) -> None:
     file = tmp_path / "gone" / "config.yaml"
     with pytest.raises(OSError, match="gone"):
-        write([env_draft(tmp_path / ".env", {"A": "1"}), config_draft(file, {("a",): 1}, None)])
+        write_drafts(
+            [env_draft(tmp_path / ".env", {"A": "1"}), config_draft(file, {("a",): 1}, None)]
+        )
     assert names(tmp_path) == []
 
 
 async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
-        given = parser().parse_args(["init"])
+        given = build_parser().parse_args(["init"])
         given.config = None
         file = tmp_path / "of-mine.yaml"
         environ = {"PARLEY_CONFIG": str(file)}
         person = Scripted("", "3", model.base_url, "fake", "")
-        await anyio.to_thread.run_sync(set_up, given, person, environ)
-        assert load(None, environ).agent.models[0].name == "server"
+        await anyio.to_thread.run_sync(run_setup, given, person, environ)
+        assert load_config(None, environ).agent.models[0].name == "server"
         assert names(tmp_path) == [".env", "of-mine.yaml"]
 
 
 def test_a_folder_that_is_not_there_is_told_before_any_question(tmp_path: Path) -> None:
-    given = parser().parse_args(["init", "--config", str(tmp_path / "gone" / "config.yaml")])
+    given = build_parser().parse_args(["init", "--config", str(tmp_path / "gone" / "config.yaml")])
     person = Scripted()
     with pytest.raises(CommandFailed, match="gone: no such folder"):
-        set_up(given, person, {})
+        run_setup(given, person, {})
     assert person.asked == []
 
 

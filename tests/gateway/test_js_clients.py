@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.gateway.front import TOKEN, opened
+from tests.gateway.chat_ui import TOKEN, opened
 
 JS = Path(__file__).parent / "js"
 NODE = shutil.which("node")

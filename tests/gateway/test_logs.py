@@ -14,7 +14,7 @@ from gateway import logs
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in logs.CHATTY}
+    levels = {name: logging.getLogger(name).level for name in logs.QUIET_LOGGERS}
     for handler in handlers:
         root.removeHandler(handler)
     yield
@@ -31,7 +31,7 @@ def restored() -> Iterator[None]:
 @pytest.mark.parametrize("style", ["console", "json"])
 def test_no_secret_reaches_the_log(tmp_path: Path, style: str) -> None:
     file = tmp_path / "folder" / "parley.log"
-    logs.configure("info", style, secrets=["hush-hush"], file=file)  # type: ignore[arg-type]
+    logs.configure_logging("info", style, secrets=["hush-hush"], file=file)  # type: ignore[arg-type]
     log = logging.getLogger("test")
     log.info("the token is %s", "hush-hush")
     log.info("POST https://api.telegram.org/bot12345:AAabcdefgh-1/getMe")
@@ -47,7 +47,7 @@ def test_no_secret_reaches_the_log(tmp_path: Path, style: str) -> None:
 
 def test_json_is_one_object_a_line(tmp_path: Path) -> None:
     file = tmp_path / "parley.log"
-    logs.configure("warning", "json", secrets=[], file=file)
+    logs.configure_logging("warning", "json", secrets=[], file=file)
     log = logging.getLogger("test")
     log.info("not written")
     log.warning("two\nlines %s", "你好")
@@ -60,7 +60,7 @@ def test_json_is_one_object_a_line(tmp_path: Path) -> None:
 
 def test_chatty_libraries_are_kept_down(tmp_path: Path) -> None:
     file = tmp_path / "parley.log"
-    logs.configure("info", "auto", secrets=[], file=file)
+    logs.configure_logging("info", "auto", secrets=[], file=file)
     for name in ("httpx", "httpx2"):
         logging.getLogger(name).info("GET https://api.example/secret-path")
     assert file.read_text() == ""
@@ -68,7 +68,7 @@ def test_chatty_libraries_are_kept_down(tmp_path: Path) -> None:
 
 def test_configuring_again_replaces(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        logs.configure("info", "console", secrets=[], file=tmp_path / name)
+        logs.configure_logging("info", "console", secrets=[], file=tmp_path / name)
     logging.getLogger("test").info("once")
     assert (tmp_path / "a").read_text() == ""
     assert "once" in (tmp_path / "b").read_text()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.mcp.redaction import redact_args, redact_url
-from gateway.commands.check import find_problems
-from gateway.config import load
+from gateway.commands.check import find_config_problems
+from gateway.config import load_config
 from tests.gateway.composed import Composed, composed
 
 SERVERS = {
@@ -280,10 +280,10 @@ def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -
     written(tmp_path, {"odd": odd, "off": {**odd, "enabled": False}, "fine": NPX})
     file = tmp_path / "config.yaml"
     file.write_text("guardrails: {enabled: true, provider: {use: oap}}")
-    config = load(str(file), {"PARLEY_HOME": str(tmp_path / "home")})
-    guard, server = find_problems(config)
+    config = load_config(str(file), {"PARLEY_HOME": str(tmp_path / "home")})
+    guard, server = find_config_problems(config)
     assert "guardrails: oap needs a passport" in guard
     assert "mcpServers.odd: type" in server
     assert "hush-hush" not in server
     (tmp_path / "extensions_config.json").write_text("[]")
-    assert "one JSON object" in list(find_problems(config))[1]
+    assert "one JSON object" in list(find_config_problems(config))[1]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from agent.memory.scope import MemoryScope
-from gateway.config import ConfigError
+from gateway.config_file import ConfigError
 from tests.gateway.composed import composed
 
 ANN = {"scope": "person:slack:T1:U%3A1"}

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.auth import OPEN_PATHS
-from gateway.langgraph.description import OPERATIONS
+from gateway.langgraph.openapi import OPERATIONS
 from tests.gateway.composed import Composed, composed
 
 ENDLESS = {

@@ -14,7 +14,7 @@ from langgraph_sdk import get_client, get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.errors import AuthenticationError, ConflictError, NotFoundError
 
-from tests.gateway.front import TOKEN, opened
+from tests.gateway.chat_ui import TOKEN, opened
 
 AGENT = "lead_agent"
 

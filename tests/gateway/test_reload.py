@@ -10,8 +10,8 @@ import pytest
 
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentSetup
-from gateway.config import Config, load
-from gateway.reload import Reload
+from gateway.config import Config, load_config
+from gateway.reload import ConfigReloader
 
 FIRST = "models: [{name: a, use: agent.models.demo:DemoChatModel, model: a}]\n"
 SECOND = "models: [{name: b, use: agent.models.demo:DemoChatModel, model: b}]\n"
@@ -23,12 +23,12 @@ class Watched:
 
     file: Path
     agents: AgentFactory
-    reload: Reload
+    reload: ConfigReloader
     applied: list[Config] = field(default_factory=list)
 
     async def write(self, text: str) -> None:
         self.file.write_text(text)
-        await self.reload.look()
+        await self.reload.check()
 
     @property
     def names(self) -> list[str]:
@@ -40,10 +40,10 @@ async def watched(folder: Path, environ: dict[str, str] | None = None) -> AsyncI
     file = folder / "config.yaml"
     file.write_text(FIRST)
     variables = {"PARLEY_HOME": str(folder / "home"), **(environ or {})}
-    config = load(str(file), variables)
+    config = load_config(str(file), variables)
     applied: list[Config] = []
     async with open_agent_factory(AgentSetup(config=config.agent, home=config.home)) as agents:
-        reload = Reload(config, agents, applied=applied.append, given={}, environ=variables)
+        reload = ConfigReloader(config, agents, on_applied=applied.append, overrides={})
         yield Watched(file, agents, reload, applied)
 
 
@@ -81,7 +81,7 @@ async def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(
 ) -> None:
     async with watched(tmp_path) as site:
         await site.write(text)
-        await site.reload.look()
+        await site.reload.check()
         assert site.names == ["a"]
         assert caplog.text.count("the changed configuration is not used") == 1
         assert told in caplog.text
@@ -92,7 +92,7 @@ async def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(
 async def test_a_file_that_is_gone_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     async with watched(tmp_path) as site:
         site.file.unlink()
-        await site.reload.look()
+        await site.reload.check()
         assert site.names == ["a"]
         await site.write(SECOND)
         assert site.names == ["b"]

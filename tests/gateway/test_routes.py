@@ -14,9 +14,9 @@ import pytest
 from bots.terminal.adapter import TerminalAdapter
 from bots.terminal.session import TerminalEvent, TerminalMessage
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
-from gateway.artifacts import is_active
-from gateway.terminal.attached import is_settled
-from gateway.terminal.rests import Rest, told
+from gateway.file_responses import is_active
+from gateway.terminal.local_client import is_session_idle
+from gateway.terminal.session_events import SessionIdle, stream_session_events
 from gateway.transport import StreamingASGITransport
 from store.conversations import ConversationKey
 from store.outbox import NewOutboxRow
@@ -357,8 +357,8 @@ async def until_rest(
     assert bus is not None
     shown: list[TerminalMessage] = []
     with anyio.fail_after(20):
-        async for item in told(events, lambda: is_settled(bus, session)):
-            if isinstance(item, Rest):
+        async for item in stream_session_events(events, lambda: is_session_idle(bus, session)):
+            if isinstance(item, SessionIdle):
                 return shown
             if isinstance(item, TerminalMessage) and item.final:
                 shown.append(item)

@@ -9,9 +9,20 @@ import anyio
 import pytest
 
 from bots.terminal.session import TerminalEvent, TerminalFile, TerminalIndicator, TerminalMessage
-from gateway.terminal.keyboard import typed_lines
-from gateway.terminal.rests import Heartbeat, Rest, Told, told
-from gateway.terminal.talk import GREETING, PROMPT, Chat, Screen, printable
+from gateway.terminal.chat import (
+    GREETING,
+    PROMPT,
+    ChatScreen,
+    TerminalChat,
+    strip_control_characters,
+)
+from gateway.terminal.session_events import (
+    SessionEvent,
+    SessionHeartbeat,
+    SessionIdle,
+    stream_session_events,
+)
+from gateway.terminal.stdin import read_lines
 
 
 def shown(text: str, *, final: bool = False, key: str = "k") -> TerminalMessage:
@@ -20,7 +31,7 @@ def shown(text: str, *, final: bool = False, key: str = "k") -> TerminalMessage:
 
 def printed(*events: TerminalMessage, live: bool = True) -> str:
     out = io.StringIO()
-    screen = Screen(out, live=live)
+    screen = ChatScreen(out, live=live)
     for event in events:
         screen.show(event)
     return out.getvalue()
@@ -53,7 +64,7 @@ def test_a_finished_message_is_printed_once() -> None:
     "hostile", ["\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "a\rb", "\x00", "\ud800", "\x7f"]
 )
 def test_answers_cannot_steer_the_terminal(hostile: str) -> None:
-    text = printable(f"x{hostile}y\n\tz")
+    text = strip_control_characters(f"x{hostile}y\n\tz")
     assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
     assert not any(0x7F <= ord(char) < 0xA0 for char in text)
     assert text.encode()
@@ -63,11 +74,11 @@ def test_answers_cannot_steer_the_terminal(hostile: str) -> None:
 class ScriptedLink:
     """Answers each line with the next list of events."""
 
-    def __init__(self, *answers: list[Told], result: str = "accepted") -> None:
+    def __init__(self, *answers: list[SessionEvent], result: str = "accepted") -> None:
         self.said: list[str] = []
         self._answers = list(answers)
         self._result = result
-        self._send, self._receive = anyio.create_memory_object_stream[Told](100)
+        self._send, self._receive = anyio.create_memory_object_stream[SessionEvent](100)
 
     async def say(self, text: str) -> str:
         self.said.append(text)
@@ -76,7 +87,7 @@ class ScriptedLink:
                 await self._send.send(event)
         return self._result
 
-    def told(self) -> AsyncIterator[Told]:
+    def told(self) -> AsyncIterator[SessionEvent]:
         return aiter(self._receive)
 
     def close(self) -> None:
@@ -91,7 +102,7 @@ async def typed(*lines: str) -> AsyncIterator[str]:
 
 async def chatted(link: ScriptedLink, *lines: str, live: bool = False) -> str:
     out = io.StringIO()
-    chat = Chat(link, typed(*lines), out, files=Path("/data/terminal"), live=live)
+    chat = TerminalChat(link, typed(*lines), out, files=Path("/data/terminal"), live=live)
     with anyio.fail_after(10):
         await chat.run()
     link.close()
@@ -104,13 +115,13 @@ async def test_lines_are_answered_one_after_the_other() -> None:
             TerminalIndicator(state="working"),
             shown("Hi"),
             shown("Hi!", final=True),
-            Heartbeat(),
-            Rest(),
+            SessionHeartbeat(),
+            SessionIdle(),
         ],
         [
             shown("Here.", key="b", final=True),
             TerminalFile(id="f", name="a.txt", path="s/a.txt"),
-            Rest(),
+            SessionIdle(),
         ],
     )
     text = await chatted(link, "hello", "", "a file")
@@ -126,7 +137,7 @@ async def test_leaving_by_word(word: str) -> None:
 
 
 async def test_a_rest_before_the_answer_is_not_the_end() -> None:
-    link = ScriptedLink([Rest(), shown("Late but here", final=True), Rest()])
+    link = ScriptedLink([SessionIdle(), shown("Late but here", final=True), SessionIdle()])
     assert await chatted(link, "hello") == "Late but here\n"
 
 
@@ -144,13 +155,13 @@ async def test_rests_come_after_the_last_event_of_an_answer() -> None:
             await send.send(TerminalFile(id="f", name="late", path="late"))
         return settled.pop(0)
 
-    seen: list[Told] = []
+    seen: list[SessionEvent] = []
     with send, receive:
         await send.send(shown("Hi", final=True))
         with anyio.fail_after(10):
-            async for item in told(aiter(receive), is_settled, heartbeat_s=0.01):
+            async for item in stream_session_events(aiter(receive), is_settled, heartbeat_s=0.01):
                 seen.append(item)
-                if isinstance(item, Heartbeat):
+                if isinstance(item, SessionHeartbeat):
                     break
     kinds = [item.kind for item in seen]
     assert kinds == ["shown", "file", "rest", "heartbeat"]
@@ -167,6 +178,6 @@ async def test_lines_from_files_and_pipes(tmp_path: Path) -> None:
 async def lines_of(file: Path) -> list[str]:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        return [line async for line in typed_lines(descriptor)]
+        return [line async for line in read_lines(descriptor)]
     finally:
         os.close(descriptor)

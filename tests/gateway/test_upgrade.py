@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.config import CONFIG_VERSION, load
-from gateway.upgrade import NotUpgradable, upgraded
+from gateway.config import CONFIG_VERSION, load_config
+from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
 from tests.gateway.test_cli import one_line, parley
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ our_own: [1, 2]
 
 def test_what_was_said_stays_with_its_comments_and_missing_keys_come(tmp_path: Path) -> None:
     example = (ROOT / "config.example.yaml").read_text()
-    text = upgraded(OLD, example, version=CONFIG_VERSION)
+    text = upgrade_config(OLD, example, version=CONFIG_VERSION)
     assert text is not None
     for line in ("# Our bot, see the wiki.", "# while we look for the fault", "# the cheap one"):
         assert line in text
@@ -38,12 +38,12 @@ def test_what_was_said_stays_with_its_comments_and_missing_keys_come(tmp_path: P
     assert tree["config_version"] == CONFIG_VERSION
     missing = yaml.safe_load(example).keys() - tree.keys()
     assert not missing
-    assert upgraded(text, example, version=CONFIG_VERSION) is None
+    assert upgrade_config(text, example, version=CONFIG_VERSION) is None
 
 
 def test_a_section_on_one_line_stays_on_one_line(tmp_path: Path) -> None:
     example = (ROOT / "config.example.yaml").read_text()
-    text = upgraded("channels:\n  slack: {enabled: true}\n", example, version=CONFIG_VERSION)
+    text = upgrade_config("channels:\n  slack: {enabled: true}\n", example, version=CONFIG_VERSION)
     assert text is not None
     slack = next(line for line in text.splitlines() if line.startswith("  slack:"))
     assert yaml.safe_load(slack)["slack"] == yaml.safe_load(text)["channels"]["slack"]
@@ -52,8 +52,8 @@ def test_a_section_on_one_line_stays_on_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "config_version: 99", "config_version: new"])
 def test_what_is_no_configuration_is_refused(text: str) -> None:
-    with pytest.raises(NotUpgradable):
-        upgraded(text, "config_version: 1", version=1)
+    with pytest.raises(ConfigUpgradeError):
+        upgrade_config(text, "config_version: 1", version=1)
 
 
 def test_the_command_keeps_the_former_file_and_its_rights(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_command_keeps_the_former_file_and_its_rights(tmp_path: Path) -> Non
     assert (tmp_path / "config.yaml.bak").read_text() == OLD
     for path in (file, tmp_path / "config.yaml.bak"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert load(str(file), {"OPENAI_API_KEY": "k"}).agent.title.max_words == 4
+    assert load_config(str(file), {"OPENAI_API_KEY": "k"}).agent.title.max_words == 4
     _, out, _ = parley(tmp_path, "config", "upgrade")
     assert "is up to date" in out
     assert sorted(path.name for path in tmp_path.glob("*config*")) == [

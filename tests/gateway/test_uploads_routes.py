@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from gateway.uploads import Form
+from gateway.multipart import MultipartForm
 from tests.agent.test_document_conversion import docx
 from tests.gateway.composed import Composed, composed
 
@@ -299,7 +299,7 @@ async def test_a_form_cut_anywhere(size: int) -> None:
             yield whole[start : start + size]
 
     found: list[Any] = []
-    async for file in Form("multipart/form-data; boundary=b", body()).files():
+    async for file in MultipartForm("multipart/form-data; boundary=b", body()).files():
         content = b"".join([chunk async for chunk in file.chunks])
         found.append((file.filename, content))
     assert found == [("ä.txt", b"line\r\n--not the end\r\n"), ("two", b"")]

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from typing_extensions import override
 
-from gateway.watchdog import Watchdog, stacks
+from gateway.watchdog import Watchdog, format_thread_stacks
 
 
 class Told(logging.Handler):
@@ -54,8 +54,8 @@ async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
 
 def test_stacks_hold_names_and_no_values() -> None:
     secret = "hush" + "-" + "hush"
-    assert "test_stacks_hold_names_and_no_values" in stacks()
-    assert secret not in stacks()
+    assert "test_stacks_hold_names_and_no_values" in format_thread_stacks()
+    assert secret not in format_thread_stacks()
 
 
 async def test_nothing_is_watched_when_it_is_off() -> None:

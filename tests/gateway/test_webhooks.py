@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
-from gateway.config import load
-from gateway.serving.banner import hints
+from gateway.config import load_config
+from gateway.serving.startup_report import config_hints
 from tests.contracts.webhook_rig import Doors
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
@@ -223,7 +223,9 @@ def test_a_host_that_would_be_refused_is_told_at_the_start(
     file = tmp_path / "config.yaml"
     sections = {"channels": {"telegram": telegram}, "gateway": {"allowed_hosts": known}}
     file.write_text(yaml.safe_dump(sections))
-    told = [hint for hint in hints(load(str(file), {})) if "gateway.allowed_hosts" in hint]
+    told = [
+        hint for hint in config_hints(load_config(str(file), {})) if "gateway.allowed_hosts" in hint
+    ]
     assert len(told) == (0 if known else 1)
 
 
@@ -236,5 +238,5 @@ def test_the_secrets_of_deliveries_are_kept_out_of_logs(tmp_path: Path) -> None:
     }
     enabled = {name: {"enabled": True, **keys} for name, keys in sections.items()}
     file.write_text(yaml.safe_dump({"channels": enabled}))
-    secrets = load(str(file), {}).secrets
+    secrets = load_config(str(file), {}).secrets
     assert {value for section in sections.values() for value in section.values()} <= secrets

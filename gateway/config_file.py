@@ -1,0 +1,91 @@
+"""Configuration files: where the file is found, reading YAML with a check for duplicate keys, reading `.env`."""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dotenv import dotenv_values
+from typing_extensions import override
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used.
+
+    Attributes:
+        problems: One line each: file, key path, what is wrong, what to do. No secrets.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def find_config(path: str | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the configuration file: `path`, $PARLEY_CONFIG, ./config.yaml or ../config.yaml; None if there is none.
+
+    Raises:
+        ConfigError: The named file does not exist.
+    """
+    named = environ.get("PARLEY_CONFIG")
+    for value, origin in ((path, "--config"), (named, "PARLEY_CONFIG")):
+        if value:
+            if not Path(value).is_file():
+                raise ConfigError(f"{value}: no such file, but {origin} names it: correct the path")
+            return Path(value).absolute()
+    candidates = (Path("config.yaml"), Path("..") / "config.yaml")
+    return next((file.resolve() for file in candidates if file.is_file()), None)
+
+
+def read_dotenv(file: Path) -> dict[str, str]:
+    """Return the variables of a `.env` file; none if there is no file. Raises ConfigError."""
+    if not file.is_file():
+        return {}
+    try:
+        return {name: value for name, value in dotenv_values(file).items() if value is not None}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}): correct or remove it") from None
+
+
+class _DuplicateKeyLoader(yaml.SafeLoader):
+    """Collects a warning for each duplicate key; YAML itself silently takes the last value."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.warnings: list[str] = []
+
+    @override
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,
+    ) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str) and key.value in seen:
+                line = key.start_mark.line + 1
+                self.warnings.append(
+                    f"line {line}: duplicate key `{key.value}`; the last value is used"
+                )
+            if isinstance(key.value, str) and key.value != "<<":
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(source: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the tree of a YAML file, and warnings about duplicate keys. Raises ConfigError."""
+    try:
+        loader = _DuplicateKeyLoader(source.read_text("utf-8"))
+        tree = loader.get_single_data()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = getattr(error, "problem", None) or "not YAML"
+        raise ConfigError(f"{source}: {where}{what}: correct the YAML") from None
+    if tree is None:
+        return {}, []
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{source}: must be a section of `key: value` lines at its top level")
+    return {str(key): value for key, value in tree.items()}, loader.warnings

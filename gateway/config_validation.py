@@ -1,0 +1,146 @@
+"""What is wrong with a configuration tree, in words a person can act on. Pure."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from gateway.config_variables import join_path
+
+_TYPO_CUTOFF = 0.85
+_SUGGESTION_CUTOFF = 0.6
+_MESSAGES = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "list_type": "must be a list, like [a, b]",
+    "dict_type": "must be a section of `key: value` lines",
+    "model_type": "must be a section of `key: value` lines",
+    "model_attributes_type": "must be a section of `key: value` lines",
+    "missing": "is missing: add it",
+}
+
+
+def format_validation_error(error: ValidationError, path: str) -> list[str]:
+    """Return one line per error, "key.path: what is wrong"; values are never repeated, they may be secret."""
+    lines = []
+    for item in error.errors(include_url=False, include_context=True, include_input=False):
+        where = path
+        for key in item["loc"]:
+            where = join_path(where, key)
+        what = _MESSAGES.get(item["type"]) or _plain_message(item["msg"])
+        if item["type"] == "string_too_short" and item["ctx"]["min_length"] == 1:
+            what = "must not be empty"
+        line = f"{where}: {what}" if where else what
+        if line not in lines:
+            lines.append(line)
+    return lines
+
+
+def _plain_message(message: str) -> str:
+    for start, instead in (("Value error, ", ""), ("Input should be", "must be")):
+        if message.startswith(start):
+            return instead + message.removeprefix(start)
+    return message[:1].lower() + message[1:]
+
+
+def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUTOFF) -> str | None:
+    """Return the known name that `key` most likely stands for.
+
+    >>> closest_match("prot", ["port", "host"]), closest_match("zzz", ["port"])
+    ('port', None)
+    """
+    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=cutoff)
+    return found[0] if found else None
+
+
+def unknown_key_warning(key: str, path: str, known: list[str]) -> str:
+    """Return the warning about a key that nobody reads."""
+    guess = closest_match(key, known)
+    hint = f"; did you mean `{guess}`?" if guess else ""
+    return f"{join_path(path, key)}: unknown key, it is ignored{hint}"
+
+
+def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:
+    """Yield a warning for each key below `data` that `model` does not know.
+
+    Where keys go on to a class of the user's choice, only a likely slip of the pen is reported.
+    """
+    if not isinstance(data, Mapping):
+        return
+    known = list(model.model_fields)
+    passes_on = getattr(model, "passes_extra_keys", False)
+    for key, value in data.items():
+        name = str(key)
+        if name not in model.model_fields:
+            guess = closest_match(name, known, cutoff=_TYPO_CUTOFF)
+            if guess or not passes_on:
+                yield unknown_key_warning(name, path, known)
+            continue
+        for inner, below, item in _models_in(model, name, value, join_path(path, name)):
+            yield from find_unknown_keys(inner, item, below)
+
+
+def _models_in(
+    model: type[BaseModel], field: str, value: object, path: str
+) -> Iterator[tuple[type[BaseModel], str, object]]:
+    """Yield (model, path, data) of the sections that stand in one field."""
+    inner = _model_of(model.model_fields[field].annotation)
+    if inner is None:
+        return
+    kind = get_origin(model.model_fields[field].annotation)
+    if kind is list and isinstance(value, list):
+        yield from ((inner, join_path(path, index), item) for index, item in enumerate(value))
+    elif kind is dict and isinstance(value, Mapping):
+        yield from ((inner, join_path(path, str(key)), item) for key, item in value.items())
+    elif kind not in (list, dict):
+        yield inner, path, value
+
+
+def _model_of(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in get_args(annotation) if (found := _model_of(arg))), None)
+
+
+def normalize(model: type[BaseModel], data: object) -> object:
+    """Return `data` as `model` takes it: null means default, numbers stand for text where text is wanted.
+
+    Platform ids and tokens are often written as bare numbers.
+    """
+    if not isinstance(data, Mapping):
+        return {} if data is None else data
+    result: dict[str, Any] = {}
+    for key, value in data.items():
+        name = str(key)
+        known = model.model_fields.get(name)
+        if known is None:
+            result[name] = value
+        elif value is not None:
+            result[name] = _normalize_field(known.annotation, value)
+    return result
+
+
+def _normalize_field(annotation: object, value: object) -> object:
+    inner = _model_of(annotation)
+    if isinstance(value, list):
+        return [
+            normalize(inner, item) if inner else _number_to_text(annotation, item) for item in value
+        ]
+    if inner and isinstance(value, Mapping):
+        if get_origin(annotation) is dict:
+            return {str(key): normalize(inner, item) for key, item in value.items()}
+        return normalize(inner, value)
+    return _number_to_text(annotation, value)
+
+
+def _number_to_text(annotation: object, value: object) -> object:
+    """Return a number as text where text is wanted."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number and annotation in (str, str | None, list[str]) else value

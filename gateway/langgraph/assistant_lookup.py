@@ -1,0 +1,101 @@
+"""Which assistants there are: one for every graph, one for every custom agent, and those made over the API."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.langgraph.custom_agents import find_agent_assistant, list_agent_assistants
+from gateway.langgraph.route import ApiError, parse_id
+from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.views import assistant_of_graph
+from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.request import GraphRunRequest, merge_options, request_options
+from store.assistants import Assistant, missing_assistant
+from store.threads import Thread
+
+
+async def list_assistants(services: LangGraphServices) -> list[Assistant]:
+    """Return all assistants: the graphs' and the custom agents' first, then the others, the oldest first."""
+    made = {one.assistant_id: one for one in await services.runs.assistants.list_all()}
+    always = [*map(assistant_of_graph, services.graphs), *await list_agent_assistants(services)]
+    first = [made.pop(one.assistant_id, one) for one in always]
+    return first + [one for one in made.values() if one.graph_id in services.graphs]
+
+
+async def get_assistant(services: LangGraphServices, given: str) -> Assistant:
+    """Return one assistant, by its id, its graph's name or its custom agent's.
+
+    Raises:
+        Refused: what is given is neither a name nor an id.
+        RowNotFound: there is no such assistant.
+    """
+    found = await _find_assistant(services, given)
+    if found is not None:
+        return found
+    parse_id(given, "assistant")
+    raise missing_assistant(given)
+
+
+async def resolve_assistant(
+    services: LangGraphServices, request: GraphRunRequest
+) -> GraphRunRequest:
+    """Return the request with what its assistant sets, as far as the request does not set it otherwise.
+
+    One whose assistant is a graph as it is, or nothing that is known, is returned as it is. Raises InvalidRequest.
+    """
+    found = await _find_assistant(services, request.assistant_id)
+    if found is None:
+        return request
+    own = found.config or found.context
+    return replace(
+        request,
+        assistant_id=found.graph_id,
+        shown_assistant_id=found.assistant_id,
+        config=_merge_configs(found.config, request.config) if own else request.config,
+        context=merge_options(found.config, found.context) | request_options(request)
+        if own
+        else request.context,
+    )
+
+
+async def last_assistant_id(services: LangGraphServices, thread: Thread) -> str:
+    """Return the assistant that last ran on a thread, or its graph where that one is gone; empty before the first."""
+    used = str(thread.metadata.get("assistant_id") or "")
+    if used and await _find_assistant(services, used) is not None:
+        return used
+    return str(thread.metadata.get("graph_id") or "")
+
+
+def find_graph_assistant(services: LangGraphServices, assistant_id: str) -> Assistant | None:
+    """Return the assistant as which a graph is there always."""
+    return next(
+        (
+            one
+            for one in map(assistant_of_graph, services.graphs)
+            if one.assistant_id == assistant_id
+        ),
+        None,
+    )
+
+
+async def _find_assistant(services: LangGraphServices, given: str) -> Assistant | None:
+    wanted = assistant_id_for_graph(given) if given in services.graphs else _canonical_id(given)
+    made = await services.runs.assistants.find(wanted)
+    if made is not None and made.graph_id in services.graphs:
+        return made
+    return find_graph_assistant(services, wanted) or await find_agent_assistant(services, given)
+
+
+def _canonical_id(given: str) -> str:
+    try:
+        return parse_id(given, "assistant")
+    except ApiError:
+        return given
+
+
+def _merge_configs(ours: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one config of two; the options in ours are in the context by then."""
+    both = {**ours, **asked, "tags": [*(ours.get("tags") or ()), *(asked.get("tags") or ())]}
+    both["metadata"] = {**(ours.get("metadata") or {}), **(asked.get("metadata") or {})}
+    both["configurable"] = asked.get("configurable") or {}
+    return both

@@ -1,0 +1,81 @@
+"""Which events of a thread one connection, or one subscription of it, asks for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.langgraph.route import ApiError
+from gateway.runtime.protocol import ProtocolEvent
+
+CHANNELS = (
+    "values",
+    "updates",
+    "messages",
+    "tools",
+    "custom",
+    "lifecycle",
+    "input",
+    "tasks",
+    "checkpoints",
+)
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events one connection is sent.
+
+    Attributes:
+        namespaces: Prefixes; an event must be under one of them.
+        depth: How far below it; None = any.
+    """
+
+    channels: frozenset[str]
+    namespaces: tuple[tuple[str, ...], ...] = ((),)
+    depth: int | None = None
+
+    def matches(self, event: ProtocolEvent) -> bool:
+        """Return whether an event is sent."""
+        named = event.name is not None and f"custom:{event.name}" in self.channels
+        if event.channel not in self.channels and not named:
+            return False
+        place = event.namespace
+        return any(
+            place[: len(prefix)] == prefix
+            and (self.depth is None or len(place) - len(prefix) <= self.depth)
+            for prefix in self.namespaces
+        )
+
+
+def parse_since(body: Json) -> int:
+    """Return the number after which events are wanted. Raises Refused."""
+    since = body.get("since") or 0
+    if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+        raise ApiError(400, "since must be a sequence number.")
+    return since
+
+
+def parse_event_filter(body: Json) -> EventFilter:
+    """Return what is asked for. Raises Refused."""
+    channels = body.get("channels")
+    if not isinstance(channels, list) or not channels:
+        raise ApiError(400, "channels is required and must be a non-empty array")
+    unknown = [
+        str(one) for one in channels if one not in CHANNELS and not str(one).startswith("custom:")
+    ]
+    if unknown:
+        raise ApiError(
+            400,
+            f"channels contains unsupported entries: {', '.join(unknown)[:200]}. "
+            f"Allowed: {', '.join(CHANNELS)}, or any `custom:<name>`.",
+        )
+    namespaces = body.get("namespaces") or [[]]
+    depth = body.get("depth")
+    if not isinstance(namespaces, list) or not all(isinstance(one, list) for one in namespaces):
+        raise ApiError(400, "namespaces must be a list of lists")
+    if depth is not None and (not isinstance(depth, int) or depth < 0):
+        raise ApiError(400, "depth must be a number from 0 on")
+    return EventFilter(
+        channels=frozenset(channels),
+        namespaces=tuple(tuple(str(step) for step in one) for one in namespaces),
+        depth=depth,
+    )

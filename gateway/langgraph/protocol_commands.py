@@ -1,0 +1,179 @@
+"""The commands of LangChain's newer streaming protocol, whichever way they come."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from gateway.langgraph import protocol_state
+from gateway.langgraph.assistant_lookup import last_assistant_id, resolve_assistant
+from gateway.langgraph.protocol_state import ProtocolError
+from gateway.langgraph.request_models import RunCreate
+from gateway.langgraph.route import ApiError, parse_id, validate_body
+from gateway.langgraph.run_requests import build_run_request
+from gateway.langgraph.services import LangGraphServices
+from gateway.runtime.errors import RunRequestError
+from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
+from store.errors import RowConflict, RowNotFound
+
+Json = dict[str, Any]
+Handler = Callable[[LangGraphServices, str, Json], Awaitable[Json]]
+
+
+async def execute_command(
+    services: LangGraphServices, thread_id: str, body: object, further: Mapping[str, Handler]
+) -> Json:
+    """Carry out one command; return the answer, which may be an error of the protocol.
+
+    Args:
+        services: The parts.
+        thread_id: The thread, checked.
+        body: The command.
+        further: Commands that this way of sending them has besides.
+
+    Raises:
+        Refused: it has not the form of a command.
+    """
+    if not isinstance(body, dict):
+        raise ApiError(400, "The request body must be an object")
+    number, method, params = body.get("id"), body.get("method"), body.get("params") or {}
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(method, str):
+        raise ApiError(400, "A command has an id (a number), a method and params.")
+    if not isinstance(params, dict):
+        raise ApiError(400, "The params of a command are an object.")
+    handler = further.get(method) or _COMMANDS.get(method)
+    if handler is None:
+        return error_reply(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
+    try:
+        result = await handler(services, thread_id, params)
+    except ProtocolError as error:
+        return error_reply(number, error.code, str(error))
+    except (RunRequestError, RowNotFound, RowConflict) as error:
+        return error_reply(number, "invalid_argument", str(error))
+    except ApiError as error:
+        return error_reply(number, "invalid_argument", error.detail)
+    applied = services.sequences.for_thread(thread_id).last_seq
+    return {
+        "type": "success",
+        "id": number,
+        "result": result,
+        "meta": {"applied_through_seq": applied},
+    }
+
+
+def error_reply(number: int | None, code: str, message: str) -> Json:
+    """Return an error of the protocol."""
+    return {"type": "error", "id": number, "error": code, "message": message}
+
+
+async def _get_tree(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Show the graphs of a run, by default the one that began last."""
+    begun = services.runs.started_runs(thread_id)
+    wanted = params.get("run_id")
+    if wanted is not None:
+        wanted = parse_id(str(wanted), "run")
+        begun = [live for live in begun if live.run_id == wanted]
+    if not begun:
+        raise ProtocolError("no_such_run", "The thread has no run whose events are still kept.")
+    sequence = services.sequences.for_thread(thread_id)
+    sequence.advance(services.runs.started_runs(thread_id))
+    tree = sequence.tree(begun[-1].run_id)
+    if tree is None:
+        raise ProtocolError("no_such_run", "The run was stopped before it began.")
+    return {"tree": tree.to_wire()}
+
+
+async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Start a run from a past checkpoint of the thread."""
+    thread = await services.threads.get(thread_id)
+    checkpoint_id = await protocol_state.get_checkpoint_id(services, thread, params)
+    body = {
+        "assistant_id": await last_assistant_id(services, thread),
+        "input": params.get("input"),
+        "config": params.get("config"),
+        "checkpoint_id": checkpoint_id,
+    }
+    return {**await _create_run(services, thread_id, body), "thread_id": thread_id}
+
+
+async def _subscribe(_services: LangGraphServices, _thread_id: str, _params: Json) -> Json:
+    raise ProtocolError(
+        "not_supported",
+        "Subscriptions belong to a WebSocket; over HTTP open POST .../stream/events for each.",
+    )
+
+
+async def _start_run(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Start a run; the thread is made where there is none."""
+    body = {
+        "assistant_id": params.get("assistant_id"),
+        "input": params.get("input"),
+        "config": params.get("config"),
+        "metadata": params.get("metadata"),
+        "multitask_strategy": params.get("multitask_strategy") or params.get("multitaskStrategy"),
+    }
+    return await _create_run(services, thread_id, body)
+
+
+async def _respond(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Answer what the graph asked, and go on."""
+    thread = await services.threads.get(thread_id)
+    answers = params.get("responses") or [params]
+    if not isinstance(answers, list) or not all(isinstance(one, dict) for one in answers):
+        raise ProtocolError("invalid_argument", "responses must be a list of objects.")
+    asked = {one["id"] for listed in thread.interrupts.values() for one in listed}
+    for one in answers:
+        if one.get("interrupt_id") not in asked:
+            raise ProtocolError("no_such_interrupt", "Nothing with this interrupt_id was asked.")
+    last = await services.runs.rows.list_by_thread(thread_id, limit=1)
+    before = last[0].kwargs if last else {}
+    body = {
+        "assistant_id": await last_assistant_id(services, thread),
+        "command": {
+            "resume": {one["interrupt_id"]: one.get("response") for one in answers},
+            "update": params.get("update"),
+            "goto": params.get("goto"),
+        },
+        # Who answers goes on as whom and with what the run that asked was started.
+        "config": params.get("config") or before.get("config"),
+        "context": before.get("context"),
+        "metadata": params.get("metadata"),
+    }
+    await _create_run(services, thread_id, body)
+    return {}
+
+
+async def _inject_input(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Say something to a run that goes on."""
+    said = params.get("messages") or params.get("message")
+    if not said or not isinstance(said, list | dict):
+        raise ProtocolError("invalid_argument", "messages must be a list of messages.")
+    wanted = params.get("run_id")
+    run_id = None if wanted is None else parse_id(str(wanted), "run")
+    listening = services.runs.inject(thread_id, run_id, said)
+    if listening is None:
+        raise ProtocolError("no_such_run", "No run on this thread listens now.")
+    return {"run_id": listening, "accepted": True}
+
+
+async def _create_run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
+    streaming = {
+        "stream_mode": PROTOCOL_STREAM_MODES,
+        "stream_subgraphs": True,
+        "if_not_exists": "create",
+    }
+    request = build_run_request(validate_body(RunCreate, {**body, **streaming}), thread_id)
+    live = await services.runs.start(await resolve_assistant(services, request))
+    return {"run_id": live.run_id}
+
+
+_COMMANDS: Mapping[str, Handler] = {
+    "run.start": _start_run,
+    "input.respond": _respond,
+    "input.inject": _inject_input,
+    "agent.getTree": _get_tree,
+    "state.get": protocol_state.get_state,
+    "state.listCheckpoints": protocol_state.list_checkpoints,
+    "state.fork": _fork,
+    "subscription.subscribe": _subscribe,
+    "subscription.unsubscribe": _subscribe,
+    "subscription.reconnect": _subscribe,
+}

@@ -1,0 +1,90 @@
+"""The commands of the newer streaming protocol that look at a thread's state."""
+
+from typing import Any
+
+from langgraph.types import StateSnapshot
+
+from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.views import checkpoint_view
+from store.threads import Thread
+
+Json = dict[str, Any]
+MAX_CHECKPOINTS = 1000
+DEFAULT_CHECKPOINTS = 10
+
+
+class ProtocolError(Exception):
+    """A command that cannot be carried out; the code is one of the protocol's."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def get_state(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """Return the newest values, of the thread or of a graph inside it, or those of some keys."""
+    thread = await services.threads.get(thread_id)
+    state = await services.states.snapshot(
+        thread, await _checkpoint_config(services, thread, params)
+    )
+    values = dict(state.values) if state and isinstance(state.values, dict) else {}
+    keys = params.get("keys")
+    if keys is not None:
+        if not isinstance(keys, list):
+            raise ProtocolError("invalid_argument", "keys must be a list of names.")
+        values = {key: values[key] for key in keys if isinstance(key, str) and key in values}
+    where = checkpoint_view(state.config) if state else None
+    if where is None or where["checkpoint_id"] is None:
+        return {"values": values}
+    reference = {"id": where["checkpoint_id"], "ns": where["checkpoint_ns"]}
+    return {"values": values, "checkpoint": reference}
+
+
+async def list_checkpoints(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+    """List past states, newest first."""
+    thread = await services.threads.get(thread_id)
+    limit, before = params.get("limit", DEFAULT_CHECKPOINTS), params.get("before")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_CHECKPOINTS:
+        raise ProtocolError("invalid_argument", f"limit must be from 1 to {MAX_CHECKPOINTS}.")
+    if before is not None and not isinstance(before, str):
+        raise ProtocolError("invalid_argument", "before must be a checkpoint's id.")
+    found = await services.states.history(
+        thread,
+        limit=limit,
+        before={"checkpoint_id": before} if before else None,
+        metadata=None,
+        checkpoint=await _checkpoint_config(services, thread, params),
+    )
+    return {"checkpoints": [_checkpoint_summary(state) for state in found]}
+
+
+async def get_checkpoint_id(services: LangGraphServices, thread: Thread, params: Json) -> str:
+    """Return the id of a checkpoint that the thread has. Raises CommandFailed."""
+    wanted = params.get("checkpoint_id")
+    if not isinstance(wanted, str) or not wanted:
+        raise ProtocolError("invalid_argument", "checkpoint_id must be a checkpoint's id.")
+    state = await services.states.snapshot(thread, {"checkpoint_id": wanted})
+    if state is None or state.created_at is None:
+        raise ProtocolError("no_such_checkpoint", "The thread has no such checkpoint (any more).")
+    return wanted
+
+
+async def _checkpoint_config(services: LangGraphServices, thread: Thread, params: Json) -> Json:
+    """Return where the state is that is asked for: the thread's, or that of a graph inside its graph."""
+    given = params.get("namespace") or []
+    if not isinstance(given, list) or not all(isinstance(step, str) for step in given):
+        raise ProtocolError("invalid_argument", "namespace must be a list of names.")
+    if given and not await services.states.has_subgraph(thread, given):
+        raise ProtocolError("no_such_namespace", "The thread's graph has no such graph inside.")
+    return {"checkpoint_ns": "|".join(given)}
+
+
+def _checkpoint_summary(state: StateSnapshot) -> Json:
+    where = checkpoint_view(state.config) or {}
+    metadata = dict(state.metadata or {})
+    return {
+        "id": where.get("checkpoint_id"),
+        "timestamp": state.created_at,
+        "step": metadata.get("step", -1),
+        "metadata": metadata,
+    }

@@ -1,0 +1,98 @@
+"""LangChain's newer streaming protocol over HTTP: commands in, one stream of events of a thread out."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.langgraph.event_filters import EventFilter, parse_event_filter, parse_since
+from gateway.langgraph.protocol_commands import error_reply, execute_command
+from gateway.langgraph.route import ApiError, WireRoute, json_response, parse_id, parse_json
+from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.runtime.event_log import COALESCE_S
+from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.runs import RunManager
+from gateway.runtime.serialization import dumps
+from gateway.sse import EventStreamResponse
+
+router = APIRouter(tags=["streaming"], route_class=WireRoute)
+
+Json = dict[str, Any]
+
+RESUME_GAP = dumps(
+    error_reply(
+        None, "resume_gap", "Events after this number are gone: read the thread's state anew."
+    )
+)
+"""What a reader is told who did not keep up, or came back too late; what there still is follows."""
+
+
+@router.post("/threads/{thread_id}/commands", response_model=None)
+async def command(request: Request, thread_id: str) -> Response:
+    """Carry out one command of the newer streaming protocol."""
+    body = await _read_json(request)
+    return json_response(
+        await execute_command(services_of(request), parse_id(thread_id, "thread"), body, {})
+    )
+
+
+@router.post("/threads/{thread_id}/stream/events", response_model=None)
+async def events(request: Request, thread_id: str) -> Response:
+    """Stream the events of a thread that a connection asks for, until the client goes."""
+    services = services_of(request)
+    wanted = parse_id(thread_id, "thread")
+    body = await _read_json(request)
+    return EventStreamResponse(
+        _event_frames(services, wanted, parse_event_filter(body), parse_since(body)),
+        headers={},
+        heartbeat_s=services.heartbeat_s,
+    )
+
+
+async def _event_frames(
+    services: LangGraphServices, thread_id: str, wanted: EventFilter, since: int
+) -> AsyncGenerator[bytes]:
+    runs = services.runs
+    sequence = services.sequences.for_thread(thread_id)
+    with runs.subscribers.subscribe(thread_id) as following:
+        while True:
+            sequence.advance(runs.started_runs(thread_id))
+            if sequence.has_gap_after(since):
+                yield b"event: error\ndata: %b\n\n" % RESUME_GAP
+            found = sequence.read(since)
+            if found:
+                since = found[-1].seq
+                yield b"".join([_encode_frame(event) for event in found if wanted.matches(event)])
+            elif not await wait_for_events(runs, thread_id, following.receive):
+                return
+
+
+async def wait_for_events(
+    runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]
+) -> bool:
+    """Wait for a thread to say something; False = it will not any more."""
+    speaking = next((live for live in runs.started_runs(thread_id) if not live.is_finished), None)
+    if speaking is None:
+        return await begins() is not None
+    if not speaking.log.closed:
+        await speaking.log.wait_for_change()
+    await anyio.sleep(COALESCE_S)
+    return True
+
+
+def _encode_frame(event: ProtocolEvent) -> bytes:
+    return b"event: %b\ndata: %b\nid: %d\n\n" % (event.method.encode(), event.data, event.seq)
+
+
+async def _read_json(request: Request) -> Json:
+    try:
+        body = parse_json(await request.body())
+    except orjson.JSONDecodeError:
+        raise ApiError(400, "Invalid JSON in request body") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "The request body must be an object")
+    return body

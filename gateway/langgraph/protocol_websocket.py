@@ -1,0 +1,218 @@
+"""LangChain's newer streaming protocol over one WebSocket: commands in, answers and events out.
+
+A client that does not read is waited for: nothing is kept for it but its place in the thread's events.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from uuid import uuid4
+
+import anyio
+import orjson
+from anyio.lowlevel import checkpoint
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.langgraph.event_filters import EventFilter, Json, parse_event_filter, parse_since
+from gateway.langgraph.protocol_commands import Handler, error_reply, execute_command
+from gateway.langgraph.protocol_state import ProtocolError
+from gateway.langgraph.protocol_stream import RESUME_GAP, wait_for_events
+from gateway.langgraph.route import ApiError, parse_id, parse_json
+from gateway.langgraph.services import LangGraphServices
+from gateway.rate_limits import ClientRateLimiter
+from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.serialization import dumps
+from store.errors import StoreError
+
+router = APIRouter()
+
+SUBPROTOCOL = "parley"
+"""What is chosen among the protocols that a page offers, beside the one that holds its token."""
+
+MAX_SUBSCRIPTIONS = 64
+"""Of one connection."""
+
+COMMANDS_PER_S = 50.0
+COMMANDS_BURST = 200
+"""How fast commands are read; the port's guard counts a connection but once."""
+
+EVENTS_PER_SLICE = 32
+"""Events that are sent before others get their turn: a socket that takes everything never waits by itself."""
+
+CLOSE_GOING_AWAY = 1001
+CLOSE_CODE_BASE = 4000
+"""Close codes are 4000 and the HTTP status that a request would have been answered with."""
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@router.websocket("/threads/{thread_id}/stream/events")
+async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
+    """Carry out commands and send the events of a thread's subscriptions, until either side goes."""
+    offered = socket.scope.get("subprotocols", ())
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    try:
+        wanted = parse_id(thread_id, "thread")
+    except ApiError as error:
+        await socket.close(CLOSE_CODE_BASE + error.status, error.detail)
+        return
+    session = ProtocolConnection(socket.app.state.langgraph, wanted, _sender(socket))
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_send_events, session, socket, tasks.cancel_scope)
+            await _read_commands(session, socket)
+            tasks.cancel_scope.cancel()
+    except* WebSocketDisconnect:
+        pass  # gone while it was written to
+
+
+async def _read_commands(session: "ProtocolConnection", socket: WebSocket) -> None:
+    """Take commands one after the other until the client goes."""
+    pace = ClientRateLimiter(per_s=COMMANDS_PER_S, burst=COMMANDS_BURST)
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        await anyio.sleep(pace.acquire(""))
+        await session.handle_frame(message.get("text") or message.get("bytes") or b"")
+
+
+async def _send_events(
+    session: "ProtocolConnection", socket: WebSocket, scope: anyio.CancelScope
+) -> None:
+    await session.send_events()
+    await socket.close(CLOSE_GOING_AWAY)
+    scope.cancel()
+
+
+def _sender(socket: WebSocket) -> Send:
+    async def send(frame: bytes) -> None:
+        await socket.send_text(frame.decode())
+
+    return send
+
+
+class ProtocolConnection:
+    """One connection: its subscriptions, and up to where in the thread's events they are."""
+
+    def __init__(self, services: LangGraphServices, thread_id: str, send: Send) -> None:
+        self._services = services
+        self._thread_id = thread_id
+        self._send = send
+        self._sequence = services.sequences.for_thread(thread_id)
+        self._subscriptions: dict[str, EventFilter] = {}
+        self._last_seq = 0
+        self._subscribed = anyio.Event()
+        self._write_lock = anyio.Lock()
+        self._replay: list[ProtocolEvent] = []
+        self._handlers: Mapping[str, Handler] = {
+            "subscription.subscribe": self._subscribe,
+            "subscription.unsubscribe": self._unsubscribe,
+            "subscription.reconnect": self._reconnect,
+        }
+
+    async def handle_frame(self, frame: str | bytes) -> None:
+        """Carry out the command in a frame and answer it; what it lets be sent again follows."""
+        async with self._write_lock:
+            await self._send(dumps(await self._execute(frame)))
+            replay, self._replay = self._replay, []
+            await self._send_all(replay)
+
+    async def send_events(self) -> None:
+        """Send the events that are subscribed to, until there will be no more."""
+        runs, thread_id = self._services.runs, self._thread_id
+        with runs.subscribers.subscribe(thread_id) as following:
+            await self._subscribed.wait()
+            while True:
+                async with self._write_lock:
+                    is_new = await self._send_new()
+                if not is_new and not await wait_for_events(runs, thread_id, following.receive):
+                    return
+
+    async def _send_new(self) -> bool:
+        self._advance()
+        if self._sequence.has_gap_after(self._last_seq):
+            await self._send(RESUME_GAP)
+        found = self._sequence.read(self._last_seq)
+        if not found:
+            return False
+        self._last_seq = found[-1].seq
+        wanted = list(self._subscriptions.values())
+        await self._send_all(
+            [event for event in found if any(one.matches(event) for one in wanted)]
+        )
+        return True
+
+    async def _send_all(self, events: list[ProtocolEvent]) -> None:
+        for number, event in enumerate(events):
+            if number % EVENTS_PER_SLICE == 0:
+                # Others get their turn, and that the client is gone is noticed.
+                await checkpoint()
+            await self._send(event.data)
+
+    async def _execute(self, frame: str | bytes) -> Json:
+        try:
+            body = parse_json(frame)
+            return await execute_command(self._services, self._thread_id, body, self._handlers)
+        except orjson.JSONDecodeError:
+            return error_reply(None, "invalid_argument", "A frame is one command, as JSON.")
+        except ApiError as error:
+            return error_reply(None, "invalid_argument", error.detail)
+        except StoreError:
+            return error_reply(None, "unknown_error", "The store cannot be used at the moment.")
+
+    def _advance(self) -> None:
+        self._sequence.advance(self._services.runs.started_runs(self._thread_id))
+
+    async def _subscribe(self, _services: LangGraphServices, _thread: str, params: Json) -> Json:
+        """Send events from now on, after those that were before."""
+        wanted, since = parse_event_filter(params), parse_since(params)
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise ProtocolError(
+                "invalid_argument", f"A connection has {MAX_SUBSCRIPTIONS} subscriptions at most."
+            )
+        self._advance()
+        if not self._subscriptions:
+            self._last_seq = self._sequence.last_seq
+        self._replay = self._replay_events(since, [wanted])
+        name = uuid4().hex
+        self._subscriptions[name] = wanted
+        self._subscribed.set()
+        return {"subscription_id": name, "replayed_events": len(self._replay)}
+
+    async def _unsubscribe(self, _services: LangGraphServices, _thread: str, params: Json) -> Json:
+        del self._subscriptions[self._check_subscription(params.get("subscription_id"))]
+        return {}
+
+    async def _reconnect(self, services: LangGraphServices, thread: str, params: Json) -> Json:
+        """Send again what came after an event, for subscriptions that this connection has."""
+        run_id = parse_id(str(params.get("run_id")), "run")
+        await services.runs.get(thread, run_id)
+        names = params.get("subscriptions") or list(self._subscriptions)
+        if not isinstance(names, list):
+            raise ProtocolError("invalid_argument", "subscriptions must be a list of their ids.")
+        chosen = [self._subscriptions[self._check_subscription(name)] for name in names]
+        self._advance()
+        tree = self._sequence.tree(run_id)
+        namespaces = [] if tree is None else tree.statuses()
+        place = self._sequence.find_seq(str(params.get("last_event_id")))
+        if place is None:
+            return {"restored": False, "current_namespaces": namespaces}
+        self._replay = self._replay_events(place, chosen)
+        return {
+            "restored": True,
+            "missed_events": len(self._replay),
+            "current_namespaces": namespaces,
+        }
+
+    def _check_subscription(self, name: object) -> str:
+        if not isinstance(name, str) or name not in self._subscriptions:
+            raise ProtocolError("no_such_subscription", "There is no such subscription.")
+        return name
+
+    def _replay_events(self, since: int, wanted: list[EventFilter]) -> list[ProtocolEvent]:
+        """Return the events after a number, up to those that are sent anyhow."""
+        return [
+            event
+            for event in self._sequence.read(since)
+            if event.seq <= self._last_seq and any(one.matches(event) for one in wanted)
+        ]

@@ -1,0 +1,97 @@
+"""Threads by what their state holds, and single values out of it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Any
+
+import orjson
+
+from gateway.langgraph.route import ApiError
+from gateway.langgraph.services import LangGraphServices
+from gateway.runtime.serialization import dumps
+from store.threads import Thread, ThreadQuery
+
+_PAGE_SIZE = 250
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[-?\d{1,9}\])*")
+_STEP = re.compile(r"\w+|\[-?\d+\]")
+
+
+async def thread_values(services: LangGraphServices, thread: Thread) -> dict[str, Any] | None:
+    """Return a thread's newest values as plain JSON."""
+    values = await services.states.values(thread.thread_id)
+    return None if values is None else orjson.loads(dumps(values))
+
+
+async def search_by_values(
+    services: LangGraphServices, query: ThreadQuery, wanted: Mapping[str, Any]
+) -> list[Thread]:
+    """Return all threads of a query, limit and offset aside, whose state holds the wanted values.
+
+    Raises:
+        Refused: too many threads would have to be looked at.
+    """
+    most = services.max_searched_threads
+    if await services.threads.count(query) > most:
+        raise ApiError(
+            422,
+            f"A search by values looks at {most} threads at most: "
+            "narrow it down by metadata, status or ids.",
+        )
+    found: list[Thread] = []
+    for offset in range(0, most, _PAGE_SIZE):
+        page = await services.threads.search(replace(query, limit=_PAGE_SIZE, offset=offset))
+        held = [json_contains(await thread_values(services, thread), wanted) for thread in page]
+        found += compress(page, held)
+        if len(page) < _PAGE_SIZE:
+            break
+    return found
+
+
+def json_contains(value: object, wanted: object) -> bool:
+    """Return whether JSON holds other JSON: objects key by key, lists in any order, all else if equal.
+
+    >>> json_contains({"a": {"b": 1, "c": 2}, "l": [1, 2]}, {"a": {"b": 1}, "l": [2]})
+    True
+    >>> json_contains({"a": 1}, {"a": 2}), json_contains(None, {})
+    (False, False)
+    """
+    if isinstance(wanted, Mapping):
+        return isinstance(value, Mapping) and all(
+            key in value and json_contains(value[key], one) for key, one in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return isinstance(value, list) and all(
+            any(json_contains(have, one) for have in value) for one in wanted
+        )
+    return value == wanted
+
+
+def parse_path(path: str) -> list[str | int]:
+    """Return the steps of a path. Raises Refused (422).
+
+    >>> parse_path("values.messages[-1].content")
+    ['values', 'messages', -1, 'content']
+    """
+    if not _PATH.fullmatch(path):
+        raise ApiError(
+            422, f"extract: {path[:80]!r} is not a path like values.messages[-1].content"
+        )
+    return [int(step[1:-1]) if step.startswith("[") else step for step in _STEP.findall(path)]
+
+
+def extract_path(value: object, steps: Sequence[str | int]) -> object:
+    """Return what lies at the end of a path; None where it leads nowhere.
+
+    >>> extract_path({"values": {"l": [1, {"x": 5}]}}, ["values", "l", -1, "x"]), extract_path({}, ["a", 0])
+    (5, None)
+    """
+    for step in steps:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        elif isinstance(value, list) and -len(value) <= step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value

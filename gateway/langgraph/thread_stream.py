@@ -1,0 +1,121 @@
+"""Following a thread: the events of every run on it, one run after the other, until the client goes.
+
+The id of an event is the run's and the number within it, so that a client may go on after it on any connection.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.langgraph.responses import parse_names
+from gateway.langgraph.route import ApiError, WireRoute, parse_id
+from gateway.langgraph.services import services_of
+from gateway.runtime.events import RunEvent
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.runs import RunManager
+from gateway.runtime.serialization import dumps
+from gateway.sse import EventStreamResponse
+
+router = APIRouter(tags=["threads"], route_class=WireRoute)
+
+THREAD_STREAM_MODES = ("run_modes", "lifecycle", "state_update")
+FROM_START = "-"
+"""As Last-Event-ID: everything that there still is."""
+
+
+@router.get("/threads/{thread_id}/stream", response_model=None)
+async def stream_thread(request: Request, thread_id: str) -> Response:
+    """Stream the events of every run on a thread, from now on or from Last-Event-ID."""
+    services = services_of(request)
+    thread = await services.threads.get(parse_id(thread_id, "thread"))
+    query = request.query_params
+    # The SDK says `stream_mode`, LangGraph's server listens to `stream_modes`.
+    modes = parse_names(query.getlist("stream_mode") + query.getlist("stream_modes")) or [
+        "run_modes"
+    ]
+    if unknown := set(modes) - set(THREAD_STREAM_MODES):
+        raise ApiError(
+            422,
+            f"There is no stream mode {min(unknown)!r}; there are {', '.join(THREAD_STREAM_MODES)}.",
+        )
+    place = StreamPosition.parse(request.headers.get("last-event-id", ""))
+    return EventStreamResponse(
+        _stream_frames(services.runs, thread.thread_id, place, whole="run_modes" in modes),
+        headers={},
+        heartbeat_s=services.heartbeat_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """Where in a thread's events a client was. An empty id means now."""
+
+    run_id: str
+    number: int = 0
+
+    @classmethod
+    def parse(cls, header: str) -> "StreamPosition":
+        """Read Last-Event-ID; what is not one of our ids means everything.
+
+        >>> StreamPosition.parse("abc:7"), StreamPosition.parse("0")
+        (StreamPosition(run_id='abc', number=7), StreamPosition(run_id='-', number=0))
+        """
+        run_id, colon, number = header.strip().rpartition(":")
+        if colon and number.isascii() and number.isdigit():
+            return cls(run_id, int(number[:15]))
+        return cls(FROM_START if header.strip() else "")
+
+
+async def _stream_frames(
+    runs: RunManager, thread_id: str, place: StreamPosition, *, whole: bool
+) -> AsyncGenerator[bytes]:
+    with runs.subscribers.subscribe(thread_id) as following:
+        backlog = _backlog(runs.started_runs(thread_id), place)
+        seen = {live.run_id for live, _ in backlog}
+        yield b""  # what begins from here on is heard of
+        for live, after in backlog:
+            async for body in _run_frames(live, after, whole=whole):
+                yield body
+        while (next_run := await following.receive()) is not None:
+            if next_run.run_id not in seen:
+                async for body in _run_frames(next_run, 0, whole=whole):
+                    yield body
+
+
+def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun, int]]:
+    """Return the runs that began before, each with the number of the event after which to read on."""
+    if not place.run_id:
+        return [(live, live.log.last_id) for live in begun if not live.is_finished]
+    index = next((i for i, live in enumerate(begun) if live.run_id == place.run_id), None)
+    if index is None:
+        return [(live, 0) for live in begun]
+    return [(begun[index], place.number), *((live, 0) for live in begun[index + 1 :])]
+
+
+async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerator[bytes]:
+    reader = live.log.subscribe(after)
+    while (events := await reader.receive()) is not None:
+        yield b"".join(
+            [
+                _encode_frame(live, event)
+                for event in events
+                if whole or event.name in {"metadata", "end"}
+            ]
+        )
+
+
+def _encode_frame(live: LiveRun, event: RunEvent) -> bytes:
+    name, data = event.name, event.data
+    if name == "end":
+        # A thread's stream does not end with a run: this is how LangGraph's server says that one is over.
+        name = "metadata"
+        data = dumps({"status": "run_done", "run_id": live.run_id})
+    return b"event: %b\ndata: %b\nid: %b:%d\n\n" % (
+        name.encode(),
+        data,
+        live.run_id.encode(),
+        event.id,
+    )

@@ -1,0 +1,103 @@
+"""The agent on somebody else's LangGraph Server: what `langgraph.json` names. Parley's own service knows nothing of it.
+
+`app` opens the agent's systems once, as long as that server runs; `make_graph` gives it the graph for a run. The server
+brings its own checkpointer and store. Both are names in a module because that is how the server finds them.
+
+Beside its own routes that server then has those of the agent under /api, behind the admin token: files that people
+send and get, memory, skills, models. Bots elsewhere reach them by `channels.gateway_url`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio.to_thread
+from fastapi import FastAPI
+from langchain_core.runnables import RunnableConfig
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.factory import AgentFactory, AgentGraph, open_agent_factory
+from agent.services import AgentServices
+from agent.thread_storage import ThreadStorage
+from gateway import errors
+from gateway.app import ErrorMiddleware
+from gateway.auth import AccessMiddleware, load_admin_token
+from gateway.config import Config, export_environment, load_config
+from gateway.routes import agents as custom_agents
+from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
+from gateway.site import site_of
+
+REST_ROUTES = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
+"""Routes that need the agent and nothing of Parley's own service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedServices:
+    """What those routes work with."""
+
+    systems: AgentServices
+    folders: ThreadStorage
+
+
+@asynccontextmanager
+async def lifespan(_server: Starlette) -> AsyncIterator[None]:
+    """Open the agent that config.yaml describes. Raises ConfigError, AgentError."""
+    config = await anyio.to_thread.run_sync(_load_config)
+    async with open_agent_factory(site_of(config)) as agents:
+        app.state.agents = agents
+        app.state.rest = await anyio.to_thread.run_sync(build_rest_app, config, agents.services)
+        try:
+            yield
+        finally:
+            del app.state.agents, app.state.rest
+
+
+def build_rest_app(config: Config, systems: AgentServices) -> ASGIApp:
+    """Return the agent's routes behind the guard, to be mounted at /api."""
+    inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    inner.state.services = HostedServices(systems=systems, folders=systems.folders)
+    inner.add_middleware(ErrorMiddleware)
+    errors.install_error_handlers(inner)
+    for module in REST_ROUTES:
+        inner.include_router(module.router)
+    token = load_admin_token(config)
+    return AccessMiddleware(
+        inner,
+        token=token.value if token else None,
+        hosts=(config.gateway.host, *config.gateway.allowed_hosts),
+        origins=config.gateway.cors_origins,
+        rates=config.gateway.rate_limit,
+    )
+
+
+async def serve_rest(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one request for the agent's routes."""
+    await app.state.rest(scope, receive, send)
+
+
+app = Starlette(routes=[Mount("/api", app=serve_rest)], lifespan=lifespan)
+
+
+@asynccontextmanager
+async def make_graph(config: RunnableConfig) -> AsyncIterator[AgentGraph]:
+    """Give the graph for a run's options.
+
+    Where no server keeps the systems open they are opened for this one use, which takes about a tenth of a second.
+
+    Raises:
+        AgentError: The options name what cannot be used.
+    """
+    agents: AgentFactory | None = getattr(app.state, "agents", None)
+    if agents is not None:
+        yield await agents.graph_for(config)
+        return
+    async with open_agent_factory(site_of(await anyio.to_thread.run_sync(_load_config))) as alone:
+        yield await alone.graph_for(config)
+
+
+def _load_config() -> Config:
+    config = load_config()
+    export_environment(config)
+    return config

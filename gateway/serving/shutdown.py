@@ -1,0 +1,70 @@
+"""SIGINT and SIGTERM: an orderly stop with a hard bound."""
+
+import asyncio
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Self
+
+import anyio
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130
+
+
+class ShutdownSignal:
+    """Set by the first signal, or by `request`. Use as a context manager inside the event loop's thread.
+
+    A clock is started with it: a process that has not ended `bound_s` later is ended, whatever hangs. What was
+    accepted is on disk by then, so the exit code is 0. A second Ctrl-C ends the process at once.
+    """
+
+    def __init__(self, *, bound_s: float) -> None:
+        self._bound_s = bound_s
+        self._event = anyio.Event()
+        self._requested = False
+        self._loop = asyncio.get_running_loop()
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        """Take the signals over."""
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the handlers as they are while stopping: a late signal must not end the process badly."""
+        if not self._requested:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+
+    async def wait(self) -> None:
+        """Wait until a stop is asked for."""
+        await self._event.wait()
+
+    def request(self) -> None:
+        """Ask for a stop."""
+        if self._begin():
+            self._event.set()
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # Runs between two bytecodes of the main thread, also while the loop is blocked.
+        if self._begin():
+            self._loop.call_soon_threadsafe(self._event.set)
+        elif number == signal.SIGINT:
+            os._exit(INTERRUPTED)
+
+    def _begin(self) -> bool:
+        if self._requested:
+            return False
+        self._requested = True
+        clock = threading.Timer(self._bound_s, os._exit, args=(0,))
+        clock.daemon = True
+        clock.start()
+        return True

@@ -1,0 +1,94 @@
+"""What `parley serve` and `parley check` say about a configuration. Pure, apart from the tokens' file name."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.config import DEMO_MODEL_CLASS
+from agent.importer import missing_package_hint
+from bots.config import BotsConfig
+from gateway.auth import LOOPBACK_NAMES
+from gateway.config import Config
+
+NAME_WIDTH = 10
+DEMO_HINT = "the built-in demo answers: set `models` in config.yaml to get a real one"
+NO_CHANNEL_HINT = (
+    "no chat platform is on: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
+    " channels.feishu.enabled, with their tokens (see config.example.yaml)"
+)
+
+
+def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of what holds whatever runs.
+
+    Args:
+        config: The configuration.
+        sandbox: The label of the sandboxes that it leads to.
+    """
+    source = _relative_path(config.source) if config.source else "none found; built-in defaults"
+    yield "config", source
+    yield "data", _relative_path(config.home)
+    model = config.agent.chat_models[0]
+    is_demo = model.use == DEMO_MODEL_CLASS
+    yield "model", DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
+    yield "sandbox", sandbox
+    if config.bus.langgraph_url:
+        yield "runs", f"on {config.bus.langgraph_url}"
+
+
+def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield (name, state) of each channel."""
+    for name, state in states.items():
+        if not state["enabled"]:
+            yield name, "off"
+        else:
+            yield name, f"{state['state']}{': ' if state['detail'] else ''}{state['detail']}"
+
+
+def config_hints(config: Config) -> Iterator[str]:
+    """Yield what is missing for more."""
+    if not has_platform(config):
+        yield NO_CHANNEL_HINT
+    if hint := _webhook_host_hint(config):
+        yield hint
+    yield from config.warnings
+
+
+def missing_packages(config: Config) -> Iterator[str]:
+    """Yield the models whose package is not installed."""
+    for model in config.agent.chat_models:
+        if fault := missing_package_hint(model.use):
+            yield f"the model {model.name} cannot answer: {fault}"
+
+
+def _webhook_host_hint(config: Config) -> str | None:
+    """Return what is missing for Telegram's deliveries to get past the check of their `Host`."""
+    telegram = config.bots.telegram
+    host = urlsplit(telegram.webhook_url).hostname
+    known = {name.lower() for name in (*LOOPBACK_NAMES, *config.gateway.allowed_hosts)}
+    if not telegram.enabled or telegram.mode != "webhook" or host is None or host in known:
+        return None
+    return (
+        f"channels.telegram.webhook_url leads to {host}: add it to gateway.allowed_hosts, unless your proxy changes"
+        " the Host header"
+    )
+
+
+def has_platform(config: Config) -> bool:
+    """Return whether a chat platform is enabled; the terminal does not count."""
+    return any(
+        getattr(config.bots, name).enabled for name in BotsConfig.model_fields if name != "terminal"
+    )
+
+
+def format_lines(lines: Iterator[tuple[str, str]]) -> str:
+    """Return lines of name and value, aligned."""
+    return "".join(f"  {name:<{NAME_WIDTH}}{value}\n" for name, value in lines)
+
+
+def _relative_path(path: Path) -> str:
+    try:
+        return f"./{path.relative_to(Path.cwd())}"
+    except ValueError:
+        return str(path)

@@ -1,0 +1,213 @@
+"""The two files that `parley init` writes: config.yaml with `$NAME` values, and `.env` with the secrets."""
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+from ruamel.yaml.comments import CommentedMap
+
+from gateway.config import CONFIG_VERSION
+from gateway.config_upgrade import ConfigUpgradeError, load_mapping, round_trip_yaml
+
+ENV_FILE = ".env"
+PRIVATE_MODE = 0o600
+HEADER_COMMENT = "# Created by `parley init`. All keys: config.example.yaml and docs/reference/configuration.md.\n"
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/@+=-]*")
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+KeyValues = Mapping[tuple[str, ...], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDraft:
+    """A file as it is to be.
+
+    Attributes:
+        before: Its text now; None = there is none.
+        replaced: What it says now and would not say any more, by name; no values.
+    """
+
+    path: Path
+    before: str | None
+    after: str
+    replaced: Sequence[str]
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        return self.before != self.after
+
+
+def read_text(path: Path) -> str | None:
+    """Return a file's text, or None where there is no file.
+
+    Raises:
+        NotUpgradable: It cannot be read.
+    """
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigUpgradeError(f"cannot be read ({error})") from None
+
+
+def parse_config(text: str | None) -> CommentedMap:
+    """Return a configuration as a tree that keeps its comments.
+
+    Raises:
+        NotUpgradable: It is not YAML, or not a section of keys.
+    """
+    return load_mapping(round_trip_yaml(), text or "")
+
+
+def referenced_variable(value: object, otherwise: str) -> str:
+    """Return the variable that a key names already, or the usual one.
+
+    >>> referenced_variable("$MY_TOKEN", "TOKEN"), referenced_variable("xoxb-1", "TOKEN")
+    ('MY_TOKEN', 'TOKEN')
+    """
+    found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return found[1] if found else otherwise
+
+
+def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -> FileDraft:
+    """Return config.yaml with keys set and a model added; comments and all other keys stay.
+
+    Args:
+        path: The file; it need not exist.
+        keys: Key path -> value.
+        model: An entry of `models`, which becomes the first, and replaces one of the same name.
+
+    Raises:
+        NotUpgradable: The file is there and is no configuration.
+    """
+    before = read_text(path)
+    tree = parse_config(before)
+    replaced: list[str] = []
+    if before is None:
+        tree["config_version"] = CONFIG_VERSION
+    if model is not None:
+        _add_model(tree, model, replaced)
+    for keys_down, value in keys.items():
+        _set_key(tree, keys_down, value, replaced)
+    out = io.StringIO()
+    round_trip_yaml().dump(tree, out)
+    after = out.getvalue() if before is not None else HEADER_COMMENT + out.getvalue()
+    return FileDraft(path=path, before=before, after=after, replaced=replaced)
+
+
+def _set_key(tree: CommentedMap, path: tuple[str, ...], value: object, replaced: list[str]) -> None:
+    *above, key = path
+    section: Any = tree
+    for name in above:
+        if section.get(name) is None:
+            section[name] = CommentedMap()
+        section = section[name]
+        if not isinstance(section, CommentedMap):
+            raise ConfigUpgradeError(f"{'.'.join(above)} is not a section of `key: value` lines")
+    known = section.get(key)
+    if known == value:
+        return
+    if known is not None and key != "enabled":
+        replaced.append(".".join(path))
+    section[key] = value
+
+
+def _add_model(tree: CommentedMap, entry: Mapping[str, Any], replaced: list[str]) -> None:
+    models = tree.get("models")
+    if models is None:
+        models = tree["models"] = []
+    if not isinstance(models, list):
+        raise ConfigUpgradeError("models is not a list")
+    fresh = CommentedMap(entry)
+    for index, known in enumerate(models):
+        if isinstance(known, dict) and known.get("name") == entry["name"]:
+            if dict(known) != dict(entry):
+                replaced.append(f"models[{index}] ({entry['name']})")
+                models[index] = fresh
+            return
+    models.insert(0, fresh)
+
+
+def backup_draft(config: FileDraft) -> FileDraft:
+    """Return the file beside a changed configuration that keeps the former one."""
+    path = config.path.with_name(f"{config.path.name}.bak")
+    return FileDraft(path=path, before=read_text(path), after=config.before or "", replaced=())
+
+
+def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
+    """Return `.env` with variables set; all other lines stay.
+
+    Raises:
+        NotUpgradable: The file is there and cannot be read.
+    """
+    before = read_text(path)
+    known = dotenv_values(stream=io.StringIO(before or ""))
+    lines = (before or "").splitlines()
+    replaced: list[str] = []
+    for name, value in values.items():
+        if known.get(name) == value:
+            continue
+        if known.get(name):
+            replaced.append(name)
+        line = f"{name}={quote_env_value(value)}"
+        at = [i for i, text in enumerate(lines) if re.match(rf"(export\s+)?{name}\s*=", text)]
+        if at:
+            lines[at[-1]] = line
+        else:
+            lines.append(line)
+    after = "".join(f"{line}\n" for line in lines)
+    unchanged = all(known.get(name) == value for name, value in values.items())
+    after = before if unchanged and before is not None else after
+    return FileDraft(path=path, before=before, after=after, replaced=replaced)
+
+
+def quote_env_value(value: str) -> str:
+    r"""Return a value as it stands behind `NAME=`, in quotes where it needs them.
+
+    >>> quote_env_value("xoxb-1:2"), quote_env_value("a b#c"), quote_env_value("it's")
+    ('xoxb-1:2', "'a b#c'", "'it\\'s'")
+    """
+    if _PLAIN.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def write_drafts(drafts: Sequence[FileDraft]) -> None:
+    """Put the files in place, each whole or not at all; readable by nobody else where they are new or hold secrets.
+
+    Raises:
+        OSError: The folder refuses. Nothing was replaced then, or only the first files were.
+    """
+    ready: list[tuple[Path, Path]] = []
+    try:
+        for draft in drafts:
+            if draft.changed:
+                target = draft.path.resolve()
+                handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+                ready.append((Path(name), target))
+                _write_draft(handle, draft, target)
+        for temporary, target in ready:
+            temporary.replace(target)
+    finally:
+        for temporary, _ in ready:
+            temporary.unlink(missing_ok=True)
+
+
+def _write_draft(handle: int, draft: FileDraft, target: Path) -> None:
+    """Write the text to an open file; it is private unless another was chosen for the configuration."""
+    holds_secrets = target.name == ENV_FILE
+    mode = PRIVATE_MODE if draft.before is None or holds_secrets else target.stat().st_mode & 0o777
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(draft.after)
+        file.flush()
+        os.fchmod(handle, mode)
+        os.fsync(handle)

@@ -1,0 +1,96 @@
+"""What `parley doctor` found, for people and for programs. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bots.common.diagnosis import CheckResult, Severity
+
+_SEVERITY_WIDTH = max(len(grade.value) for grade in Severity)
+
+
+@dataclass(slots=True)
+class DoctorReport:
+    """Findings by area, in the order in which they are shown."""
+
+    areas: dict[str, list[CheckResult]] = field(default_factory=dict)
+
+    def add(self, area: str, *findings: CheckResult) -> None:
+        """Take findings in."""
+        self.areas.setdefault(area, []).extend(findings)
+
+    @property
+    def findings(self) -> Sequence[CheckResult]:
+        """All of them."""
+        return [finding for area in self.areas.values() for finding in area]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything can work."""
+        return all(finding.grade is not Severity.PROBLEM for finding in self.findings)
+
+    def text(self) -> str:
+        """Return the report for people."""
+        parts = [_format_area(name, found) for name, found in self.areas.items() if found]
+        return "\n".join([*parts, self._summary()])
+
+    def json(self) -> str:
+        """Return the report for programs."""
+        rows = [
+            {
+                "area": area,
+                "subject": finding.subject,
+                "grade": finding.grade.value,
+                "text": finding.text,
+                "fix": finding.fix or None,
+            }
+            for area, found in self.areas.items()
+            for finding in found
+        ]
+        return json.dumps({"healthy": self.healthy, "findings": rows}, indent=2, ensure_ascii=False)
+
+    def _summary(self) -> str:
+        counted = Counter(finding.grade for finding in self.findings)
+        told = [
+            f"{count} {grade.value}{'s' if count > 1 else ''}"
+            for grade in (Severity.PROBLEM, Severity.WARNING)
+            if (count := counted[grade])
+        ]
+        return f"{' and '.join(told)}.\n" if told else "Nothing is wrong.\n"
+
+
+def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorReport:
+    """Return the report with every text passed through `clean`, which hides secrets."""
+    return DoctorReport(
+        {
+            area: [
+                CheckResult(subject=f.subject, text=clean(f.text), grade=f.grade, fix=clean(f.fix))
+                for f in found
+            ]
+            for area, found in report.areas.items()
+        }
+    )
+
+
+def format_results(findings: Sequence[CheckResult]) -> str:
+    """Return findings as lines, each fix below its own.
+
+    >>> slow = CheckResult(subject="clock", text="is slow", grade=Severity.WARNING, fix="set it")
+    >>> print(format_results([slow]), end="")
+      warning  clock  is slow
+                      -> set it
+    """
+    width = max((len(finding.subject) for finding in findings), default=0)
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(
+            f"  {finding.grade:<{_SEVERITY_WIDTH}}  {finding.subject:<{width}}  {finding.text}"
+        )
+        if finding.fix:
+            lines.append(f"  {'':<{_SEVERITY_WIDTH}}  {'':<{width}}  -> {finding.fix}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _format_area(name: str, findings: Sequence[CheckResult]) -> str:
+    return f"{name}\n{format_results(findings)}"

@@ -1,0 +1,86 @@
+"""One tiny question to a configured model, and what its answer means."""
+
+import time
+from collections.abc import Mapping
+
+import anyio
+from langchain_core.messages import HumanMessage
+
+from agent.config import DEMO_MODEL_CLASS, AgentConfig, ModelConfig
+from agent.errors import AgentError
+from agent.models.auxiliary import auxiliary_run_config
+from agent.models.factory import create_chat_model
+from agent.models.failures import FailureReason, classify_error
+from agent.models.http_client import ModelHttpClient
+from bots.common.diagnosis import CheckResult, Severity, problem
+
+QUESTION = "Answer with the single word: ok"
+TIMEOUT_S = 45.0
+"""A model that has to be loaded first (Ollama) takes its time."""
+
+_FIXES: Mapping[FailureReason, str] = {
+    "auth": "renew its api_key; the key must have a right to this model",
+    "quota": "the account with the provider needs credit",
+    "rate_limit": "wait, or ask the provider for a higher limit",
+    "server": "the provider's server has a problem: try again later",
+    "timeout": "check base_url and the network; a model that is being loaded needs a second try",
+    "connection": "check base_url, the network and the proxy (HTTPS_PROXY)",
+    "context": "the model takes too little text to be of use",
+    "request": "check `model` (the provider's name of it) and the other keys of the entry",
+    "circuit_open": "try again in a minute",
+}
+
+
+async def check_models(config: AgentConfig) -> list[CheckResult]:
+    """Ask every configured model, all at once."""
+    found: dict[str, CheckResult] = {}
+
+    async def ask(entry: ModelConfig) -> None:
+        found[entry.name] = await check_model(config, entry)
+
+    async with anyio.create_task_group() as tasks:
+        for entry in config.chat_models:
+            tasks.start_soon(ask, entry)
+    return [found[entry.name] for entry in config.chat_models]
+
+
+async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
+    """Ask one model. Never raises."""
+    if entry.use == DEMO_MODEL_CLASS:
+        return CheckResult(
+            subject=entry.name,
+            text="the built-in demo answers, a script",
+            grade=Severity.NOTE,
+            fix="`parley init` sets up a real model",
+        )
+    connections = ModelHttpClient()
+    try:
+        return await _ask_model(config, entry, connections)
+    except TimeoutError:
+        return problem(entry.name, f"no answer within {TIMEOUT_S:.0f} s", _FIXES["timeout"])
+    except Exception as error:  # noqa: BLE001 - every provider's package raises its own kinds
+        return _failure_result(entry, error)
+    finally:
+        await connections.aclose()
+
+
+def _failure_result(entry: ModelConfig, error: Exception) -> CheckResult:
+    if isinstance(error, AgentError):
+        return problem(entry.name, error.user_message, "correct this entry of `models`")
+    failure = classify_error(error)
+    if failure is None:
+        return problem(entry.name, f"failed ({type(error).__name__})", _FIXES["request"])
+    return problem(entry.name, f"{failure.reason} ({failure.detail})", _FIXES[failure.reason])
+
+
+async def _ask_model(
+    config: AgentConfig, entry: ModelConfig, connections: ModelHttpClient
+) -> CheckResult:
+    model = await anyio.to_thread.run_sync(
+        lambda: create_chat_model(config, entry.name, connections=connections)
+    )
+    began = time.monotonic()
+    with anyio.fail_after(TIMEOUT_S):
+        await model.ainvoke([HumanMessage(QUESTION)], auxiliary_run_config("doctor"))
+    took = time.monotonic() - began
+    return CheckResult(subject=entry.name, text=f"{entry.model} answered in {took:.1f} s")

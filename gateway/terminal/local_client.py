@@ -1,0 +1,55 @@
+"""The terminal sessions of this process: whether they rest, and the chat's way to them without HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from bots.terminal.adapter import TERMINAL, WORKSPACE, TerminalAdapter
+from bots.terminal.session import TerminalSession
+from bus.errors import BusError
+from bus.service import Bus
+from gateway.command_errors import CommandFailed
+from gateway.terminal.remote_client import TerminalClient
+from gateway.terminal.session_events import SessionEvent, stream_session_events
+from store.conversations import ConversationKey
+from store.errors import StoreError
+
+
+async def is_session_idle(bus: Bus, session: str) -> bool:
+    """Return whether a terminal session has nothing waiting, running or unsent."""
+    key = ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session)
+    conversation = await bus.conversations.find(key)
+    if conversation is not None and conversation.pending:
+        return False
+    return not await bus.outbox.list_open(key)
+
+
+class LocalTerminalClient:
+    """A session of this process's own terminal adapter."""
+
+    def __init__(self, session: TerminalSession, bus: Bus, name: str) -> None:
+        self._session = session
+        self._bus = bus
+        self._name = name
+
+    async def say(self, text: str) -> str:
+        """Hand over a line."""
+        try:
+            return (await self._session.say(text)).value
+        except (BusError, StoreError) as error:
+            raise CommandFailed(str(error)) from error
+
+    def told(self) -> AsyncIterator[SessionEvent]:
+        """Iterate over what is to be shown."""
+        return stream_session_events(
+            self._session.events(), partial(is_session_idle, self._bus, self._name)
+        )
+
+
+@asynccontextmanager
+async def open_local_client(
+    terminal: TerminalAdapter, bus: Bus, name: str
+) -> AsyncIterator[TerminalClient]:
+    """Attach to a session in this process."""
+    with terminal.attach(name) as session:
+        yield LocalTerminalClient(session, bus, name)

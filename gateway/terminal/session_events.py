@@ -1,0 +1,72 @@
+"""The events of a terminal, with a mark wherever the bot has said all that it owes."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from pydantic import TypeAdapter
+
+from bots.terminal.session import TerminalEvent, TerminalFile, TerminalMessage
+
+IDLE_POLL_S = 0.03
+"""How often it is asked whether all is said, after an answer was shown."""
+
+IDLE_GRACE_S = 0.01
+"""Enough for events that are already waiting to be taken."""
+
+HEARTBEAT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionIdle:
+    """Nothing of the session is waiting, running or unsent."""
+
+    kind: Literal["rest"] = "rest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHeartbeat:
+    """Nothing happened for a while."""
+
+    kind: Literal["heartbeat"] = "heartbeat"
+
+
+SessionEvent = TerminalEvent | SessionIdle | SessionHeartbeat
+
+SESSION_EVENT: TypeAdapter[SessionEvent] = TypeAdapter(SessionEvent)
+
+
+async def stream_session_events(
+    events: AsyncIterator[TerminalEvent],
+    is_settled: Callable[[], Awaitable[bool]],
+    *,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> AsyncIterator[SessionEvent]:
+    """Yield events as they come; a Rest after the last of an answer; a Heartbeat in long silence.
+
+    Args:
+        events: Must be safe to be given up while it waits (memory streams are).
+        is_settled: Whether the session owes nothing.
+        heartbeat_s: The longest silence.
+    """
+    is_waiting = was_settled = False
+    while True:
+        patience_s = IDLE_GRACE_S if was_settled else IDLE_POLL_S if is_waiting else heartbeat_s
+        event: TerminalEvent | None = None
+        with anyio.move_on_after(patience_s):
+            event = await anext(events)
+        if event is not None:
+            is_waiting, was_settled = is_waiting or _is_answer(event), False
+            yield event
+        elif was_settled:
+            is_waiting = was_settled = False
+            yield SessionIdle()
+        elif is_waiting:
+            was_settled = await is_settled()
+        else:
+            yield SessionHeartbeat()
+
+
+def _is_answer(event: TerminalEvent) -> bool:
+    return isinstance(event, TerminalFile) or (isinstance(event, TerminalMessage) and event.final)

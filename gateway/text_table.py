@@ -1,0 +1,47 @@
+"""Plain tables and times, for people. Pure."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+MAX_COLUMN_CHARS = 60
+
+
+def format_table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """Return rows under a head, columns aligned; what would not print is left out.
+
+    >>> print(format_table(["id", "name"], [[1, "a"], [22, None]]))
+    id  name
+    1   a
+    22  -
+    """
+    cells = [[_format_cell(value) for value in line] for line in (head, *lines)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+
+
+def _format_cell(value: object) -> str:
+    text = "".join(char for char in str(value) if char.isprintable()) if value is not None else ""
+    return text[:MAX_COLUMN_CHARS] or "-"
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Return a time (Unix seconds) as ISO 8601 with zone.
+
+    >>> iso_time(0.0), iso_time(None)
+    ('1970-01-01T00:00:00+00:00', None)
+    """
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def format_time(stamp: str | None) -> str | None:
+    """Return a time in ISO 8601 as people read it in a table: to the second, in UTC.
+
+    >>> format_time("2026-07-01T12:00:00.250000+02:00"), format_time(None)
+    ('2026-07-01 10:00:00Z', None)
+    """
+    if stamp is None:
+        return None
+    return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,102 @@
+"""The whole service behind its port: with a token, a page that may call it, and a model that obeys words."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import yaml
+
+from gateway.app import network_app
+from gateway.compose import open_app
+from gateway.config import load_config
+from gateway.serving.listener import open_listener
+from gateway.serving.server import HttpServer
+from tests.fakes.graphs import Graphs
+from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.journeys.house import free_port, with_model
+
+TOKEN = "test-token-0123"
+PAGE = "http://localhost:3000"
+"""Where agent-chat-ui is served while it is developed: the one page that is let in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """The open service.
+
+    Attributes:
+        url: Without a path.
+        graphs: Small graphs that stand beside the agent, and their levers.
+    """
+
+    url: str
+    model: FakeModelServer
+    graphs: Graphs
+
+
+ASKED = {
+    "hang": Reply(text="one two three four", hang_after=3),
+    "slowly": Reply(text=" ".join(f"word{n}" for n in range(12)), token_delay_s=0.05),
+    "list": Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),)),
+    "delegate": Reply(
+        calls=(
+            Call(
+                "task",
+                {
+                    "description": "look",
+                    "prompt": "look around",
+                    "subagent_type": "general-purpose",
+                },
+            ),
+        )
+    ),
+    "colour": Reply(
+        calls=(
+            Call(
+                "ask_clarification",
+                {"question": "Red or blue?", "clarification_type": "missing_info"},
+            ),
+        )
+    ),
+}
+"""What the model does when the user's words hold one of these."""
+
+
+def answer(request: ModelRequest) -> Reply:
+    """Answer as the words of the user ask; a tool's result is read out, anything else is repeated."""
+    if request.messages[-1]["role"] == "tool":
+        return Reply(text=f"The tool said: {request.messages[-1]['content']}")
+    said = request.last_user_text
+    wanted = next((reply for word, reply in ASKED.items() if word in said), None)
+    return wanted or Reply(text=f"You said: {said}")
+
+
+@asynccontextmanager
+async def opened(folder: Path, **gateway: Any) -> AsyncIterator[Front]:  # noqa: ANN401 - configuration
+    """Open the service of a new data folder; keywords go to the `gateway` section."""
+    port = free_port()
+    file = folder / "config.yaml"
+    async with FakeModelServer(answer=answer) as model:
+        section = {"port": port, "cors_origins": [PAGE], **gateway}
+        whole = {**with_model(model.base_url), "gateway": section, "title": {"enabled": False}}
+        file.write_text(yaml.safe_dump({"config_version": 1, **whole}))
+        config = load_config(
+            str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN}
+        )
+        async with open_app(config) as app:
+            graphs = Graphs()
+            app.state.langgraph.graphs.update(graphs.sources)
+            with open_listener(config.gateway) as door:
+                server = HttpServer(network_app(app, config.gateway, token=TOKEN), door)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(server.run_until_stopped)
+                    with anyio.fail_after(10):
+                        await server.ready.wait()
+                    try:
+                        yield Front(url=f"http://127.0.0.1:{port}", model=model, graphs=graphs)
+                    finally:
+                        server.stop()
+                        server.force_exit = True

@@ -1,0 +1,49 @@
+"""What lives for ever is left alone by the garbage collector; what does not is still collected."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.serving.gc_tuning import GEN0_THRESHOLD, disable_gc, freeze_and_enable_gc
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.enable()
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+class Node:
+    """Holds itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_is_there_is_left_alone_and_later_cycles_are_collected() -> None:
+    freeze_and_enable_gc()
+    assert gc.get_freeze_count() > 10_000
+    assert gc.get_threshold()[0] == GEN0_THRESHOLD
+    gone = weakref.ref(Node())
+    gc.collect()
+    assert gone() is None
+
+
+def test_nothing_is_collected_while_the_service_starts() -> None:
+    disable_gc()
+    assert not gc.isenabled()
+    freeze_and_enable_gc()
+    assert gc.isenabled()
+
+
+def test_young_garbage_goes_without_being_asked() -> None:
+    freeze_and_enable_gc()
+    gone = weakref.ref(Node())
+    kept = [[number] for number in range(2 * GEN0_THRESHOLD)]
+    assert gone() is None
+    assert kept

@@ -1,0 +1,68 @@
+"""What the running service gives the runtime: keys of webhooks, the files of threads."""
+
+from pathlib import Path
+
+from gateway.config import load_config
+from gateway.langgraph.run_webhooks import (
+    KEY_FILE,
+    build_webhooks,
+    thread_file_deleter,
+    webhook_key,
+)
+from gateway.runtime.expiry import expire_threads
+from tests.gateway.composed import composed
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / KEY_FILE
+    key = webhook_key(file)
+    assert len(key) > 30
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert webhook_key(file) == key
+
+
+async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> None:
+    written = tmp_path / "config.yaml"
+    written.write_text("gateway: {webhook_hosts: [10.1.0.0/16]}\n")
+    webhooks = build_webhooks(load_config(str(written), {"PARLEY_HOME": str(tmp_path)}))
+    await webhooks.validate_url("http://10.1.2.3/hook")
+    await webhooks.close()
+
+
+async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        langgraph = service.app.state.langgraph
+        folders = service.app.state.services.folders
+        runs = langgraph.runs
+        threads = ["0b63b403-e0ed-40b2-9589-e740f38a62a3", "4b63b403-e0ed-40b2-9589-e740f38a62a4"]
+        for thread in threads:
+            made = await service.client.post(
+                "/api/threads", json={"thread_id": thread, "ttl": {"ttl": 1}}
+            )
+            assert made.status_code == 200
+            folders.of(thread).make()
+        pruned = await service.client.post("/api/threads/prune", json={"thread_ids": threads[:1]})
+        assert pruned.json() == {"pruned_count": 1}
+        assert folders.delete(threads[0]) is False
+        now = runs.now
+        runs.now = lambda: now() + 61
+        assert await expire_threads(runs, thread_file_deleter(folders)) == 1
+        assert folders.delete(threads[1]) is False
+
+
+async def test_the_agent_itself_is_drawn_described_and_followed(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        drawn = (await service.client.get("/api/assistants/lead_agent/graph")).json()
+        assert {"model", "tools"} <= {node["id"] for node in drawn["nodes"]}
+        described = (await service.client.get("/api/assistants/lead_agent/schemas")).json()
+        assert {"messages", "title", "artifacts"} <= described["state_schema"]["properties"].keys()
+        info = (await service.client.get("/api/langgraph/info")).json()
+        assert info["host"] == {"kind": "parley"}
+        body = {
+            "assistant_id": "lead_agent",
+            "input": {"messages": [{"role": "user", "content": "hello"}]},
+            "stream_mode": ["events", "messages-tuple"],
+        }
+        streamed = await service.client.post("/api/runs/stream", json=body)
+        assert "on_chat_model_stream" in streamed.text
+        assert '"status":"success"' in streamed.text

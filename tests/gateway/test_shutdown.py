@@ -1,0 +1,66 @@
+"""An orderly stop has a hard bound."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys, time, anyio
+from gateway.serving.shutdown import Stop
+
+async def main():
+    with Stop(bound_s=0.5) as stop:
+        print("ready", flush=True)
+        if sys.argv[1] == "waits":
+            await stop.wait()
+        elif sys.argv[1] == "asks":
+            stop.request()
+            await stop.wait()
+        elif sys.argv[1] == "ignores":
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(60)
+        else:
+            while True:
+                time.sleep(1)
+    print("ended", flush=True)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "signals", "code", "ended"),
+    [
+        ("waits", [signal.SIGTERM], 0, True),
+        ("waits", [signal.SIGINT], 0, True),
+        ("asks", [], 0, True),
+        ("ignores", [signal.SIGTERM], 0, False),
+        ("ignores", [signal.SIGTERM, signal.SIGTERM], 0, False),
+        ("blocks", [signal.SIGTERM], 0, False),
+        ("blocks", [signal.SIGINT, signal.SIGINT], 130, False),
+    ],
+)
+def test_a_stop_ends_whatever_hangs(
+    how: str, signals: list[signal.Signals], code: int, *, ended: bool
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process, process.stdout as out:
+        assert out.readline() == "ready\n"
+        for number in signals[:1]:
+            process.send_signal(number)
+        for number in signals[1:]:
+            # A second signal that arrives with the first would be merged with it.
+            try:
+                process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                process.send_signal(number)
+        assert process.wait(timeout=30) == code
+        assert ("ended" in out.read()) == ended
