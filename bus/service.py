@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -22,8 +22,8 @@ from bus.commands.selection import SelectionCommands
 from bus.commands.why import WhyCommand
 from bus.config import BusConfig, ChannelPolicy
 from bus.conversation.approvals import Questions
+from bus.conversation.effects import TurnEffects
 from bus.conversation.steering import Steering
-from bus.conversation.turn import Records, Turns
 from bus.conversation.workers import ConversationWorkers
 from bus.history.turn_history import TurnHistory
 from bus.inbound.albums import AlbumCollector
@@ -133,7 +133,7 @@ class Bus:
             await self._delivery.wait_idle()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """What the bus is made of."""
 
@@ -147,18 +147,8 @@ class _Parts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BusDependencies:
-    """What a bus stands between.
-
-    Attributes:
-        config: Limits and the default session.
-        policies: By channel, who may talk to the bot.
-        adapters: By channel, the platforms to connect.
-        database: The journal, open.
-        langgraph: Where agents run.
-        gateway: The gateway's REST API; its base URL ends in `/api`.
-        now: The wall clock.
-    """
+class _Dependencies:
+    """The arguments of `run_bus`."""
 
     config: BusConfig
     policies: Mapping[str, ChannelPolicy]
@@ -169,7 +159,8 @@ class BusDependencies:
     now: Clock = time.time
 
 
-def running_bus(
+@asynccontextmanager
+async def run_bus(
     *,
     config: BusConfig,
     policies: Mapping[str, ChannelPolicy],
@@ -177,27 +168,31 @@ def running_bus(
     database: Database,
     langgraph: LangGraphClient,
     gateway: httpx.AsyncClient,
-) -> AbstractAsyncContextManager[Bus]:
-    """Run the bus inside the block; see `BusDependencies` for the parts, `run_bus` for what happens."""
-    return run_bus(
-        BusDependencies(
-            config=config,
-            policies=policies,
-            adapters=adapters,
-            database=database,
-            langgraph=langgraph,
-            gateway=gateway,
-        )
-    )
-
-
-@asynccontextmanager
-async def run_bus(site: BusDependencies) -> AsyncIterator[Bus]:
+    now: Clock = time.time,
+) -> AsyncIterator[Bus]:
     """Run the bus inside the block.
 
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
+
+    Args:
+        config: Limits and the default session.
+        policies: Who may talk to the bot, by channel.
+        adapters: The platforms to connect, by channel.
+        database: The journal, open.
+        langgraph: The agent's server.
+        gateway: The gateway's REST API; its base URL ends in `/api`.
+        now: The wall clock.
     """
+    site = _Dependencies(
+        config=config,
+        policies=policies,
+        adapters=adapters,
+        database=database,
+        langgraph=langgraph,
+        gateway=gateway,
+        now=now,
+    )
     async with anyio.create_task_group() as tasks:
         parts = _build(site, tasks)
         bus = Bus(parts, site.config, site.now)
@@ -217,19 +212,11 @@ async def run_bus(site: BusDependencies) -> AsyncIterator[Bus]:
             tasks.cancel_scope.cancel()
 
 
-def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
+def _build(site: _Dependencies, tasks: TaskGroup) -> _Parts:
     """Put the parts together, from the bottom up."""
     database, now = site.database, site.now
     choices = SettingsResolver(ConversationSettingsStore(database, now=now))
-    shelves = Shelves(
-        inbox=InboxStore(database, now=now),
-        conversations=ConversationStore(database, now=now),
-        origins=MessageTopicStore(database),
-        pairings=PairingStore(database, now=now),
-        revisions=MessageEditStore(database),
-        languages=LanguageResolver(site.config, site.policies, choices),
-        relocations=ChatMigrations(ChatMigrationStore(database), choices),
-    )
+    shelves = _shelves(site, choices)
     delivery = DeliveryWorker(
         adapters=site.adapters,
         outbox=OutboxStore(database, now=now),
@@ -240,7 +227,21 @@ def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
     questions = Questions(MessageHistoryStore(database), delivery)
     mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
     commands = _commands(site, shelves, delivery, mailboxes, choices)
-    albums, router = _router(site, tasks, shelves, mailboxes, commands)
+    albums = AlbumCollector(
+        tasks=tasks,
+        revisions=shelves.revisions,
+        origins=shelves.origins,
+        post=mailboxes.enqueue,
+        now=now,
+    )
+    router = InboundDispatcher(
+        tasks=tasks,
+        inbox=shelves.inbox,
+        commands=commands,
+        mailboxes=mailboxes,
+        albums=albums,
+        channels=site.adapters.keys(),
+    )
     intake = BusIntake(
         config=site.config,
         policies=site.policies,
@@ -256,44 +257,24 @@ def _build(site: BusDependencies, tasks: TaskGroup) -> _Parts:
         name: AdapterSupervisor(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()
     }
-    return _Parts(
-        shelves=shelves,
-        delivery=delivery,
-        mailboxes=mailboxes,
-        router=router,
-        intake=intake,
-        supervised=supervised,
-        choices=choices,
-    )
+    return _Parts(shelves, delivery, mailboxes, router, intake, supervised, choices)
 
 
-def _router(
-    site: BusDependencies,
-    tasks: TaskGroup,
-    shelves: Shelves,
-    mailboxes: ConversationWorkers,
-    commands: CommandRunner,
-) -> tuple[AlbumCollector, InboundDispatcher]:
-    albums = AlbumCollector(
-        tasks=tasks,
-        revisions=shelves.revisions,
-        origins=shelves.origins,
-        post=mailboxes.enqueue,
-        now=site.now,
+def _shelves(site: _Dependencies, choices: SettingsResolver) -> Shelves:
+    database, now = site.database, site.now
+    return Shelves(
+        inbox=InboxStore(database, now=now),
+        conversations=ConversationStore(database, now=now),
+        origins=MessageTopicStore(database),
+        pairings=PairingStore(database, now=now),
+        revisions=MessageEditStore(database),
+        languages=LanguageResolver(site.config, site.policies, choices),
+        relocations=ChatMigrations(ChatMigrationStore(database), choices),
     )
-    router = InboundDispatcher(
-        tasks=tasks,
-        inbox=shelves.inbox,
-        commands=commands,
-        mailboxes=mailboxes,
-        albums=albums,
-        channels=site.adapters.keys(),
-    )
-    return albums, router
 
 
 def _answer_events(
-    site: BusDependencies,
+    site: _Dependencies,
     shelves: Shelves,
     questions: Questions,
     mailboxes: ConversationWorkers,
@@ -327,35 +308,40 @@ def _answer_events(
 
 
 def _mailboxes(
-    site: BusDependencies,
+    site: _Dependencies,
     tasks: TaskGroup,
     shelves: Shelves,
     questions: Questions,
     delivery: DeliveryWorker,
     choices: SettingsResolver,
 ) -> ConversationWorkers:
-    records = Records(inbox=shelves.inbox, conversations=shelves.conversations, questions=questions)
-    runs, uploads = RunClient(site.langgraph), FileUploader(site.gateway)
-    turns = Turns(
-        records=records,
+    runs = RunClient(site.langgraph)
+    steering = Steering(
+        revisions=shelves.revisions,
         runs=runs,
-        steering=Steering(
-            revisions=shelves.revisions, runs=runs, uploads=uploads, delivery=delivery
-        ),
+        uploads=FileUploader(site.gateway),
+        delivery=delivery,
+    )
+    effects = TurnEffects(
+        inbox=shelves.inbox,
+        conversations=shelves.conversations,
+        questions=questions,
+        runs=runs,
+        steering=steering,
         delivery=delivery,
         limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
     )
     return ConversationWorkers(
         tasks=tasks,
-        turns=turns,
+        handlers=effects.handlers(),
         sessions=SessionResolver(site.config, site.policies, choices),
-        inbox=records.inbox,
-        conversations=records.conversations,
+        inbox=shelves.inbox,
+        conversations=shelves.conversations,
     )
 
 
 def _commands(
-    site: BusDependencies,
+    site: _Dependencies,
     shelves: Shelves,
     delivery: DeliveryWorker,
     mailboxes: ConversationWorkers,

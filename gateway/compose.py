@@ -16,7 +16,7 @@ from agent.factory import AgentFactory, open_agent_factory
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
-from bus.service import running_bus
+from bus.service import run_bus
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
@@ -59,7 +59,7 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
             name: getattr(config.bots, name) for name in built.adapters
         }
         bus = await stack.enter_async_context(
-            running_bus(
+            run_bus(
                 config=config.bus,
                 policies=policies,
                 adapters=built.adapters,

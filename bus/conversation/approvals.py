@@ -1,10 +1,11 @@
-"""What turns asked, looked up again: by whoever answers, and when their buttons have to go."""
+"""Questions that turns ended with: found by the turn that answers them; their buttons are removed once."""
 
 from dataclasses import dataclass
 
 from anyio import to_thread
 
 from bus.access.expected_replies import ExpectedReplies
+from bus.conversation.states import TurnEvent, TurnState, next_step
 from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
 from bus.outbound.rows import button_removal_key, button_removal_row
 from bus.outbound.worker import DeliveryWorker
@@ -41,13 +42,13 @@ class Questions:
         self.pending = ExpectedReplies()
 
     def record(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
-        """Return what the inbox keeps of what a turn ends with asking, and expect who wrote to answer it."""
+        """Return what the inbox keeps of a turn's question, and expect the sender to answer it; None = no question."""
         if question:
             self.pending.expect(inbound, row.key)
         return encode_question(question)
 
-    async def open_before(self, row: InboxRow, said: str) -> OpenQuestion | None:
-        """Return what the thread of a row that begins waits for; None = nothing, or only for words.
+    async def open_before(self, row: InboxRow, text: str) -> OpenQuestion | None:
+        """Return what the thread of a row whose turn begins waits for; None = nothing, or only for words.
 
         A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
         """
@@ -65,7 +66,7 @@ class Questions:
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
-        chosen = _chosen(question, said) if before.thread_id == row.thread_id else ""
+        chosen = _chosen_option(question, text) if before.thread_id == row.thread_id else ""
         await self.remove_buttons(before, f"✓ {chosen}" if chosen else "")
         if question.interrupts:
             await self.mark_answered(before)
@@ -73,6 +74,9 @@ class Questions:
 
     async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
+        next_step(
+            TurnState.WAITING_FOR_APPROVAL, TurnEvent.ANSWERED
+        )  # its effect is the line below
         await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:
@@ -102,9 +106,9 @@ class Questions:
         return (found.key, body) if found and isinstance(body, OutboundText) else None
 
 
-def _chosen(question: Question, said: str) -> str:
-    """Return the option that words mean: the option itself, or its number; "" = none of them."""
-    words = " ".join(said.split()).casefold()
+def _chosen_option(question: Question, text: str) -> str:
+    """Return the option that a text names: the option itself, or its number; "" = none of them."""
+    words = " ".join(text.split()).casefold()
     numbered = {str(number): option for number, option in enumerate(question.options, start=1)}
     named = {option.casefold(): option for option in question.options}
     return named.get(words) or numbered.get(words.rstrip(".")) or ""

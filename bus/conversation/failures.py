@@ -2,7 +2,7 @@
 
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
 from bus.locales import Messages
-from bus.runs.client import RunFailed
+from bus.runs.stream import RunFailed
 
 AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
 """Errors about the chosen agent; the second says itself, in English, what is wrong with it."""

@@ -1,13 +1,13 @@
-"""What is said to a turn while it runs: handed to its run, looked for in its thread, and taken out again."""
+"""Steering: messages that are injected into a run that goes on, looked for in its thread, and removed from it."""
 
 import logging
-from contextlib import AsyncExitStack
+from collections import OrderedDict
 from dataclasses import replace
 from itertools import count
 
 import anyio
 
-from bus.conversation.attempt import Attempt, CancelReason, QueuedMessage, TurnControl
+from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Turn
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
@@ -20,21 +20,24 @@ from store.message_edits import MessageEditStore
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 60.0
-"""How long a server that cannot be reached is waited for when it has to say whether a message was heard."""
+LOOKUP_PATIENCE_S = 60.0
+"""How long a server that cannot be reached is waited for when it has to say whether a run consumed a message."""
 
-FORGET_S = 5.0
-"""How long it may take to take a deleted message out of its thread."""
+REMOVE_DEADLINE_S = 5.0
+"""How long it may take to remove a deleted message from its thread."""
 
-VERSIONS_STOPPED = 3
+MAX_EARLIER_RUNS = 3
 """Of a message that was edited again and again, so many of the last runs are looked for."""
+
+MAX_UNSUPPORTED_THREADS = 1000
+"""Threads that are remembered as not taking injected messages."""
 
 
 class Steering:
-    """Says things to runs that go on.
+    """Injects messages into runs.
 
-    A message is in the thread, marked, as soon as the run has heard it. That alone tells whether it was: what
-    was not heard before the run ended is answered by a turn of its own.
+    An injected message is in the thread, marked, as soon as the run consumed it. That alone tells whether it was:
+    what was not consumed before the run ended is answered by a turn of its own.
     """
 
     def __init__(
@@ -47,95 +50,108 @@ class Steering:
     ) -> None:
         self._revisions = revisions
         self._runs = runs
-        self._rewind = ThreadRewinder(runs)
+        self._rewinder = ThreadRewinder(runs)
         self.uploads = uploads
         self._delivery = delivery
         self._backoff = Backoff(first_s=0.1, cap_s=2.0)
-        self._is_deaf = False
+        self._unsupported: OrderedDict[str, None] = OrderedDict()
 
-    async def tell(self, attempt: Attempt, control: TurnControl) -> None:
-        """Say to the run of a turn what comes for it, until cancelled."""
-        await attempt.started.wait()
-        adapter = self._delivery.adapters[attempt.row.key.channel]
-        async with AsyncExitStack() as signs:
-            while True:
-                letter = await control.next_hint()
-                is_said = await self._say(attempt, control, letter)
-                control.drop(letter)
-                if is_said and letter.row.id != attempt.row.id:
-                    sign = self._delivery.presence.working(adapter, letter.inbound.reply_target)
-                    await signs.enter_async_context(sign)
+    async def inject(self, turn: Turn, message: QueuedMessage) -> bool:
+        """Inject one message into a turn's run; return whether that can be done. Raises StoreError.
 
-    async def settle(self, attempt: Attempt, control: TurnControl) -> list[QueuedMessage]:
-        """Return the messages that end with the turn, whose run is over; they get no answer of their own.
-
-        A correction of the turn's own message that came too late for the run has the turn run anew.
+        Where the server cannot, the turn is cancelled instead; that is remembered for the thread.
         """
-        if control.why is CancelReason.STOPPED:
-            # Whoever stops the turn means all that was said to it.
-            own = attempt.row.id
-            letters = {**control.said, **{letter.row.id: letter for letter in control.hints}}
-            return [letter for row_id, letter in letters.items() if row_id != own]
-        own_letter = control.said.get(attempt.row.id)
-        others = [letter for row_id, letter in control.said.items() if row_id != attempt.row.id]
-        if control.why in (CancelReason.WITHDRAWN, CancelReason.REVISED) or not (
-            others or own_letter
-        ):
-            return []
-        heard = [letter for letter in others if await self._heard(attempt, letter)]
-        if own_letter and control.why is None and not await self._heard(attempt, own_letter):
-            control.revise(own_letter)
-            return []
-        return heard
+        attempt = turn.attempt
+        if attempt.thread_id in self._unsupported:
+            _cancel_instead(turn, message)
+            return False
+        if message.row.run_id is not None and await self._was_injected(attempt, message):
+            turn.injected[message.row.id] = message
+            return True
+        payload = await self._payload(turn, message)
+        if payload is None:
+            return False
+        try:
+            await self._send(attempt, payload)
+        except SteeringUnsupported:
+            log.warning(
+                "the agent's server injects nothing into thread %s: its turns are interrupted",
+                attempt.thread_id,
+            )
+            self._unsupported[attempt.thread_id] = None
+            if len(self._unsupported) > MAX_UNSUPPORTED_THREADS:
+                self._unsupported.popitem(last=False)
+            del turn.injected[message.row.id]
+            _cancel_instead(turn, message)
+            return False
+        return True
 
-    async def was_heard(self, row: InboxRow, ids: tuple[str, ...]) -> bool:
-        """Return whether a row that was said to another turn's run was heard there, and so is answered."""
+    async def consumed_messages(self, turn: Turn) -> list[QueuedMessage]:
+        """Return the messages that end with a turn whose run is over; they get no answer of their own.
+
+        Where the turn's own message was corrected too late for the run, the turn is edited.
+        """
+        own = turn.row.id
+        if turn.reason is CancelReason.STOPPED:
+            # Whoever stops the turn means all that was injected, or was to be.
+            messages = {**turn.injected, **{one.row.id: one for one in turn.to_inject}}
+            return [one for row_id, one in messages.items() if row_id != own]
+        correction = turn.injected.get(own)
+        others = [one for row_id, one in turn.injected.items() if row_id != own]
+        if turn.reason is CancelReason.DELETED or not (others or correction):
+            return []
+        consumed = [one for one in others if await self._is_consumed(turn, one)]
+        if correction and turn.reason is None and not await self._is_consumed(turn, correction):
+            turn.edit(correction)
+        return consumed
+
+    async def was_consumed(self, row: InboxRow, ids: tuple[str, ...]) -> bool:
+        """Return whether another turn's run consumed a row's message, and so answered it."""
         if row.thread_id is None:
             return False
-        deadline = anyio.current_time() + LOOK_S
+        deadline = anyio.current_time() + LOOKUP_PATIENCE_S
         for tries in count(1):
             try:
-                return trace_message(
-                    await self._runs.get_state(row.thread_id), ids
-                ).was_injected_only
+                values = await self._runs.get_state(row.thread_id)
+                return trace_message(values, ids).was_injected_only
             except RunError as error:
                 if not error.retryable or anyio.current_time() > deadline:
                     break
             await anyio.sleep(self._backoff.wait_s(tries))
         return False
 
-    async def recall(self, attempt: Attempt) -> None:
+    async def replace_earlier_versions(self, attempt: RunAttempt) -> None:
         """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.
 
         Raises:
             AgentThreadBusy: what was begun with an earlier text has yet to end.
             RunError: the server cannot be reached.
         """
-        found = trace_message(await self._runs.get_state(attempt.thread_id), attempt.ids)
-        newest = attempt.ids[-1]
+        values = await self._runs.get_state(attempt.thread_id)
+        found = trace_message(values, attempt.ids)
+        *earlier, newest = attempt.ids
         if found.own == newest:
             return
         if found.own and found.injected == newest:
-            # The run was told of the edit: it goes on, under the id with which it began.
+            # The edit was injected: the run goes on, under the id with which it began.
             attempt.message_id = found.own
             return
-        earlier = attempt.ids[:-1]
-        for message_id in earlier[-VERSIONS_STOPPED:]:
+        for message_id in earlier[-MAX_EARLIER_RUNS:]:
             run = await self._runs.find_run(attempt.thread_id, None, message_id)
             if run is not None and run[1] in ("pending", "running"):
                 await self._runs.cancel(attempt.thread_id, run[0])
                 raise AgentThreadBusy
         try:
-            await self._rewind.rewind(attempt.thread_id, *earlier)
+            await self._rewinder.rewind(attempt.thread_id, *earlier)
         except RewindUnsupported:
             log.info("thread %s keeps a message as it was before it was edited", attempt.thread_id)
 
-    async def forget(self, thread_id: str, ids: tuple[str, ...]) -> None:
-        """Take a deleted message out of its thread, with what it brought, if that can be done."""
-        with anyio.move_on_after(FORGET_S):
+    async def remove(self, thread_id: str, ids: tuple[str, ...]) -> None:
+        """Remove a deleted message from its thread, with what it brought, if that can be done."""
+        with anyio.move_on_after(REMOVE_DEADLINE_S):
             for tries in count(1):
                 try:
-                    await self._rewind.rewind(thread_id, *ids)
+                    await self._rewinder.rewind(thread_id, *ids)
                 except AgentThreadBusy:
                     await anyio.sleep(self._backoff.wait_s(tries))
                 except RunError as error:
@@ -144,88 +160,67 @@ class Steering:
                 else:
                     break
 
-    async def _heard(self, attempt: Attempt, letter: QueuedMessage) -> bool:
-        """Return whether the run of a turn, which is over, heard a message. When in doubt, it did not."""
-        ids = message_ids(letter.inbound)
-        is_own = letter.row.id == attempt.row.id
-        held = trace_message(attempt.fold.values or {}, ids).injected
-        if not held:
+    async def _is_consumed(self, turn: Turn, message: QueuedMessage) -> bool:
+        """Return whether the run of a turn, which is over, consumed a message. When in doubt, it did not."""
+        ids = message_ids(message.inbound)
+        found = trace_message(turn.attempt.fold.values or {}, ids).injected
+        if not found:
             try:
-                held = trace_message(await self._runs.get_state(attempt.thread_id), ids).injected
+                values = await self._runs.get_state(turn.attempt.thread_id)
+                found = trace_message(values, ids).injected
             except RunError as error:
-                log.warning("whether %s was heard is looked up later: %s", ids[-1], error)
-        return held == ids[-1] if is_own else bool(held)
+                log.warning("whether %s was consumed is looked up later: %s", ids[-1], error)
+        return found == ids[-1] if message.row.id == turn.row.id else bool(found)
 
-    async def _is_known(self, attempt: Attempt, letter: QueuedMessage) -> bool:
-        """Return whether a message that was said before a restart was heard then."""
+    async def _was_injected(self, attempt: RunAttempt, message: QueuedMessage) -> bool:
+        """Return whether a message that was injected before a restart arrived then."""
         try:
             values = await self._runs.get_state(attempt.thread_id)
         except RunError:
             return False
-        return bool(trace_message(values, message_ids(letter.inbound)).injected)
+        return bool(trace_message(values, message_ids(message.inbound)).injected)
 
-    async def _say(self, attempt: Attempt, control: TurnControl, letter: QueuedMessage) -> bool:
-        """Say one message to the run; return whether that can be done."""
-        if self._is_deaf:
-            self._instead(attempt, control, letter)
-            return False
-        if letter.row.run_id is not None and await self._is_known(attempt, letter):
-            control.said[letter.row.id] = letter
-            return True
-        hint = await self._hint(attempt, control, letter)
-        if hint is None:
-            return False
-        try:
-            await self._inject(attempt, hint)
-        except SteeringUnsupported:
-            self._is_deaf = True
-            log.warning("the agent's server hears nothing while it works: turns are interrupted")
-            del control.said[letter.row.id]
-            self._instead(attempt, control, letter)
-            return False
-        return True
-
-    async def _inject(self, attempt: Attempt, hint: SteeringMessage) -> None:
-        """Say something to the run as soon as it listens. Raises SteeringUnsupported."""
+    async def _send(self, attempt: RunAttempt, payload: SteeringMessage) -> None:
+        """Send a message to the run as soon as it listens. Raises SteeringUnsupported."""
         for tries in count(1):
             try:
-                if await self._runs.inject(attempt.thread_id, attempt.run_id or "", hint):
+                if await self._runs.inject(attempt.thread_id, attempt.run_id or "", payload):
                     return
             except RunError as error:
                 if isinstance(error, SteeringUnsupported):
                     raise
-                log.info("%s could not be said yet: %s", hint.message_id, error)
+                log.info("%s could not be injected yet: %s", payload.message_id, error)
             # It has yet to begin, or just ended: then this is cancelled.
             await anyio.sleep(self._backoff.wait_s(tries))
 
-    async def _hint(
-        self, attempt: Attempt, control: TurnControl, letter: QueuedMessage
-    ) -> SteeringMessage | None:
-        """Return what to say, noted as said before it is; None = the message waits no more."""
-        inbound, texts = letter.inbound, letter.inbound.reply_target.texts
-        is_own = letter.row.id == attempt.row.id
-        is_edit = is_own or letter.row.id in control.said
-        brought = UploadResult()
+    async def _payload(self, turn: Turn, message: QueuedMessage) -> SteeringMessage | None:
+        """Return what to inject, noted as injected before it is; None = the message waits no more."""
+        attempt, inbound = turn.attempt, message.inbound
+        texts, row_id = inbound.reply_target.texts, message.row.id
+        is_own = row_id == turn.row.id
+        is_edit = is_own or row_id in turn.injected
+        uploads = UploadResult()
         if inbound.attachments and not is_edit:
-            adapter = self._delivery.adapters[letter.row.key.channel]
-            brought = await self.uploads.upload(
+            adapter = self._delivery.adapters[message.row.key.channel]
+            uploads = await self.uploads.upload(
                 adapter, attempt.thread_id, inbound.attachments, texts
             )
-        thread_id, run_id = attempt.thread_id, attempt.run_id or ""
-        if not is_own and not await self._revisions.assign_run(
-            letter.row.id, thread_id=thread_id, run_id=run_id
-        ):
-            return None
-        row = replace(letter.row, thread_id=thread_id, run_id=run_id)
-        control.said[letter.row.id] = letter if is_own else replace(letter, row=row)
-        text = brought.prompt(letter.text, texts)
+        if not is_own:
+            thread_id, run_id = attempt.thread_id, attempt.run_id or ""
+            if not await self._revisions.assign_run(row_id, thread_id=thread_id, run_id=run_id):
+                return None
+            row = replace(message.row, thread_id=thread_id, run_id=run_id)
+            message = replace(message, row=row)
+        turn.injected[row_id] = message
+        text = uploads.prompt(message.text, texts)
         if is_edit:
             text = texts.edited_note.format(text=text)
-        return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=brought.files)
+        return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=uploads.files)
 
-    def _instead(self, attempt: Attempt, control: TurnControl, letter: QueuedMessage) -> None:
-        """Do what can be done where runs hear nothing."""
-        if letter.row.id == attempt.row.id:
-            control.revise(letter)
-        else:
-            control.stop(CancelReason.INTERRUPTED)
+
+def _cancel_instead(turn: Turn, message: QueuedMessage) -> None:
+    """Do what can be done where nothing can be injected."""
+    if message.row.id == turn.row.id:
+        turn.edit(message)
+    else:
+        turn.cancel(CancelReason.INTERRUPTED)

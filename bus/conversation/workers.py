@@ -1,7 +1,7 @@
-"""One conversation = one mailbox: its messages are answered one by one, in order, whatever others do.
+"""The workers of all conversations: each answers its messages one by one, in order, whatever others do.
 
-A mailbox and its task exist while something waits or runs in it. `/new` retires the present mailbox: it
-finishes what it has, in the old thread, while new messages get a fresh mailbox and thread.
+A worker and its task exist while something waits or runs. `/new` retires the present worker: it finishes what it has,
+in the old thread, while new messages get another worker and thread.
 """
 
 import logging
@@ -13,8 +13,8 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.conversation.attempt import CancelReason, QueuedMessage, TurnControl, TurnPlan
-from bus.conversation.turn import Turns
+from bus.config import SessionConfig
+from bus.conversation.machine import CancelReason, Handlers, QueuedMessage, Turn
 from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, encode_inbound
@@ -30,109 +30,112 @@ class ConversationWorkers:
     """All conversations in which something waits or runs.
 
     Args:
-        tasks: Owns the mailboxes' tasks.
+        tasks: Owns the workers' tasks.
+        handlers: What carries out the effects of turns.
     """
 
     def __init__(
         self,
         *,
         tasks: TaskGroup,
-        turns: Turns,
+        handlers: Handlers,
         sessions: SessionResolver,
         inbox: InboxStore,
         conversations: ConversationStore,
     ) -> None:
         self._tasks = tasks
-        self._turns = turns
+        self._handlers = handlers
         self._sessions = sessions
         self._inbox = inbox
         self._conversations = conversations
         self._present: dict[ConversationKey, ConversationWorker] = {}
         self._former: dict[tuple[ConversationKey, str], ConversationWorker] = {}
-        self._working: set[ConversationWorker] = set()
-        self._held: set[int] = set()
+        self._active: set[ConversationWorker] = set()
+        self._row_ids: set[int] = set()
         self._closed = False
         self._idle = anyio.Event()
 
     @property
     def row_ids(self) -> frozenset[int]:
         """The ids of the rows that wait or run here."""
-        return frozenset(self._held)
+        return frozenset(self._row_ids)
 
     @property
     def load(self) -> tuple[int, int]:
         """How many conversations have a turn at work, and how many messages wait behind these."""
-        return len(self._working), sum(len(box.waiting) for box in self._working)
+        return len(self._active), sum(len(worker.waiting) for worker in self._active)
 
     def enqueue(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
-        """Put a message into its conversation's mailbox; returns at once.
+        """Put a message into its conversation's queue; returns at once.
 
         `former_thread`: it was written for that thread, which the conversation has left since.
         """
-        letter = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
+        message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
-            self._deliver(self._present_box(row.key), letter)
+            self._enqueue(self._worker_of(row.key), message)
             return
         lane = (row.key, former_thread)
         if lane not in self._former:
             self._former[lane] = ConversationWorker(row.key, former_thread)
-        self._deliver(self._former[lane], letter)
+        self._enqueue(self._former[lane], message)
 
     def stop(self, row: InboxRow, inbound: InboundMessage) -> bool:
-        """End the turns that run in the conversation of a command; return whether there were any.
+        """Cancel the turns that run in the conversation of a command; return whether there were any.
 
         In a group where the command stands outside the conversation (a slash command, a message of its
         own), the turns of the same sender in the same chat are meant.
         """
-        running = [box for box in self._working if box.current is not None]
-        here = [box for box in running if box.key == row.key]
+        running = [worker.turn for worker in self._active if worker.turn is not None]
+        here = [turn for turn in running if turn.row.key == row.key]
         if not here and not inbound.private:
-            here = [box for box in running if _is_near(box, row.key, inbound)]
-        for box in here:
-            box.control.stop()
+            here = [turn for turn in running if _is_near(turn, row.key, inbound)]
+        for turn in here:
+            turn.cancel()
         return bool(here)
 
     def edit(self, row_id: int, inbound: InboundMessage) -> QueueState:
-        """Let a message be what it was edited to; one that runs is told so, or run anew."""
-        found = self._box_of(row_id)
+        """Let a message be what it was edited to; a turn that runs is steered, or run again."""
+        found = self._find(row_id)
         if found is None:
             return QueueState.FINISHED
-        box, letter = found
+        worker, message = found
         steers = self._sessions.busy_mode(inbound) == "steer"
-        return box.revise(replace(letter, inbound=inbound, text=inbound.text), steers=steers)
+        return worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
+
+    def delete(self, row_id: int, inbound: InboundMessage) -> QueueState:
+        """Give a message that was deleted no turn, or cancel the one that it has."""
+        found = self._find(row_id)
+        if found is None:
+            return QueueState.FINISHED
+        worker, message = found
+        return worker.delete(replace(message, inbound=inbound))
 
     async def wait_finished(self, row_id: int) -> None:
         """Wait until the turn that a message has is over."""
-        found = self._box_of(row_id)
-        if found is not None and found[0].current is found[1]:
-            await found[0].control.over.wait()
-
-    def delete(self, row_id: int, inbound: InboundMessage) -> QueueState:
-        """Let a message that was deleted have no turn, or end the one that it has."""
-        found = self._box_of(row_id)
-        if found is None:
-            return QueueState.FINISHED
-        box, letter = found
-        return box.withdraw(replace(letter, inbound=inbound))
+        found = self._find(row_id)
+        if found is not None and found[0].is_running(row_id) and found[0].turn is not None:
+            await found[0].turn.finished.wait()
 
     async def stop_message(self, row_id: int) -> bool:
-        """End the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
-        found = self._box_of(row_id)
+        """Cancel the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
+        found = self._find(row_id)
         if found is None:
             return False
         # Noted first: a restart does not take it up.
         stopped = replace(found[1].inbound, stopped=True)
         if not await self._inbox.update_body(row_id, encode_inbound(stopped)):
             return False
-        found = self._box_of(row_id)
+        found = self._find(row_id)
         if found is None:
             return False
-        box, letter = found
-        waits = letter is not box.current
-        box.end(replace(letter, inbound=replace(letter.inbound, stopped=True)))
-        if waits:
+        worker, message = found
+        if worker.turn is not None and worker.is_running(row_id):
+            worker.turn.cancel()
+        else:
+            stopped = replace(message.inbound, stopped=True)
+            worker.delete(replace(message, inbound=stopped))
             await self._inbox.finish(row_id, [])
         return True
 
@@ -145,7 +148,7 @@ class ConversationWorkers:
             StoreError: the thread was not changed.
         """
         fresh = str(uuid.uuid4())
-        # Nothing is awaited before the mailboxes are exchanged: messages sent after the command find the new one.
+        # Nothing is awaited before the workers are exchanged: messages sent after the command find the new one.
         former, present = self._exchange(row, fresh, first)
         try:
             old = await self._rebind(row, fresh)
@@ -156,63 +159,62 @@ class ConversationWorkers:
             raise
         finally:
             if former is not None:
-                former.settled.set()
-            if present not in self._working and self._present.get(row.key) is present:
+                former.released.set()
+            if present not in self._active and self._present.get(row.key) is present:
                 del self._present[row.key]
         return fresh
 
     async def start_bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
         """Start a bootstrap turn; in a busy conversation it gets a fresh thread and starts there at once."""
-        letter = QueuedMessage(row=row, inbound=inbound, text=text, bootstrap=True)
-        box = self._present_box(row.key)
-        if box.busy and row.thread_id is None:
-            await self.start_new_thread(row, letter)
+        message = QueuedMessage(row=row, inbound=inbound, text=text, bootstrap=True)
+        worker = self._worker_of(row.key)
+        if worker.is_busy and row.thread_id is None:
+            await self.start_new_thread(row, message)
         else:
-            self._deliver(box, letter)
+            self._enqueue(worker, message)
 
     @contextmanager
     def reserve(self, row: InboxRow) -> Iterator[ConversationWorker | None]:
         """Let no turn begin in the conversation of a command; None if one runs or waits that came before it."""
-        box = self._present_box(row.key)
-        earlier = any(letter.row.seq < row.seq for letter in box.waiting)
-        if box.current is not None or earlier or not box.settled.is_set():
+        worker = self._worker_of(row.key)
+        earlier = any(message.row.seq < row.seq for message in worker.waiting)
+        if worker.turn is not None or earlier or not worker.released.is_set():
             yield None
             return
-        claimed = box.settled = anyio.Event()
-        was_idle = box not in self._working
-        self._working.add(box)
+        reserved = worker.released = anyio.Event()
+        was_idle = worker not in self._active
+        self._active.add(worker)
         try:
-            yield box
+            yield worker
         finally:
-            claimed.set()
-            if was_idle and box.waiting and not self._closed:
-                self._tasks.start_soon(self._work, box)
+            reserved.set()
+            if was_idle and worker.waiting and not self._closed:
+                self._tasks.start_soon(self._work, worker)
             elif was_idle:
-                self._leave(box)
+                self._leave(worker)
 
     def enqueue_first(
-        self, box: ConversationWorker, row: InboxRow, inbound: InboundMessage, text: str
+        self, worker: ConversationWorker, row: InboxRow, inbound: InboundMessage, text: str
     ) -> None:
-        """Let a command's turn be the next one of a claimed mailbox."""
-        self._held.add(row.id)
-        box.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
+        """Let a command's turn be the next one of a reserved worker."""
+        self._row_ids.add(row.id)
+        worker.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
 
     async def close(self) -> None:
         """Start no further turn and wait until those that run are over. The caller bounds it."""
         self._closed = True
-        while self._working:
+        while self._active:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def _box_of(self, row_id: int) -> tuple[ConversationWorker, QueuedMessage] | None:
-        """Return the mailbox in which a message waits or runs, and the message."""
-        for box in self._working:
-            letter = box.letter_of(row_id)
-            if letter is not None:
-                return box, letter
+    def _find(self, row_id: int) -> tuple[ConversationWorker, QueuedMessage] | None:
+        for worker in self._active:
+            message = worker.find(row_id)
+            if message is not None:
+                return worker, message
         return None
 
-    def _present_box(self, key: ConversationKey) -> ConversationWorker:
+    def _worker_of(self, key: ConversationKey) -> ConversationWorker:
         if key not in self._present:
             self._present[key] = ConversationWorker(key)
         return self._present[key]
@@ -220,15 +222,15 @@ class ConversationWorkers:
     def _exchange(
         self, row: InboxRow, fresh: str, first: QueuedMessage | None
     ) -> tuple[ConversationWorker | None, ConversationWorker]:
-        """Put a new mailbox in place of the present one; what came after `row` moves into it."""
+        """Put a new worker in place of the present one; what came after `row` moves into it."""
         former = self._present.pop(row.key, None)
         present = self._present[row.key] = ConversationWorker(row.key, fresh)
         if first is not None:
-            self._deliver(present, first)
+            self._enqueue(present, first)
         if former is not None:
-            former.settled = anyio.Event()
-            for letter in former.cut(row.seq):
-                self._deliver(present, letter)
+            former.released = anyio.Event()
+            for message in former.take_after(row.seq):
+                self._enqueue(present, message)
         return former, present
 
     async def _rebind(self, row: InboxRow, fresh: str) -> str:
@@ -241,108 +243,90 @@ class ConversationWorkers:
             await self._inbox.assign_thread(
                 row.conversation_id, before_seq=row.seq, thread_id=theirs
             )
-            holds = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
-            if holds == fresh:
+            bound = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
+            if bound == fresh:
                 return theirs
-            old = holds
+            old = bound
 
-    def _deliver(self, box: ConversationWorker, letter: QueuedMessage) -> None:
-        self._held.add(letter.row.id)
-        box.waiting.append(letter)
-        if box not in self._working:
-            self._working.add(box)
-            self._tasks.start_soon(self._work, box)
-        elif box.current is not None and self._sessions.busy_mode(letter.inbound) == "interrupt":
-            box.control.stop(CancelReason.INTERRUPTED)
-        else:
-            self._hint(box, letter)
+    def _enqueue(self, worker: ConversationWorker, message: QueuedMessage) -> None:
+        self._row_ids.add(message.row.id)
+        worker.waiting.append(message)
+        if worker not in self._active:
+            self._active.add(worker)
+            self._tasks.start_soon(self._work, worker)
+        elif worker.turn is not None and self._sessions.busy_mode(message.inbound) == "interrupt":
+            worker.turn.cancel(CancelReason.INTERRUPTED)
+        elif worker.turn is not None:
+            self._steer(worker.turn, message)
 
-    def _hint(self, box: ConversationWorker, letter: QueuedMessage) -> None:
-        """Have a message said to the turn that runs before it, where its sender steers and asked for that turn."""
-        inbound = letter.inbound
-        is_plain = not (letter.bootstrap or inbound.answers_row or inbound.rewind_point is not None)
-        asker = box.current.inbound.sender.user_id if box.current is not None else None
-        if not is_plain or letter.row.kind != "chat" or inbound.sender.user_id != asker:
-            return
-        if self._sessions.busy_mode(letter.inbound) == "steer":
-            box.control.tell(letter)
+    def _steer(self, turn: Turn, message: QueuedMessage) -> None:
+        """Have a message injected into the run before it, where its sender steers and asked for that run."""
+        inbound = message.inbound
+        is_plain = not (
+            message.bootstrap or inbound.answers_row or inbound.rewind_point is not None
+        )
+        is_askers = inbound.sender.user_id == turn.message.inbound.sender.user_id
+        may_steer = is_plain and message.row.kind == "chat" and is_askers
+        if may_steer and self._sessions.busy_mode(inbound) == "steer":
+            turn.steer(message)
 
-    async def _work(self, box: ConversationWorker) -> None:
+    async def _work(self, worker: ConversationWorker) -> None:
+        """Take the turns of a worker, one by one, until nothing waits."""
         try:
-            while box.waiting and not self._closed:
-                while not box.settled.is_set():
-                    await box.settled.wait()
-                if box.waiting:
-                    box.current = box.waiting.popleft()
-                    box.control = TurnControl()
-                    for letter in box.waiting:
-                        self._hint(box, letter)
-                    await self._turn(box, box.current)
-                    self._held -= box.tidy()
+            while worker.waiting and not self._closed:
+                while not worker.released.is_set():
+                    await worker.released.wait()
+                if worker.waiting:
+                    await self._take(worker, worker.waiting.popleft())
         finally:
-            self._leave(box)
+            self._leave(worker)
 
-    def _leave(self, box: ConversationWorker) -> None:
-        """Forget a mailbox that has nothing left, or whose task ends."""
-        self._working.discard(box)
-        self._held.difference_update(letter.row.id for letter in box.waiting)
-        if self._present.get(box.key) is box:
-            del self._present[box.key]
-        if self._former.get((box.key, box.thread_id or "")) is box:
-            del self._former[(box.key, box.thread_id or "")]
-        if not self._working:
+    async def _take(self, worker: ConversationWorker, message: QueuedMessage) -> None:
+        """Run one turn; the boundary at which whatever goes wrong in it ends."""
+        row = message.row
+        bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
+        turn = worker.turn = self._turn(worker, message)
+        for following in worker.waiting:
+            self._steer(turn, following)
+        try:
+            await turn.run()
+        except Exception:
+            # What a turn shows broke. The row stays unfinished: the router takes it up again.
+            log.exception("turn %s ended unexpectedly", row.id)
+        finally:
+            self._row_ids.discard(row.id)
+        self._row_ids -= worker.finish_turn(turn)
+
+    def _turn(self, worker: ConversationWorker, message: QueuedMessage) -> Turn:
+        inbound = message.inbound
+        session: SessionConfig | None = None
+        failure_text = ""
+        try:
+            session = self._sessions.resolve(inbound)
+        except InvalidSession as error:
+            failure_text = inbound.reply_target.texts.agent_name_invalid.format(name=error.agent)
+        return Turn(
+            message,
+            self._handlers,
+            session=session,
+            thread_id=worker.thread_id,
+            is_admin=self._sessions.is_admin(inbound),
+            failure_text=failure_text,
+        )
+
+    def _leave(self, worker: ConversationWorker) -> None:
+        """Forget a worker that has nothing left, or whose task ends."""
+        self._active.discard(worker)
+        self._row_ids.difference_update(message.row.id for message in worker.waiting)
+        if self._present.get(worker.key) is worker:
+            del self._present[worker.key]
+        if self._former.get((worker.key, worker.thread_id or "")) is worker:
+            del self._former[worker.key, worker.thread_id or ""]
+        if not self._active:
             self._idle.set()
 
-    async def _turn(self, box: ConversationWorker, letter: QueuedMessage) -> None:
-        """Run one turn; the boundary at which whatever goes wrong in it ends."""
-        row, inbound = letter.row, letter.inbound
-        bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
-        try:
-            await self._run(box, letter)
-        except InvalidSession as error:
-            texts = inbound.reply_target.texts
-            await self._fail(row, inbound, texts.agent_name_invalid.format(name=error.agent))
-        except StoreError:
-            # The row stays unfinished; the router takes it up again.
-            log.exception("turn %s could not be recorded", row.id)
-        except Exception:
-            log.exception("turn %s failed unexpectedly", row.id)
-            await self._fail(row, inbound, None)
-        finally:
-            self._held.discard(row.id)
 
-    async def _run(self, box: ConversationWorker, letter: QueuedMessage) -> None:
-        if letter.inbound.stopped:
-            box.control.stop()
-        if box.control.stopped and letter.row.attempts == 0:
-            # Stopped before it began: nothing of it is visible anywhere.
-            await self._inbox.finish(letter.row.id, [])
-            return
-        plan = TurnPlan(
-            text=letter.text,
-            session=self._sessions.resolve(letter.inbound),
-            bootstrap=letter.bootstrap,
-            thread_id=box.thread_id,
-            again=letter.inbound.rewind_point,
-            is_admin=self._sessions.is_admin(letter.inbound),
-            is_press=bool(letter.inbound.answers_row),
-            texts=letter.inbound.reply_target.texts,
-        )
-        await self._turns.run(letter.row, letter.inbound, plan, box.control)
-
-    async def _fail(self, row: InboxRow, inbound: InboundMessage, text: str | None) -> None:
-        try:
-            if text is None:
-                await self._turns.fail(row, inbound)
-            else:
-                await self._turns.fail(row, inbound, text=text)
-        except Exception:
-            log.exception("the failure of turn %s could not be told", row.id)
-
-
-def _is_near(box: ConversationWorker, key: ConversationKey, inbound: InboundMessage) -> bool:
-    return (
-        box.current is not None
-        and replace(box.key, topic="") == replace(key, topic="")
-        and box.current.inbound.sender.user_id == inbound.sender.user_id
-    )
+def _is_near(turn: Turn, key: ConversationKey, inbound: InboundMessage) -> bool:
+    sender = turn.message.inbound.sender
+    is_same_chat = replace(turn.row.key, topic="") == replace(key, topic="")
+    return is_same_chat and sender.user_id == inbound.sender.user_id

@@ -7,7 +7,8 @@ import httpx
 from langgraph_sdk.schema import Checkpoint
 
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
-from bus.runs.client import Message, RunClient, messages_in, run_error
+from bus.runs.client import RunClient, run_error
+from bus.runs.stream import Message, messages_in
 
 HISTORY_PAGE = 10
 """Past states that are read at once; each holds the whole conversation up to it."""

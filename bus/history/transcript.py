@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from bus.history.user_messages import is_user_message, user_text
 from bus.locales import Messages
-from bus.runs.client import Message, text_of
+from bus.runs.stream import Message, text_of
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.messages import RewindPoint
-from bus.runs.client import Message, is_steering, text_of
+from bus.runs.stream import Message, is_steering, text_of
 
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 """Names of human messages that no person wrote, here and in DeerFlow."""

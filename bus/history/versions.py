@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bus.messages import InboundMessage
-from bus.runs.client import is_steering, messages_in
+from bus.runs.stream import is_steering, messages_in
 
 
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ The one place that knows langgraph_sdk's stream parts and errors. The same code 
 runtime, a LangGraph Server, and gateways that refuse the newer options.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -20,8 +22,19 @@ from bus.errors import (
     RunError,
     SteeringUnsupported,
 )
+from bus.runs.stream import (
+    INTERRUPTS,
+    STEERING,
+    Message,
+    RunPart,
+    RunStarted,
+    interrupts_in,
+    messages_in,
+    parse_part,
+)
 
-Message = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
 
 STREAM_MODES: tuple[StreamMode, ...] = ("messages-tuple", "values", "custom")
 
@@ -30,15 +43,12 @@ NEWER_OPTIONS: Mapping[str, Any] = {
     "stream_resumable": True,
     "multitask_strategy": "enqueue",
 }
-"""Options that not every server takes; the first 422 drops them for good."""
+"""Options that not every server takes. After a 422 the run is started without; that is remembered for its thread."""
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
 
-INTERRUPTS = "__interrupt__"
-"""Where LangGraph names, in a thread's values, what it waits for."""
-
-STEERING = "steering"
-"""Marks, in `additional_kwargs`, what was said to a run while it went on: it began no turn."""
+MAX_PLAIN_THREADS = 10_000
+"""Threads that are remembered as served by `PLAIN_OPTIONS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,62 +81,13 @@ class SteeringMessage:
     files: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
-    """The server accepted the run."""
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class MessageChunk:
-    """Text of one message: a delta, or (`whole`) all of it. `kind` is ai, tool, human ..."""
-
-    message_id: str
-    kind: str
-    text: str
-    whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StateSnapshot:
-    """The thread's state after a step."""
-
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolProgressEvent:
-    """What a tool or a subagent tells while it works; its shape is its own."""
-
-    data: Any
-
-
-@dataclass(frozen=True, slots=True)
-class RunFailed:
-    """The run ended with an error. `error` is its class, `message` may name internals: log it, don't say it."""
-
-    error: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnded:
-    """The server said that the run is over: success, interrupted, error or timeout."""
-
-    status: str
-
-
-RunPart = RunStarted | MessageChunk | StateSnapshot | ToolProgressEvent | RunFailed | RunEnded
-
-
 class RunClient:
     """Threads and runs of one LangGraph-compatible server. `threads` is the SDK's own client of them."""
 
     def __init__(self, client: LangGraphClient) -> None:
         self.threads = client.threads
         self._client = client
-        self._options = NEWER_OPTIONS
+        self._plain_threads: OrderedDict[str, None] = OrderedDict()
 
     async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
         """Make a thread; an existing one is left as it is. Raises RunError."""
@@ -183,14 +144,19 @@ class RunClient:
 
         The run goes on at the server when the reader goes away: whoever stops reading cancels it.
         """
+        is_plain = request.thread_id in self._plain_threads
         try:
-            async for part in self._start(request):
+            async for part in self._start(request, PLAIN_OPTIONS if is_plain else NEWER_OPTIONS):
                 yield part
         except UnprocessableEntityError:
-            if self._options is PLAIN_OPTIONS:
+            if is_plain:
+                del self._plain_threads[request.thread_id]
                 raise RunError("The agent's server refused the run's options.") from None
-            self._options = PLAIN_OPTIONS
-            async for part in self._start(request):
+            log.info("thread %s: the server refuses the newer run options", request.thread_id)
+            self._plain_threads[request.thread_id] = None
+            if len(self._plain_threads) > MAX_PLAIN_THREADS:
+                self._plain_threads.popitem(last=False)
+            async for part in self.stream(request):
                 yield part
 
     async def join(self, thread_id: str, run_id: str) -> AsyncIterator[RunPart]:
@@ -232,9 +198,11 @@ class RunClient:
             raise SteeringUnsupported
         return answer.get("type") == "success"
 
-    async def _start(self, request: AgentRunRequest) -> AsyncIterator[RunPart]:
+    async def _start(
+        self, request: AgentRunRequest, run_options: Mapping[str, Any]
+    ) -> AsyncIterator[RunPart]:
         said = _human(request.message_id, request.text, request.files, {})
-        options: dict[str, Any] = dict(self._options)
+        options: dict[str, Any] = dict(run_options)
         if request.resume is not None:
             options["command"] = {"resume": request.resume}
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
@@ -275,114 +243,6 @@ async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
         raise
     except httpx.HTTPError as error:
         raise run_error(error) from error
-
-
-def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
-    """Return what one SSE event says, or None for one that the bus has no use for. Pure.
-
-    >>> parse_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
-    MessageChunk(message_id='m', kind='ai', text='hi', whole=False)
-    >>> parse_part("messages|child:1", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
-    >>> parse_part("end", None)
-    RunEnded(status='')
-    """
-    reader = _READERS.get(event)
-    return reader(data) if reader else None
-
-
-def is_error_reply(message: Message) -> bool:
-    """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
-    extra = message.get("additional_kwargs") or {}
-    return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
-
-
-def is_steering(message: Message) -> bool:
-    """Return whether a message was said to a run that went on.
-
-    >>> is_steering({"additional_kwargs": {"steering": True}}), is_steering({"id": "m"})
-    (True, False)
-    """
-    return (message.get("additional_kwargs") or {}).get(STEERING) is True
-
-
-def _values(data: Any) -> StateSnapshot | None:  # noqa: ANN401 - this is the wire
-    return StateSnapshot(data) if isinstance(data, dict) else None
-
-
-def _started(data: Any) -> RunStarted | None:  # noqa: ANN401 - this is the wire
-    return (
-        RunStarted(str(data["run_id"])) if isinstance(data, dict) and data.get("run_id") else None
-    )
-
-
-def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
-    return RunEnded(str(data.get("status") or "") if isinstance(data, dict) else "")
-
-
-def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
-    message = data[0] if isinstance(data, list) and data else data
-    if not isinstance(message, dict) or is_error_reply(message):
-        return None  # an apology is part of the finished answer, never shown as work in progress
-    kind = str(message.get("type") or "")
-    return MessageChunk(
-        message_id=str(message.get("id") or ""),
-        kind="ai" if kind.lower().startswith(("ai", "assistant")) else kind,
-        text=text_of(message),
-        whole=not kind.endswith("Chunk"),
-    )
-
-
-def _failure(data: Any) -> RunFailed:  # noqa: ANN401 - this is the wire
-    if not isinstance(data, dict):
-        return RunFailed("Error", str(data))
-    name = data.get("error") or data.get("name") or "Error"
-    return RunFailed(str(name), str(data.get("message") or ""))
-
-
-_READERS: Mapping[str, Callable[[Any], RunPart | None]] = {
-    "metadata": _started,
-    "messages": _chunk,
-    "messages-tuple": _chunk,
-    "values": _values,
-    "custom": ToolProgressEvent,
-    "error": _failure,
-    "end": _ended,
-}
-
-
-def text_of(message: Message) -> str:
-    """Return the text of a message whose content is a string or a list of blocks.
-
-    >>> text_of({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}, "b"]})
-    'ab'
-    """
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(
-        block if isinstance(block, str) else str(block.get("text") or "")
-        for block in content
-        if isinstance(block, str)
-        or (isinstance(block, dict) and block.get("type") in ("text", "output_text"))
-    )
-
-
-def messages_in(values: Mapping[str, Any]) -> list[Message]:
-    """Return the messages that a state holds."""
-    return [one for one in values.get("messages") or [] if isinstance(one, dict)]
-
-
-def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a thread's state is interrupted by; older servers tell it with the tasks only.
-
-    >>> interrupts_in({"tasks": [{"interrupts": [{"id": "i", "value": "?"}]}]})
-    [{'id': 'i', 'value': '?'}]
-    """
-    tasks = [task for task in state.get("tasks") or [] if isinstance(task, dict)]
-    of_tasks = [one for task in tasks for one in task.get("interrupts") or []]
-    return [one for one in state.get("interrupts") or of_tasks if isinstance(one, dict)]
 
 
 def run_error(error: httpx.HTTPError) -> RunError:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.locales.catalog import Messages
-from bus.runs.client import Message
+from bus.runs.stream import Message
 
 MAX_ITEMS = 4
 """Tools and subagents that are named at once; of a plan, twice as many steps."""

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bus.locales import Messages
-from bus.runs.client import (
+from bus.runs.progress import RunProgress
+from bus.runs.questions import (
+    NO_QUESTION,
+    Question,
+    parse_options,
+    pending_interrupts,
+    question_text,
+)
+from bus.runs.stream import (
     INTERRUPTS,
     Message,
     MessageChunk,
@@ -17,14 +25,6 @@ from bus.runs.client import (
     is_error_reply,
     is_steering,
     text_of,
-)
-from bus.runs.progress import RunProgress
-from bus.runs.questions import (
-    NO_QUESTION,
-    Question,
-    parse_options,
-    pending_interrupts,
-    question_text,
 )
 
 CHUNKS_PER_BLOCK = 256

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
-from bus.service import Bus, BusDependencies, run_bus
+from bus.service import Bus, run_bus
 from gateway.langgraph import LangGraphServices
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
@@ -230,7 +230,7 @@ async def _house(
         ):
             await database.transaction(_mapper("old", mapped))
             await database.transaction(_mapper("c", known))
-            site = BusDependencies(
+            async with run_bus(
                 config=BusConfig(
                     drain_s=0.1, max_concurrent_runs=max_runs, rate_limit=RateLimit(messages=0)
                 ),
@@ -239,8 +239,7 @@ async def _house(
                 database=database,
                 langgraph=LangGraphClient(client),
                 gateway=client,
-            )
-            async with run_bus(site) as bus:
+            ) as bus:
                 yield _House(bus=bus, platform=platform)
 
 

@@ -14,9 +14,9 @@ from typing_extensions import override
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
-from bus.runs.client import MessageChunk, StateSnapshot
 from bus.runs.replies import ReplyFold
-from bus.service import BusDependencies, run_bus
+from bus.runs.stream import MessageChunk, StateSnapshot
+from bus.service import run_bus
 from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -98,16 +98,14 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
             Database.open(StoreConfig(), Path(folder)) as database,
             httpx.AsyncClient(transport=transport, base_url="http://b/api", timeout=300) as client,
             run_bus(
-                BusDependencies(
-                    config=BusConfig(
-                        drain_s=0.1, max_concurrent_runs=cards, rate_limit=RateLimit(messages=0)
-                    ),
-                    policies={platform.name: ChannelPolicy(dm_policy="open")},
-                    adapters={platform.name: platform},
-                    database=database,
-                    langgraph=LangGraphClient(client),
-                    gateway=client,
-                )
+                config=BusConfig(
+                    drain_s=0.1, max_concurrent_runs=cards, rate_limit=RateLimit(messages=0)
+                ),
+                policies={platform.name: ChannelPolicy(dm_policy="open")},
+                adapters={platform.name: platform},
+                database=database,
+                langgraph=LangGraphClient(client),
+                gateway=client,
             ) as bus,
         ):
             for number in range(cards):

@@ -14,7 +14,7 @@ from langgraph_sdk.client import LangGraphClient
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Disposition
-from bus.service import Bus, BusDependencies, run_bus
+from bus.service import Bus, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -173,15 +173,13 @@ async def house(
             httpx.AsyncClient(base_url=langgraph.url, verify=NO_TLS, timeout=30) as wire,
             httpx.AsyncClient(base_url=rest.url, verify=NO_TLS) as gateway,
             run_bus(
-                BusDependencies(
-                    config=config or BusConfig(drain_s=0.2),
-                    policies=dict.fromkeys(adapters, policy),
-                    adapters=adapters,
-                    database=database,
-                    langgraph=LangGraphClient(wire),
-                    gateway=gateway,
-                    now=clock,
-                )
+                config=config or BusConfig(drain_s=0.2),
+                policies=dict.fromkeys(adapters, policy),
+                adapters=adapters,
+                database=database,
+                langgraph=LangGraphClient(wire),
+                gateway=gateway,
+                now=clock,
             ) as bus,
         ):
             yield House(bus, platform, langgraph, rest, database, clock)

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import anyio
 
-from bus.conversation.attempt import TurnControl
 from bus.errors import DeliveryError
 from bus.locales import messages_for
 from bus.outbound.streaming_message import WORKING_TEXT
 from tests.bus.test_streaming_message import frames, showing
-from tests.bus.test_turn import house, plan, until
+from tests.bus.test_turn import house, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
 
@@ -21,15 +20,14 @@ async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path)
     platform = CardPlatform()
     async with house(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        control = TurnControl()
-        row, inbound = await h.accept("hi")
+        turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            tasks.start_soon(turn.run)
             await platform.until(1)
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
             await until(lambda: bool(platform.frames))
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
-            control.stop()
+            turn.cancel()
         await until(lambda: platform.shown[0].final)
     assert platform.shown[0].buttons == ()
     assert platform.texts == [f"Hel\n\n{WORDS.stopped}"]
@@ -59,13 +57,12 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
     platform = PreviewPlatform()
     platform.fail("preview", DeliveryError("later", retryable=True, retry_after_s=0.01))
     async with house(tmp_path, platform) as h:
-        control = TurnControl()
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        row, inbound = await h.accept("hi")
+        turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            tasks.start_soon(turn.run)
             await until(lambda: any(text == "Hel" for _, text, _ in platform.previewed))
-            control.stop()
+            turn.cancel()
         seen = len(platform.previewed)
         await h.answer("again", "e2")
         await platform.until(1)
@@ -118,12 +115,11 @@ async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> 
     platform = ButtonPlatform(notice_after_s=0.01)
     async with house(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        control = TurnControl()
-        row, inbound = await h.accept("hi")
+        turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), control)
+            tasks.start_soon(turn.run)
             await platform.until(1)
-            control.stop()
+            turn.cancel()
         await until(lambda: WORDS.stopped in platform.texts[0])
     assert platform.removed == []
     assert len(platform.shown) == 1
@@ -134,15 +130,15 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
     platform = ButtonPlatform(notice_after_s=0.01)
     async with house(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        row, inbound = await h.accept("hi")
+        turn = await h.accept_turn("hi")
         with anyio.move_on_after(10):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+                tasks.start_soon(turn.run)
                 await platform.until(1)
                 tasks.cancel_scope.cancel()
     async with house(tmp_path, platform) as h:
-        row, inbound = await h.restarted()
-        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        turn = await h.restarted()
+        await turn.run()
         await until(lambda: bool(platform.removed))
     assert [text for text in platform.texts if text == WORDS.working] == [WORDS.working]
     assert platform.texts[-1] == "Hello you"

@@ -3,8 +3,8 @@
 import pytest
 
 from bus.locales.en import ENGLISH
-from bus.runs.client import Message, MessageChunk, RunEnded, RunFailed, StateSnapshot, parse_part
 from bus.runs.replies import ReplyFold, answer_text, presented_files, turn_messages
+from bus.runs.stream import Message, MessageChunk, RunEnded, RunFailed, StateSnapshot, parse_part
 
 
 def ai(text: str, message_id: str = "a", **extra: object) -> dict[str, object]:

@@ -109,8 +109,8 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
             await home.say("hi", chat=f"chat {index}")
         await until(lambda: len(home.platform.texts) == 20)
         mailboxes = home.bus._mailboxes
-        await until(lambda: not mailboxes._working)
-        assert [mailboxes._present, mailboxes._former, mailboxes._held] == [{}, {}, set()]
+        await until(lambda: not mailboxes._active)
+        assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
 
 async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path) -> None:

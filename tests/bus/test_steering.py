@@ -174,7 +174,27 @@ async def test_a_server_that_hears_nothing_is_interrupted(
         await home.reads("Hello you", "Hello you")
         assert home.prompts() == ["one", "two", "three", "four"]
         await finished(home)
-    assert caplog.text.count("hears nothing") == 1
+    assert caplog.text.count("injects nothing") == 1
+
+
+async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next(
+    tmp_path: Path,
+) -> None:
+    """A 404 says something about one thread: other conversations are still steered."""
+    async with house(tmp_path, policy=STEER) as home:
+        home.server.scripts.append(Script(hang_after=1))
+        await home.say("one", chat="a")
+        await home.runs(1)
+        await home.say("two", chat="a")
+        await home.reads("Hello you")
+        home.server.hears = True
+        gate = gated(home, "Both")
+        await home.say("three", chat="b")
+        await home.runs(3)
+        await home.say("four", chat="b")
+        await home.server.runs[2].heard.wait()
+        gate.set()
+        await home.reads("Hello you", "Both")
 
 
 @pytest.mark.parametrize("heard", [True, False])

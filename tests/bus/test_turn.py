@@ -12,9 +12,9 @@ from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
 from bus.conversation.approvals import Questions
-from bus.conversation.attempt import TurnControl, TurnPlan
+from bus.conversation.effects import MAX_STARTS, TurnEffects
+from bus.conversation.machine import QueuedMessage, Turn
 from bus.conversation.steering import Steering
-from bus.conversation.turn import MAX_ATTEMPTS, Records, Turns
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
 from bus.outbound.worker import DeliveryWorker
@@ -38,12 +38,15 @@ class House:
     platform: FakePlatform
     inbox: InboxStore
     conversations: ConversationStore
-    turns: Turns
+    effects: TurnEffects
+    runs: RunClient
     delivery: DeliveryWorker
     server: FakeLangGraph
 
-    async def accept(self, text: str, event_id: str = "e1") -> tuple[InboxRow, InboundMessage]:
-        key = ConversationKey(channel=self.platform.name, workspace="w", chat="c")
+    async def accept(
+        self, text: str, event_id: str = "e1", chat: str = "c"
+    ) -> tuple[InboxRow, InboundMessage]:
+        key = ConversationKey(channel=self.platform.name, workspace="w", chat=chat)
         inbound = InboundMessage(
             event_id=event_id,
             message_id=event_id,
@@ -66,26 +69,34 @@ class House:
         assert isinstance(row, InboxRow)
         return row, inbound
 
-    async def answer(
-        self, text: str, event_id: str = "e1", control: TurnControl | None = None
-    ) -> None:
-        row, inbound = await self.accept(text, event_id)
-        with anyio.fail_after(20):
-            await self.turns.run(row, inbound, plan(text), control or TurnControl())
+    def turn(self, row: InboxRow, inbound: InboundMessage) -> Turn:
+        message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
+        return Turn(message, self.effects.handlers(), session=DEFAULT_SESSION)
 
-    async def restarted(self) -> tuple[InboxRow, InboundMessage]:
+    async def accept_turn(self, text: str, event_id: str = "e1", chat: str = "c") -> Turn:
+        return self.turn(*await self.accept(text, event_id, chat))
+
+    async def answer(self, text: str, event_id: str = "e1", chat: str = "c") -> None:
+        turn = await self.accept_turn(text, event_id, chat)
+        with anyio.fail_after(20):
+            await turn.run()
+
+    async def begin(self, row: InboxRow, inbound: InboundMessage) -> InboxRow:
+        """Start a turn whose process dies at once; return its row."""
+        turn = self.turn(row, inbound)
+        await self.effects.begin(turn)
+        return turn.row
+
+    async def restarted(self) -> Turn:
+        """The turn as the next process takes it up."""
         [row] = await self.inbox.list_unfinished()
-        return row, decode_inbound(row.body)
+        return self.turn(row, decode_inbound(row.body))
 
 
 async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(15):
         while not condition():  # noqa: ASYNC110 - the fakes have no event for it
             await anyio.sleep(0.01)
-
-
-def plan(text: str) -> TurnPlan:
-    return TurnPlan(text=text, session=DEFAULT_SESSION)
 
 
 @asynccontextmanager
@@ -109,8 +120,10 @@ async def house(
         inbox, conversations = InboxStore(database), ConversationStore(database)
         uploads, runs = FileUploader(gateway), RunClient(client)
         questions = Questions(MessageHistoryStore(database), delivery)
-        turns = Turns(
-            records=Records(inbox=inbox, conversations=conversations, questions=questions),
+        effects = TurnEffects(
+            inbox=inbox,
+            conversations=conversations,
+            questions=questions,
             steering=Steering(
                 revisions=MessageEditStore(database), runs=runs, uploads=uploads, delivery=delivery
             ),
@@ -119,7 +132,7 @@ async def house(
             limiter=anyio.CapacityLimiter(16),
         )
         await tasks.start(delivery.run)
-        yield House(platform, inbox, conversations, turns, delivery, server)
+        yield House(platform, inbox, conversations, effects, runs, delivery, server)
         tasks.cancel_scope.cancel()
 
 
@@ -142,13 +155,13 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
     platform = CardPlatform()
     async with house(tmp_path, platform) as h, anyio.create_task_group() as tasks:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        control = TurnControl()
-        tasks.start_soon(h.answer, "hi", "e1", control)
+        turn = await h.accept_turn("hi")
+        tasks.start_soon(turn.run)
         with anyio.fail_after(5):
             while platform.texts != ["Hel"]:
                 await platform.changed.wait()
         assert not platform.shown[0].final
-        control.stop()
+        turn.cancel()
         with anyio.fail_after(5):
             while not platform.shown[0].final:
                 await platform.changed.wait()
@@ -164,10 +177,10 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
 async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) -> None:
     async with house(tmp_path) as h, anyio.create_task_group() as tasks:
         h.server.scripts.append(Script(hang_after=2))
-        control = TurnControl()
-        tasks.start_soon(h.answer, "hi", "e1", control)
+        turn = await h.accept_turn("hi")
+        tasks.start_soon(turn.run)
         await until(lambda: bool(h.server.runs))
-        control.stop()
+        turn.cancel()
         await until(lambda: h.server.runs[0].status == "interrupted")
     assert h.platform.texts == []
 
@@ -200,6 +213,17 @@ async def test_a_server_that_refuses_for_now_is_asked_again(tmp_path: Path, stat
     assert (h.platform.texts, len(h.server.runs)) == (["Hello you"], 1)
 
 
+async def test_a_422_changes_the_options_of_one_thread(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        h.server.refusals.append(422)
+        await h.answer("one", "e1")
+        await h.answer("two", "e2")
+        await h.answer("three", "e3", chat="another")
+        await h.platform.until(3)
+    plain = [run.body["multitask_strategy"] == "reject" for run in h.server.runs]
+    assert plain == [True, True, False]
+
+
 async def test_a_thread_that_the_server_lost_is_made_again(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         await h.answer("hi", "e1")
@@ -219,18 +243,18 @@ async def test_a_clarification_is_the_reply(tmp_path: Path) -> None:
 
 async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
-        row, inbound = await h.accept("hi")
+        turn = await h.accept_turn("hi")
         h.server.scripts.append(Script(words=("slow", "ly"), hang_after=1))
         async with anyio.create_task_group() as dying:
-            dying.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+            dying.start_soon(turn.run)
             await until(lambda: bool(h.server.runs))
             await anyio.sleep(0.05)
             dying.cancel_scope.cancel()
-        row, inbound = await h.restarted()
+        turn = await h.restarted()
         run = h.server.runs[0]
         messages = h.server.threads[run.thread_id]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(h.turns.run, row, inbound, plan("hi"), TurnControl())
+            tasks.start_soon(turn.run)
             await anyio.sleep(0.05)
             messages.append({"type": "ai", "id": "x", "content": "slowly"})
             run.events.append(("values", {"messages": list(messages)}))
@@ -243,13 +267,12 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
 async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
-        await h.turns._begin(row, plan("hi"))
+        await h.begin(row, inbound)
         thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
         h.server.threads[thread_id] = []
-        async for _ in h.turns._runs.stream(_request(thread_id)):
+        async for _ in h.runs.stream(_request(thread_id)):
             pass
-        row, inbound = await h.restarted()
-        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await (await h.restarted()).run()
         await h.platform.until(1)
     assert (h.platform.texts, len(h.server.runs)) == (["Hello you"], 1)
 
@@ -257,11 +280,10 @@ async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None
 async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
-        await h.turns._begin(row, plan("hi"))
+        await h.begin(row, inbound)
         thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
         h.server.threads[thread_id] = [{"type": "human", "id": "fake:e1", "content": "hi"}]
-        row, inbound = await h.restarted()
-        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        await (await h.restarted()).run()
         await h.platform.until(1)
     assert h.server.runs[0].body.get("input") is None
     assert h.platform.texts == ["Hello you"]
@@ -270,12 +292,9 @@ async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path:
 async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         row, inbound = await h.accept("hi")
-        for _ in range(MAX_ATTEMPTS):
-            begun = await h.turns._begin(row, plan("hi"))
-            assert begun is not None
-            row, _ = begun
-        row, inbound = await h.restarted()
-        await h.turns.run(row, inbound, plan("hi"), TurnControl())
+        for _ in range(MAX_STARTS):
+            row = await h.begin(row, inbound)
+        await (await h.restarted()).run()
         await h.platform.until(1)
         assert await h.inbox.list_unfinished() == []
     assert h.platform.texts == [ENGLISH.interrupted_too_often]

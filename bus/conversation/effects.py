@@ -1,0 +1,335 @@
+"""What is done at each transition of a turn: one method for each `Effect` of `bus.conversation.states`.
+
+An effect commits at most once and may be repeated from its start; the machine does that when the journal fails.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+
+import anyio
+from anyio import to_thread
+
+from bus.conversation.approvals import Questions
+from bus.conversation.failures import run_error_message
+from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage, RunAttempt, Turn
+from bus.conversation.run_reader import RunReader
+from bus.conversation.states import Effect, TurnEvent
+from bus.conversation.steering import Steering
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError, unwrapped
+from bus.history.versions import message_ids
+from bus.log_context import bind_conversation
+from bus.messages import ReplyTarget
+from bus.outbound.live import show_live_reply
+from bus.outbound.rows import LiveMessages, notice_key, reply_buttons, reply_rows, streaming_key
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import Adapter, SupportsButtons
+from bus.retry import Backoff
+from bus.runs.client import RunClient
+from bus.runs.replies import Reply
+from store.conversations import ConversationStore
+from store.errors import StoreError
+from store.inbox import InboxRow, InboxStore
+from store.outbox import NewOutboxRow
+
+log = logging.getLogger(__name__)
+
+MAX_STARTS = 5
+"""Starts of one turn, crashes included, before it is given up as poisonous."""
+
+CANCEL_DEADLINE_S = 4.0
+"""How long the server may take to cancel a run (SPEC 10: within 5 s)."""
+
+PATIENCE_S = 60.0
+"""How long a server that cannot be reached is waited for within one turn."""
+
+BUSY_PATIENCE_S = 900.0
+"""How long a thread that somebody else's run holds is waited for."""
+
+QUIET_S = 0.5
+"""How long no further edit of a message may come before it is run again: people correct themselves twice."""
+
+
+class TurnEffects:
+    """Carries out what the table of transitions names.
+
+    Args:
+        limiter: Bounds how many agents run at once; held only while one runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        inbox: InboxStore,
+        conversations: ConversationStore,
+        questions: Questions,
+        runs: RunClient,
+        steering: Steering,
+        delivery: DeliveryWorker,
+        limiter: anyio.CapacityLimiter,
+    ) -> None:
+        self._inbox = inbox
+        self._conversations = conversations
+        self._questions = questions
+        self._runs = runs
+        self._reader = RunReader(runs, questions, steering)
+        self._steering = steering
+        self._delivery = delivery
+        self._limiter = limiter
+        self._backoff = Backoff(first_s=0.25, cap_s=5.0)
+
+    def handlers(self) -> Mapping[Effect, EffectHandler]:
+        """Return what carries out each effect; that of `CLOSE_QUESTION` is `Questions.mark_answered`."""
+        return {
+            effect: getattr(self, effect.value)
+            for effect in Effect
+            if effect is not Effect.CLOSE_QUESTION
+        }
+
+    async def nothing(self, turn: Turn) -> None:
+        """The state changes, and that is all."""
+
+    async def check_consumed(self, turn: Turn) -> TurnEvent:
+        """Take the turn unless another one's run consumed its message before a restart."""
+        ids = message_ids(turn.message.inbound)
+        consumed = await self._steering.was_consumed(turn.row, ids)
+        return TurnEvent.CONSUMED if consumed else TurnEvent.TAKE
+
+    async def discard(self, turn: Turn) -> None:
+        """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
+        await self._inbox.finish(turn.row.id, [])
+        if turn.reason is None:
+            await self._indicate(turn.row, {turn.message.inbound.reply_target: True})
+
+    async def begin(self, turn: Turn) -> TurnEvent:
+        """Bind the conversation's thread and commit that the turn starts."""
+        row, is_new = turn.row, False
+        # A thread that replaced the present one since comes with the turn: `/new` gives it to its worker.
+        thread_id = row.thread_id or turn.thread_id or row.current_thread_id
+        if thread_id is None:
+            thread_id, is_new = await self._bind_thread(row)
+        begun = await self._inbox.mark_running(row.id, thread_id=thread_id)
+        if begun is None:
+            return TurnEvent.ALREADY_FINISHED
+        turn.row = replace(
+            row,
+            thread_id=thread_id,
+            attempts=row.attempts + 1,
+            # As in the journal: before it begins, a row has the run that it was injected into, not one of its own.
+            run_id=row.run_id if row.attempts else None,
+            follows_question=begun.follows_question,
+        )
+        bind_conversation(row.key.channel, row.conversation_id, thread_id)
+        if turn.row.attempts > MAX_STARTS:
+            turn.failure_text = turn.texts.interrupted_too_often
+            return TurnEvent.GIVE_UP
+        turn.attempt = RunAttempt(turn.message, turn.row, thread_exists=not is_new)
+        return TurnEvent.BEGUN
+
+    async def prepare(self, turn: Turn) -> TurnEvent:
+        """Show that work begins; look up the question that the message may answer."""
+        if turn.display is None:
+            display = show_live_reply(self._delivery, turn.row, turn.message.inbound)
+            turn.display = await turn.stack.enter_async_context(display)
+        turn.attempt.question = await self._questions.open_before(turn.row, turn.message.text)
+        return TurnEvent.PREPARED
+
+    async def upload_files(self, turn: Turn) -> TurnEvent:
+        """Hand the message's files to the thread's uploads."""
+        attempt = turn.attempt
+        if attempt.attachments:
+            attempt.uploads = await self._steering.uploads.upload(
+                self._adapter(turn.row), attempt.thread_id, attempt.attachments, turn.texts
+            )
+            attempt.attachments = ()
+        return TurnEvent.UPLOADED
+
+    async def follow_run(self, turn: Turn) -> TurnEvent:
+        """Start, join or resume the run and read its stream to the end."""
+        try:
+            with unwrapped():
+                async with self._limiter, anyio.create_task_group() as tasks:
+                    turn.run_tasks = tasks
+                    turn.reply = await self._reader.read(turn)
+                    tasks.cancel_scope.cancel()
+        except RunError as error:
+            if self._is_tried_again(turn.attempt, error):
+                return TurnEvent.RUN_LOST
+            retry = not isinstance(error, RewindUnsupported)
+            turn.reply = Reply(
+                markdown=run_error_message(error, turn.texts), failed=True, retry=retry
+            )
+        finally:
+            turn.run_tasks = None
+        turn.attempt.is_over = True
+        return TurnEvent.RUN_ENDED
+
+    async def note_run(self, turn: Turn) -> None:
+        """Note the run's id in the journal; from now on it listens."""
+        await self._inbox.set_run(turn.row.id, turn.attempt.run_id or "")
+        turn.inject()
+
+    async def reconnect(self, turn: Turn) -> TurnEvent:
+        """Wait before the run is started or joined again."""
+        await anyio.sleep(turn.attempt.wait_s)
+        return TurnEvent.UPLOADED
+
+    async def inject(self, turn: Turn) -> TurnEvent:
+        """Inject messages into the run, beside its stream. While the journal fails, the run goes on."""
+        failures = count(1)
+        while turn.to_inject:
+            message = turn.to_inject[0]
+            try:
+                with unwrapped():
+                    is_injected = await self._steering.inject(turn, message)
+            except StoreError as error:
+                log.warning("message %s is injected later: %s", message.row.id, error)
+                await anyio.sleep(self._backoff.wait_s(next(failures)))
+                continue
+            turn.injection_done(message)
+            if is_injected and message.row.id != turn.row.id and turn.run_tasks is not None:
+                turn.run_tasks.start_soon(self._show_working, message)
+        return TurnEvent.INJECTED
+
+    async def collect(self, turn: Turn) -> TurnEvent:
+        """Find out which injected messages the run consumed.
+
+        A correction of the turn's own message that came too late for the run has the turn run again.
+        """
+        late = next((one for one in turn.to_inject if one.row.id == turn.row.id), None)
+        if late is not None and turn.reason is None:
+            turn.edit(late)
+        else:
+            turn.consumed = await self._steering.consumed_messages(turn)
+        return TurnEvent.DECIDED
+
+    async def cancel_run(self, turn: Turn) -> TurnEvent:
+        """Cancel the run at the server; of an edited message, wait for the last edit."""
+        attempt = turn.attempt
+        if attempt.run_id is not None and not attempt.is_over:
+            try:
+                with anyio.fail_after(CANCEL_DEADLINE_S):
+                    await self._runs.cancel(attempt.thread_id, attempt.run_id)
+            except (RunError, TimeoutError) as error:
+                log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
+        attempt.is_over = True
+        if await turn.wait_for_last_edit(QUIET_S):
+            return TurnEvent.RERUN
+        if turn.reason is CancelReason.DELETED:
+            await self._steering.remove(attempt.thread_id, attempt.ids)
+        return TurnEvent.RUN_CANCELLED
+
+    async def restart(self, turn: Turn) -> TurnEvent:
+        """Go on with the message as it was edited."""
+        await self._close_question(turn.attempt)
+        turn.restart()
+        return TurnEvent.BEGUN
+
+    async def commit(self, turn: Turn) -> TurnEvent:
+        """Finish the row and enqueue its answer, in one transaction."""
+        await turn.stack.aclose()
+        seen = turn.display.shown if turn.display is not None else LiveMessages()
+        reply = turn.reply if turn.reason is None else _cancelled_reply(turn, seen)
+        turn.reply = reply
+        row, inbound = turn.row, turn.message.inbound
+        rows: list[NewOutboxRow] = []
+        question = None
+        if reply is not None:
+            # In a worker thread: cutting a very long answer takes a while.
+            adapter = self._adapter(row)
+            parts = await to_thread.run_sync(adapter.split, reply.markdown)
+            has_buttons = isinstance(adapter, SupportsButtons)
+            buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
+            rows = reply_rows(row, inbound, reply, parts, seen, buttons)
+            question = self._questions.record(row, inbound, reply.question)
+        answered = [message.row.id for message in turn.consumed]
+        await self._inbox.finish(row.id, rows, question=question, answered_ids=answered)
+        self._delivery.notify(row.key)
+        waits = reply is not None and bool(reply.question.interrupts)
+        return TurnEvent.QUESTION_COMMITTED if waits else TurnEvent.COMMITTED
+
+    async def report_failure(self, turn: Turn) -> None:
+        """Finish the row as dead and enqueue a message that says so, in one transaction."""
+        await turn.stack.aclose()
+        row, inbound = turn.row, turn.message.inbound
+        # A text of ours says what has to change first; what failed for no known reason may be tried again.
+        text = turn.failure_text
+        reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
+        card = await self._delivery.outbox.find(streaming_key(row, 0))
+        notice = await self._delivery.outbox.find(notice_key(row))
+        seen = LiveMessages(
+            streaming_count=1 if card else 0, notice_key=notice.key if notice else ""
+        )
+        has_buttons = isinstance(self._adapter(row), SupportsButtons)
+        buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
+        rows = reply_rows(row, inbound, reply, [reply.markdown], seen, buttons)
+        await self._inbox.finish(row.id, rows, dead=True)
+        self._delivery.notify(row.key)
+
+    async def close(self, turn: Turn) -> None:
+        """Close the question that the turn answered; turn the indicators that no row turns."""
+        await self._close_question(turn.attempt)
+        reply = turn.reply
+        ok = reply is not None and not (reply.failed or reply.stopped)
+        indicators = {message.inbound.reply_target: ok for message in turn.consumed}
+        if reply is None:
+            indicators[turn.message.inbound.reply_target] = False
+        await self._indicate(turn.row, indicators)
+
+    async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
+        """Return the conversation's thread id, and whether it is new; of two first messages one names it for both."""
+        found = await self._conversations.find(row.key)
+        if found is not None and found.thread_id:
+            return found.thread_id, False
+        return await self._conversations.bind_thread(
+            row.key, str(uuid.uuid4()), instead_of=None
+        ), True
+
+    def _is_tried_again(self, attempt: RunAttempt, error: RunError) -> bool:
+        """Decide what follows a run that could not be started or followed; note how long to wait first."""
+        attempt.tries += 1
+        attempt.wait_s = 0.0
+        if isinstance(error, AgentThreadNotFound) and attempt.tries <= MAX_STARTS:
+            # Nothing to worry about after `/new`, which only names the thread.
+            log.info("thread %s is not at the server: it is created", attempt.thread_id)
+            attempt.thread_exists = False
+            return True
+        log.warning("turn %s: %s", attempt.message_id, error)
+        patience_s = BUSY_PATIENCE_S if isinstance(error, AgentThreadBusy) else PATIENCE_S
+        attempt.wait_s = self._backoff.wait_s(attempt.tries)
+        return error.retryable and anyio.current_time() - attempt.began_at < patience_s
+
+    async def _close_question(self, attempt: RunAttempt) -> None:
+        """Note that what an attempt answered waits no more.
+
+        A cancelled attempt counts too, once the server may have been asked: a thread shows its question until the
+        step is done, and would take whatever is said next for the answer that it has already.
+        """
+        if attempt.question is not None and attempt.resume is not None and attempt.may_exist:
+            await self._questions.mark_answered(attempt.question.row)
+
+    async def _show_working(self, message: QueuedMessage) -> None:
+        """Keep the working indicator of an injected message up, until cancelled."""
+        adapter = self._adapter(message.row)
+        async with self._delivery.presence.working(adapter, message.inbound.reply_target):
+            await anyio.sleep_forever()
+
+    async def _indicate(self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]) -> None:
+        """Turn working indicators into done (True) or failed ones."""
+        for place, ok in outcomes.items():
+            await self._delivery.presence.finished(self._adapter(row), place, ok=ok)
+
+    def _adapter(self, row: InboxRow) -> Adapter:
+        return self._delivery.adapters[row.key.channel]
+
+
+def _cancelled_reply(turn: Turn, seen: LiveMessages) -> Reply | None:
+    """Return what is said of a turn that was cancelled; None where nothing of it was visible."""
+    if not seen.exist:
+        return None
+    text = "" if turn.reason is CancelReason.DELETED else turn.attempt.fold.text
+    is_interrupted = turn.reason is CancelReason.INTERRUPTED
+    end = turn.texts.interrupted if is_interrupted else turn.texts.stopped
+    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)

@@ -1,0 +1,172 @@
+"""Reads the run that answers a message: starts, joins or resumes it, whichever its thread needs."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from bus.conversation.approvals import OpenQuestion, Questions
+from bus.conversation.failures import failure_message, is_retryable
+from bus.conversation.machine import Turn
+from bus.conversation.states import TurnEvent, TurnState
+from bus.conversation.steering import Steering
+from bus.errors import RewindUnsupported
+from bus.history.rewind import ThreadRewinder
+from bus.log_context import bind_run
+from bus.messages import RewindPoint
+from bus.runs.client import AgentRunRequest, RunClient
+from bus.runs.questions import is_approval, resume_value
+from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
+from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages_in
+
+log = logging.getLogger(__name__)
+
+FAILED_STATUSES = ("error", "timeout")
+"""What servers call a run that failed."""
+
+
+class RunReader:
+    """Turns a run into a reply."""
+
+    def __init__(self, runs: RunClient, questions: Questions, steering: Steering) -> None:
+        self._runs = runs
+        self._questions = questions
+        self._steering = steering
+        self._rewinder = ThreadRewinder(runs)
+
+    async def read(self, turn: Turn) -> Reply:
+        """Read a turn's run to its end; applies RUN_STARTED. Raises RunError, StoreError."""
+        attempt = turn.attempt
+        if not attempt.thread_exists:
+            key = turn.row.key
+            metadata = {
+                "channel": key.channel,
+                "workspace": key.workspace,
+                "chat": key.chat,
+                "topic": key.topic,
+            }
+            await self._runs.create_thread(attempt.thread_id, metadata)
+            attempt.thread_exists = True
+        elif len(attempt.ids) > 1:
+            await self._steering.replace_earlier_versions(attempt)
+        if attempt.question is not None:
+            refusal = await self._match_answer(turn, attempt.question)
+            if refusal:
+                return Reply(markdown=refusal)
+        fold = attempt.fold = ReplyFold(attempt.message_id)
+        async with aclosing(self._parts(turn)) as parts:
+            async for part in parts:
+                if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
+                    attempt.run_id = part.run_id
+                    bind_run(part.run_id)
+                    await turn.apply(TurnEvent.RUN_STARTED)
+                if fold.add(part) and turn.display is not None:
+                    turn.display.update(fold.current_text, fold.progress.lines)
+        return await self._conclude(turn)
+
+    async def _match_answer(self, turn: Turn, asked: OpenQuestion) -> str:
+        """Let the run resume if its thread waits for what was said.
+
+        Returns what to say instead where the sender may not decide, or a button was pressed in vain; "" otherwise.
+        """
+        attempt, inbound = turn.attempt, turn.message.inbound
+        values = await self._runs.get_state(attempt.thread_id)
+        ids = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
+        interrupts = [one for one in asked.question.interrupts if one.id in ids]
+        attempt.resume = None
+        if not interrupts:
+            if attempt.may_exist:
+                return ""  # an earlier start of this turn may have answered it
+            await self._questions.mark_answered(asked.row)
+            attempt.question = None
+            return turn.texts.press_inactive if inbound.answers_row else ""
+        if inbound.sender.user_id != asked.asker.user_id and not turn.is_admin:
+            name = asked.asker.name or asked.asker.user_id
+            return turn.texts.approval_waits.format(name=name)
+        attempt.resume = resume_value(interrupts, attempt.prompt)
+        approved = is_approval(attempt.prompt)
+        mark = turn.texts.mark_approved if approved else turn.texts.mark_denied
+        await self._questions.remove_buttons(
+            asked.row, mark if asked.question.needs_approval else ""
+        )
+        return ""
+
+    async def _parts(self, turn: Turn) -> AsyncGenerator[RunPart, None]:
+        """Start, join or resume the run that answers the message, whichever the thread needs."""
+        attempt, point = turn.attempt, turn.message.inbound.rewind_point
+        text: str | None = attempt.prompt
+        if attempt.may_exist:
+            found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
+            if found is not None and found[1] in ("pending", "running"):
+                async for part in self._runs.join(attempt.thread_id, found[0]):
+                    yield part
+                return
+            values = await self._runs.get_state(attempt.thread_id)
+            # An answer to what a thread waits for is no message in it: its run says that it came.
+            resumed = found is not None and attempt.question is not None
+            if resumed or _has_message(values, attempt.message_id):
+                attempt.fold.set_state(values)
+                if found is not None and found[1] == "success":
+                    return
+                text = None
+        attempt.may_exist = True
+        if point is not None and text is not None:
+            await self._rewind(attempt.thread_id, point)
+        request = AgentRunRequest(
+            thread_id=attempt.thread_id,
+            assistant_id=turn.session.assistant_id or "lead_agent",
+            message_id=attempt.message_id,
+            text=text if attempt.resume is None else None,
+            resume=attempt.resume,
+            files=attempt.uploads.files,
+            config=turn.session.config,
+            context=turn.context,
+        )
+        attempt.is_requested = True
+        async for part in self._runs.stream(request):
+            yield part
+
+    async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
+        """Take what is answered again out of the thread. Raises RunError."""
+        try:
+            await self._rewinder.rewind(thread_id, point.message_id, *point.earlier_ids)
+        except RewindUnsupported:
+            if not point.allow_duplicate:
+                raise
+            log.info("thread %s keeps a message that is answered again", thread_id)
+
+    async def _conclude(self, turn: Turn) -> Reply:
+        """Return the answer when the stream is over; a stream that just stopped is asked after."""
+        attempt, fold = turn.attempt, turn.attempt.fold
+        if fold.failure is None and not fold.ended and attempt.run_id is not None:
+            status = await self._runs.get_status(attempt.thread_id, attempt.run_id)
+            if status in FAILED_STATUSES:
+                fold.failure = RunFailed(status, "")
+        if fold.failure is not None or fold.ended in FAILED_STATUSES:
+            return _failed_reply(turn, fold.failure or RunFailed(fold.ended, ""))
+        if fold.is_interrupted:
+            return fold.reply(turn.texts)
+        if fold.ended == "interrupted":
+            return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
+        messages = turn_messages(fold.values, attempt.message_id)
+        if not messages or messages[-1].get("tool_calls"):
+            # A stream without states; or one that does not tell what its calls wait for.
+            fold.set_state(await self._runs.get_state(attempt.thread_id))
+        return fold.reply(turn.texts)
+
+
+def _failed_reply(turn: Turn, failure: RunFailed) -> Reply:
+    attempt = turn.attempt
+    reason = f"{failure.error}: {failure.message}".removesuffix(": ")
+    log.error("run %s failed: %.300s", attempt.run_id, reason)
+    messages = turn_messages(attempt.fold.values, attempt.message_id)
+    explained = failure_message(failure, turn.texts, agent=turn.agent)
+    return Reply(
+        markdown=error_reply(messages) or f"{attempt.fold.text}\n\n{explained}".strip(),
+        failed=True,
+        retry=is_retryable(failure, error_reason(messages)),
+    )
+
+
+def _has_message(values: Mapping[str, Any], message_id: str) -> bool:
+    return any(message.get("id") == message_id for message in messages_in(values))

@@ -1,0 +1,173 @@
+"""Parts of a run's stream, messages and interrupts of a thread, as the LangGraph wire API has them. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Message = Mapping[str, Any]
+
+
+INTERRUPTS = "__interrupt__"
+"""Where LangGraph names, in a thread's values, what it waits for."""
+
+STEERING = "steering"
+
+
+"""Marks, in `additional_kwargs`, what was said to a run while it went on: it began no turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The server accepted the run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChunk:
+    """Text of one message: a delta, or (`whole`) all of it. `kind` is ai, tool, human ..."""
+
+    message_id: str
+    kind: str
+    text: str
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """The thread's state after a step."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgressEvent:
+    """What a tool or a subagent tells while it works; its shape is its own."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run ended with an error. `error` is its class, `message` may name internals: log it, don't say it."""
+
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The server said that the run is over: success, interrupted, error or timeout."""
+
+    status: str
+
+
+RunPart = RunStarted | MessageChunk | StateSnapshot | ToolProgressEvent | RunFailed | RunEnded
+
+
+def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
+    """Return what one SSE event says, or None for one that the bus has no use for. Pure.
+
+    >>> parse_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    MessageChunk(message_id='m', kind='ai', text='hi', whole=False)
+    >>> parse_part("messages|child:1", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
+    >>> parse_part("end", None)
+    RunEnded(status='')
+    """
+    reader = _READERS.get(event)
+    return reader(data) if reader else None
+
+
+def is_error_reply(message: Message) -> bool:
+    """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
+    extra = message.get("additional_kwargs") or {}
+    return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
+
+
+def is_steering(message: Message) -> bool:
+    """Return whether a message was said to a run that went on.
+
+    >>> is_steering({"additional_kwargs": {"steering": True}}), is_steering({"id": "m"})
+    (True, False)
+    """
+    return (message.get("additional_kwargs") or {}).get(STEERING) is True
+
+
+def _values(data: Any) -> StateSnapshot | None:  # noqa: ANN401 - this is the wire
+    return StateSnapshot(data) if isinstance(data, dict) else None
+
+
+def _started(data: Any) -> RunStarted | None:  # noqa: ANN401 - this is the wire
+    return (
+        RunStarted(str(data["run_id"])) if isinstance(data, dict) and data.get("run_id") else None
+    )
+
+
+def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
+    return RunEnded(str(data.get("status") or "") if isinstance(data, dict) else "")
+
+
+def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
+    message = data[0] if isinstance(data, list) and data else data
+    if not isinstance(message, dict) or is_error_reply(message):
+        return None  # an apology is part of the finished answer, never shown as work in progress
+    kind = str(message.get("type") or "")
+    return MessageChunk(
+        message_id=str(message.get("id") or ""),
+        kind="ai" if kind.lower().startswith(("ai", "assistant")) else kind,
+        text=text_of(message),
+        whole=not kind.endswith("Chunk"),
+    )
+
+
+def _failure(data: Any) -> RunFailed:  # noqa: ANN401 - this is the wire
+    if not isinstance(data, dict):
+        return RunFailed("Error", str(data))
+    name = data.get("error") or data.get("name") or "Error"
+    return RunFailed(str(name), str(data.get("message") or ""))
+
+
+_READERS: Mapping[str, Callable[[Any], RunPart | None]] = {
+    "metadata": _started,
+    "messages": _chunk,
+    "messages-tuple": _chunk,
+    "values": _values,
+    "custom": ToolProgressEvent,
+    "error": _failure,
+    "end": _ended,
+}
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message whose content is a string or a list of blocks.
+
+    >>> text_of({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}, "b"]})
+    'ab'
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(
+        block if isinstance(block, str) else str(block.get("text") or "")
+        for block in content
+        if isinstance(block, str)
+        or (isinstance(block, dict) and block.get("type") in ("text", "output_text"))
+    )
+
+
+def messages_in(values: Mapping[str, Any]) -> list[Message]:
+    """Return the messages that a state holds."""
+    return [one for one in values.get("messages") or [] if isinstance(one, dict)]
+
+
+def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a thread's state is interrupted by; older servers tell it with the tasks only.
+
+    >>> interrupts_in({"tasks": [{"interrupts": [{"id": "i", "value": "?"}]}]})
+    [{'id': 'i', 'value': '?'}]
+    """
+    tasks = [task for task in state.get("tasks") or [] if isinstance(task, dict)]
+    of_tasks = [one for task in tasks for one in task.get("interrupts") or []]
+    return [one for one in state.get("interrupts") or of_tasks if isinstance(one, dict)]
