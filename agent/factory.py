@@ -1,85 +1,128 @@
-"""The lead agent: gives each run the graph that its options ask for. Nothing below imports this."""
+"""AgentFactory: from a run's options to a compiled graph (model, tools, prompt, middleware), cached by AgentSpec.
+
+`recursion_limit` counts graph steps, not model calls. Our middleware adds no nodes, so one model call with its tools
+takes two steps: the default limit of 100 allows 50 model calls (measured; one before-model and one after-model hook
+would halve that).
+"""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import anyio.to_thread
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph.state import CompiledStateGraph
 
-from agent.assembly import AgentGraph, Assembly
 from agent.config import AgentConfig
+from agent.config.subagents import INHERIT
+from agent.middleware import Middleware, middleware_stack
+from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.guardrails import guardrail_middleware
+from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
+from agent.middleware.loop_detection import LoopDetectionMiddleware
+from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.output_budget import ToolOutputBudgetMiddleware
+from agent.middleware.sandbox import SandboxMiddleware
+from agent.middleware.sanitization import SanitizationMiddleware
+from agent.middleware.steering import SteeringMiddleware
+from agent.middleware.subagent_limit import SubagentLimitMiddleware
+from agent.middleware.summarization import SummarizationMiddleware
+from agent.middleware.thread_data import ThreadDataMiddleware
+from agent.middleware.title import TitleMiddleware
+from agent.middleware.todo_list import TodoListMiddleware
+from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
+from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.turn_limit import TurnLimitMiddleware
+from agent.middleware.uploads import UploadsMiddleware
+from agent.middleware.view_image import ViewImageMiddleware
+from agent.models.factory import create_chat_model
 from agent.options import RunOptions
-from agent.persona import persona_of
+from agent.prompt import subagent_prompt, system_prompt
 from agent.services import AgentServices, AgentSetup, open_agent_services
-from agent.spec import NO_OVERRIDES, AgentOverrides, AgentSpec, ConfigRevision
+from agent.skills.prompt import filter_tools, select_skills, skills_section
+from agent.spec import AgentSpec, ConfigRevision, load_spec
+from agent.state import ThreadState
+from agent.subagents.subagent_types import SubagentType, available_types, configured_types
+from agent.subagents.tool import task_tool
+from agent.tools.bash import BASH, ShellLimits
+from agent.tools.registry import built_in_tools, deduplicate_tools
+from agent.tools.results import ToolLimits
+from agent.tools.setup_agent import setup_agent_tool
+from agent.tools.view_image import NAME as VIEW_IMAGE
+from agent.tools.view_image import view_image_tool
 
-__all__ = [
-    "MAX_CACHED_GRAPHS",
-    "AgentFactory",
-    "AgentGraph",
-    "AgentOverrides",
-    "open_agent_factory",
-]
+AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_CACHED_GRAPHS = 32
-"""How many graphs are kept; each holds a model with its connections."""
+"""Each cached graph holds a model with its connections."""
+
+MAX_SUBAGENT_GRAPHS = 16
+"""Subagent graphs cached per agent graph. A model that asks for many different `max_turns` creates many."""
 
 
 class AgentFactory:
-    """Gives the graph for a run's options; equal options share one.
+    """Builds agent graphs. Runs whose options lead to equal specs share one graph.
 
     Args:
         services: What all runs share.
-        checkpointer: Keeps threads; None = the caller's own (LangGraph Server brings one).
-        tailoring: What is made of the agent beside the configuration.
+        checkpointer: Stores threads; None = the caller's own (LangGraph Server brings one).
+        available_skills: Names of the only skills the agent may use; None = all enabled skills.
+        middleware: The embedding program's middleware; see `middleware_stack`.
 
     Raises:
-        ObjectNotImportable: The configuration names a tool that cannot be used.
+        ObjectNotImportable: The configuration names a tool that cannot be imported.
     """
 
     def __init__(
         self,
-        systems: AgentServices,
+        services: AgentServices,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
-        tailoring: AgentOverrides = NO_OVERRIDES,
+        *,
+        available_skills: Collection[str] | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
-        self.services = systems
-        self._tailoring = tailoring
-        self._assembly = Assembly(systems, checkpointer, tailoring)
-        self._edition = ConfigRevision.load(systems.config.get())
+        self.services = services
+        self._checkpointer = checkpointer
+        self._available_skills = available_skills
+        self._extra_middleware = middleware
+        self._revision = ConfigRevision.load(services.config.get())
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
         self._building = anyio.Lock()
 
     async def graph_for(self, config: RunnableConfig) -> AgentGraph:
         """Return the graph for a run.
 
-        The first time a provider's class is asked for, its package is imported, in a worker thread; that takes a
-        second or more: see `prepare`. Later graphs take milliseconds, known ones microseconds.
+        The first use of a provider imports its package in a worker thread, which takes a second or more (see
+        `warm_up`). Later builds take milliseconds, cache hits microseconds.
 
         Raises:
             ModelUnusable: The model's entry cannot be used.
-            AgentNotFound, AgentInvalid: The custom agent that is asked for cannot be used.
+            AgentNotFound, AgentInvalid: The requested custom agent cannot be used.
         """
         options = RunOptions.from_config(config)
-        persona = self._tailoring.fitted(await persona_of(self.services, options))
-        mcp = await self.services.mcp.current_tools()
-        # One edition from here on: a configuration that comes meanwhile is for the next run.
-        plan = AgentSpec.resolve(self._edition, options, persona, mcp)
-        found = self._graphs.get(plan)
-        if found is None:
+        # A configuration that is replaced while we wait applies to the next run.
+        spec = await load_spec(self.services, self._revision, options, self._available_skills)
+        graph = self._graphs.get(spec)
+        if graph is None:
             async with self._building:
-                found = self._graphs.get(plan) or await self._assembly.build(plan)
-                self._keep(plan, found)
+                graph = self._graphs.get(spec) or await self.build(spec)
+                self._cache(spec, graph)
         else:
-            self._graphs.move_to_end(plan)
-        return self._traced(found, config, plan.model_name)
+            self._graphs.move_to_end(spec)
+        tracing = self.services.tracing
+        if tracing.is_enabled and "thread_id" in (config.get("configurable") or {}):
+            return graph.with_config(tracing.run_config(config, spec.model_name))
+        return graph
 
     async def warm_up(self) -> None:
-        """Build the graph of the default options, so that no run has to wait for imports.
+        """Build the graph for the default options, so that no run waits for imports.
 
         Raises:
             ModelUnusable: The default model's entry cannot be used.
@@ -87,46 +130,204 @@ class AgentFactory:
         await self.graph_for(RunnableConfig())
 
     async def replace_config(self, config: AgentConfig) -> None:
-        """Let runs that start from now on have another configuration; those under way keep theirs.
+        """Use another configuration for runs that start from now on.
 
         Raises:
-            ObjectNotImportable: It names a tool that cannot be used; nothing is changed.
+            ObjectNotImportable: The configuration names a tool that cannot be imported; nothing changes.
         """
-        edition = await anyio.to_thread.run_sync(ConfigRevision.load, config)
+        revision = await anyio.to_thread.run_sync(ConfigRevision.load, config)
         self.services.config.replace(config)
-        self._edition = edition
+        self._revision = revision
         self._graphs.clear()
 
-    def _keep(self, plan: AgentSpec, graph: AgentGraph) -> None:
-        if plan.config_revision is not self._edition:
+    async def build(self, spec: AgentSpec) -> AgentGraph:
+        """Compile the graph for a spec, without using the cache.
+
+        Raises:
+            ModelUnusable: The model's entry cannot be used.
+        """
+        options, services = spec.options, self.services
+        model = await anyio.to_thread.run_sync(self._create_model, spec)
+        tools = deduplicate_tools(filter_tools(self._tools(spec), spec.skills))
+        subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
+        title = spec.config.title
+        title_model = title.model_name and await services.auxiliary_models.get(title.model_name)
+        concurrency = options.max_concurrent_subagents
+        return create_agent(
+            model,
+            deduplicate_tools([*tools, subagents.task_tool()]) if subagents else tools,
+            system_prompt=system_prompt(
+                options,
+                subagent_types=subagents.types if subagents else (),
+                agent_sections=spec.prompt_sections,
+                has_bash=any(tool.name == BASH for tool in tools),
+            ),
+            middleware=middleware_stack(
+                SteeringMiddleware(),
+                *_shared_middleware(services, spec, spec.model_name, model),
+                UploadsMiddleware(services.uploads.snapshots, supports_vision=spec.supports_vision),
+                SandboxMiddleware(services.sandboxes),
+                TodoListMiddleware() if options.is_plan_mode else None,
+                TitleMiddleware(title, model=title_model or None) if title.enabled else None,
+                MemoryMiddleware(services.memory),
+                SubagentLimitMiddleware(concurrency) if subagents and concurrency else None,
+                TurnLimitMiddleware(),
+                ClarificationMiddleware(),
+                extra=self._extra_middleware,
+            ),
+            state_schema=ThreadState,
+            checkpointer=self._checkpointer,
+        )
+
+    def _create_model(self, spec: AgentSpec) -> BaseChatModel:
+        return create_chat_model(
+            spec.config,
+            spec.model_name,
+            thinking_enabled=spec.options.thinking_enabled,
+            reasoning_effort=spec.options.reasoning_effort,
+            http_client=self.services.model_http_client,
+        )
+
+    def _tools(self, spec: AgentSpec) -> list[BaseTool]:
+        """Return the agent's tools; of several with one name the first wins."""
+        services, sandbox = self.services, spec.config.sandbox
+        limits = ToolLimits(
+            listing_chars=sandbox.ls_output_max_chars,
+            reading_chars=sandbox.read_file_output_max_chars,
+            write_bytes=sandbox.write_file_max_bytes,
+        )
+        shell = ShellLimits(
+            timeout_s=sandbox.bash_command_timeout, output_chars=sandbox.bash_output_max_chars
+        )
+        return [
+            *spec.configured_tools,
+            *built_in_tools(services.sandboxes, limits, shell),
+            *([view_image_tool(services.folders)] if spec.supports_vision else ()),
+            *([setup_agent_tool(services.custom_agents)] if spec.options.is_bootstrap else ()),
+            *spec.mcp.tools,
+            *services.acp_agents.tools(spec.config.acp_agents),
+        ]
+
+    def _cache(self, spec: AgentSpec, graph: AgentGraph) -> None:
+        if spec.revision is not self._revision:
             return
-        self._graphs[plan] = graph
-        self._graphs.move_to_end(plan)
+        self._graphs[spec] = graph
+        self._graphs.move_to_end(spec)
         if len(self._graphs) > MAX_CACHED_GRAPHS:
             self._graphs.popitem(last=False)
 
-    def _traced(self, graph: AgentGraph, config: RunnableConfig, model_name: str) -> AgentGraph:
-        tracing = self.services.tracing
-        if not tracing.is_enabled or "thread_id" not in (config.get("configurable") or {}):
-            return graph
-        return graph.with_config(tracing.run_config(config, model_name))
+
+class _SubagentGraphs:
+    """The graphs of one agent's subagents, each built when it is first needed."""
+
+    def __init__(
+        self, services: AgentServices, parent: AgentSpec, tools: Sequence[BaseTool]
+    ) -> None:
+        self._services = services
+        self._parent = parent
+        self._tools = tools
+        self._graphs: dict[SubagentType, AgentGraph] = {}
+        self._building = anyio.Lock()
+        self.types = available_types(configured_types(parent.config.subagents), tools)
+
+    def task_tool(self) -> BaseTool:
+        """Return the `task` tool."""
+        return task_tool(self._services.subagents, self.types, self._graph_for)
+
+    async def _graph_for(self, kind: SubagentType) -> AgentGraph:
+        """Return the graph of a subagent type. Raises AgentError if its model cannot be used."""
+        async with self._building:
+            if kind not in self._graphs:
+                if len(self._graphs) >= MAX_SUBAGENT_GRAPHS:
+                    self._graphs.clear()
+                self._graphs[kind] = await self._build(kind)
+            return self._graphs[kind]
+
+    async def _build(self, kind: SubagentType) -> AgentGraph:
+        parent, services = self._parent, self._services
+        model_name = parent.model_name if kind.model == INHERIT else kind.model
+        skills = select_skills(parent.skills, kind.skills)
+        tools = filter_tools(kind.select_tools(self._tools), skills)
+        has_vision = parent.revision.supports_vision(model_name)
+        http_client = services.model_http_client
+        model = await anyio.to_thread.run_sync(
+            lambda: create_chat_model(parent.config, model_name, http_client=http_client)
+        )
+        return create_agent(
+            model,
+            [tool for tool in tools if tool.name != VIEW_IMAGE or has_vision],
+            system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
+            # No SandboxMiddleware: it releases the sandbox after a final answer, and the parent still works.
+            middleware=middleware_stack(
+                *_shared_middleware(services, parent, model_name, model, is_subagent=True),
+                TurnLimitMiddleware(kind.max_turns),
+            ),
+            state_schema=ThreadState,
+            checkpointer=False,
+        )
+
+
+def _shared_middleware(
+    services: AgentServices,
+    spec: AgentSpec,
+    model_name: str,
+    model: BaseChatModel,
+    *,
+    is_subagent: bool = False,
+) -> list[Middleware | None]:
+    """Return the middleware that the agent and its subagents have in common.
+
+    Raises:
+        ModelUnusable: Summarization is configured by fractions of a model of unknown context size.
+    """
+    config = spec.config
+    budget, loops, summaries = config.tool_output, config.loop_detection, config.summarization
+    return [
+        ToolOutputBudgetMiddleware(budget, services.sandboxes) if budget.enabled else None,
+        SanitizationMiddleware(safety=config.safety_finish_reason.enabled),
+        ThreadDataMiddleware(services.folders),
+        DanglingToolCallMiddleware(),
+        guardrail_middleware(config.guardrails, spec.revision.guardrail, is_subagent=is_subagent),
+        ToolErrorMiddleware(),
+        SummarizationMiddleware(
+            summaries,
+            model=model,
+            models=services.auxiliary_models.get,
+            skills=config.skills.container_path,
+            hooks=() if is_subagent else (services.memory.before_summarization,),
+        )
+        if summaries.enabled
+        else None,
+        ViewImageMiddleware(services.folders)
+        if spec.revision.supports_vision(model_name)
+        else None,
+        LoopDetectionMiddleware(loops) if loops.enabled else None,
+        ToolCallRepairMiddleware(),
+        LlmRetryMiddleware(
+            config.llm_retry,
+            names=fallback_order(config, model_name),
+            models=services.auxiliary_models.get,
+            breakers=services.circuit_breakers,
+        ),
+    ]
 
 
 @asynccontextmanager
 async def open_agent_factory(
-    site: AgentSetup,
+    setup: AgentSetup,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
-    tailoring: AgentOverrides = NO_OVERRIDES,
+    *,
+    available_skills: Collection[str] | None = None,
+    middleware: Sequence[Middleware] = (),
 ) -> AsyncIterator[AgentFactory]:
-    """Open the agent with all its systems; leaving closes them. No graph may be run after that.
-
-    Args:
-        site: Where it lives.
-        checkpointer: Keeps threads; None = the caller's own.
-        tailoring: What is made of it beside the configuration.
+    """Open the agent's services and yield a factory. No graph may run after the exit. Args as AgentFactory's.
 
     Raises:
         AgentError: The configuration names something that cannot be used.
     """
-    async with open_agent_services(site) as systems:
-        yield await anyio.to_thread.run_sync(AgentFactory, systems, checkpointer, tailoring)
+    async with open_agent_services(setup) as services:
+        yield await anyio.to_thread.run_sync(
+            lambda: AgentFactory(
+                services, checkpointer, available_skills=available_skills, middleware=middleware
+            )
+        )

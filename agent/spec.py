@@ -1,19 +1,24 @@
-"""What makes one lead agent differ from another: the configuration's edition, the run's options, persona and tools."""
+"""AgentSpec: everything that makes one agent graph differ from another, and the key of the graph cache."""
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
+import anyio.to_thread
 from langchain_core.tools import BaseTool
 
 from agent.config import AgentConfig, ModelConfig
+from agent.custom_agents import CustomAgent, CustomAgentStore, profile_section, soul_section
+from agent.errors import AgentInvalid, AgentNotFound
 from agent.guardrails.factory import build_guardrail_provider
 from agent.guardrails.protocol import GuardrailProvider
 from agent.mcp.registry import McpToolSet
-from agent.middleware import Middleware
 from agent.middleware.subagent_limit import MAX_CONCURRENT
 from agent.options import RunOptions
-from agent.persona import Persona
+from agent.services import AgentServices
+from agent.skills.loader import Skill
+from agent.skills.prompt import select_skills, skills_section
 from agent.tools.registry import configured_tools
 
 logger = logging.getLogger(__name__)
@@ -21,105 +26,161 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRevision:
-    """One state of the configuration, with the tools and the guardrail that it names. Each is itself alone."""
+    """One loaded version of the configuration with the tools and guardrail it names. Compared by identity."""
 
     config: AgentConfig
-    configured_tools: tuple[BaseTool, ...]
+    tools: tuple[BaseTool, ...]
     guardrail: GuardrailProvider | None
 
     @classmethod
     def load(cls, config: AgentConfig) -> "ConfigRevision":
-        """Resolve what the configuration names. Blocking: it imports.
+        """Import what the configuration names. Blocking.
 
         Raises:
-            ObjectNotImportable, GuardrailUnusable: It names something that cannot be used.
+            ObjectNotImportable, GuardrailUnusable: The configuration names something that cannot be used.
         """
         return cls(
             config=config,
-            configured_tools=tuple(configured_tools(config.tools)),
+            tools=tuple(configured_tools(config.tools)),
             guardrail=build_guardrail_provider(config.guardrails),
         )
 
     def model_entry(self, name: str | None) -> ModelConfig:
-        """Return the model's entry of this name; the default one for None, and for a name that is not there."""
-        found = self.config.model_named(name) if name is not None else None
-        if name is not None and found is None:
-            logger.warning("there is no model named %.80r: the default is used", name)
-        return found or self.config.chat_models[0]
+        """Return the `models` entry with this name, or the default entry if there is none."""
+        entry = self.config.model_named(name) if name is not None else None
+        if name is not None and entry is None:
+            logger.warning("Unknown model %.80r: using the default model", name)
+        return entry or self.config.chat_models[0]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOverrides:
-    """What whoever opens the agent makes of it, beside the configuration.
-
-    Attributes:
-        skills: The only skills that it is told of; None = all that are enabled.
-        middlewares: Stand inside ours, see `chain`.
-    """
-
-    skills: frozenset[str] | None = None
-    middlewares: tuple[Middleware, ...] = ()
-
-    def fitted(self, persona: Persona) -> Persona:
-        """Leave a persona the skills that it may have."""
-        if self.skills is None:
-            return persona
-        kept = tuple(skill for skill in persona.skills if skill.name in self.skills)
-        return replace(persona, skills=kept)
-
-
-NO_OVERRIDES = AgentOverrides()
+    def supports_vision(self, model_name: str) -> bool:
+        """Return whether a model accepts images."""
+        entry = self.config.model_named(model_name)
+        return entry is not None and entry.supports_vision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """Everything that makes one graph differ from another; equal ones share it.
+    """What one agent is made of. Hashable; runs with equal specs share a graph.
 
     Attributes:
-        config_revision: The configuration.
-        options: The run's options, reduced to what changes the graph.
-        persona: As whom it works.
+        revision: The configuration.
+        options: The run's options, reduced to what changes the graph; `model_name` is always set.
+        custom_agent: None = the lead agent.
+        skills: The skills the agent is told about.
+        user_profile: The text of USER.md.
         mcp: The tools of MCP servers.
     """
 
-    config_revision: ConfigRevision
+    revision: ConfigRevision
     options: RunOptions
-    persona: Persona
+    custom_agent: CustomAgent | None
+    skills: tuple[Skill, ...]
+    user_profile: str
     mcp: McpToolSet
 
-    @classmethod
-    def resolve(
-        cls, edition: ConfigRevision, options: RunOptions, persona: Persona, mcp: McpToolSet
-    ) -> "AgentSpec":
-        """Draw it; what the model cannot do is left out."""
-        entry = edition.model_entry(options.model_name or persona.model_name)
-        if options.thinking_enabled and not entry.supports_thinking:
-            logger.debug("%s does not support thinking: it runs without", entry.name)
-        effective = RunOptions(
-            model_name=entry.name,
-            thinking_enabled=options.thinking_enabled and entry.supports_thinking,
-            reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
-            is_bootstrap=options.is_bootstrap,
-            is_plan_mode=options.is_plan_mode,
-            **_delegating(edition, options),
-        )
-        return cls(config_revision=edition, options=effective, persona=persona, mcp=mcp)
+    @property
+    def config(self) -> AgentConfig:
+        """The configuration."""
+        return self.revision.config
 
     @property
     def model_name(self) -> str:
-        """Return the model's name."""
+        """The `models` entry the agent uses."""
         return self.options.model_name or ""
 
     @property
     def supports_vision(self) -> bool:
-        """Return whether the model takes images."""
-        entry = self.config_revision.config.model_named(self.model_name)
-        return entry is not None and entry.supports_vision
+        """Whether the model accepts images."""
+        return self.revision.supports_vision(self.model_name)
+
+    @property
+    def configured_tools(self) -> list[BaseTool]:
+        """The tools of the configuration whose group the agent may use."""
+        groups = self.custom_agent.tool_groups if self.custom_agent is not None else None
+        pairs = zip(self.config.tools, self.revision.tools, strict=True)
+        return [tool for entry, tool in pairs if groups is None or entry.group in groups]
+
+    @property
+    def prompt_sections(self) -> tuple[str, ...]:
+        """The sections of the system prompt that describe this agent."""
+        soul = soul_section(self.custom_agent) if self.custom_agent is not None else ""
+        sections = (soul, profile_section(self.user_profile), skills_section(self.skills))
+        return tuple(text for text in sections if text)
 
 
-def _delegating(edition: ConfigRevision, options: RunOptions) -> dict[str, Any]:
-    section = edition.config.subagents
-    if not (options.subagent_enabled and section.enabled):
-        return {}
-    at_once = min(options.max_concurrent_subagents or section.max_concurrent, MAX_CONCURRENT)
-    return {"subagent_enabled": True, "max_concurrent_subagents": at_once}
+async def load_spec(
+    services: AgentServices,
+    revision: ConfigRevision,
+    options: RunOptions,
+    available_skills: Collection[str] | None = None,
+) -> AgentSpec:
+    """Return the spec for a run's options. Options the model does not support are dropped.
+
+    Args:
+        services: Where skills, custom agents and MCP tools come from.
+        revision: The configuration.
+        options: What the run asks for.
+        available_skills: Names of the only skills the agent may use; None = all enabled skills.
+
+    Raises:
+        AgentNotFound: The custom agent does not exist. Bootstrap runs may name one that does not exist yet.
+        AgentInvalid: The custom agent's files are invalid.
+    """
+
+    def read_files() -> tuple[CustomAgent | None, tuple[Skill, ...], str]:
+        # One thread hop for all three: every run waits for it.
+        agent = _load_custom_agent(services.custom_agents, options)
+        enabled = services.skills.load_sync().enabled
+        skills = select_skills(enabled, agent.skills if agent is not None else None)
+        return agent, skills, _load_user_profile(services.custom_agents)
+
+    agent, skills, profile = await anyio.to_thread.run_sync(read_files)
+    if available_skills is not None:
+        skills = tuple(skill for skill in skills if skill.name in available_skills)
+    return AgentSpec(
+        revision=revision,
+        options=_effective(revision, options, agent.model if agent is not None else None),
+        custom_agent=agent,
+        skills=skills,
+        user_profile=profile,
+        mcp=await services.mcp.current_tools(),
+    )
+
+
+def _effective(
+    revision: ConfigRevision, options: RunOptions, default_model: str | None
+) -> RunOptions:
+    entry = revision.model_entry(options.model_name or default_model)
+    subagents = revision.config.subagents
+    delegation: dict[str, Any] = {}
+    if options.subagent_enabled and subagents.enabled:
+        requested = options.max_concurrent_subagents or subagents.max_concurrent
+        limit = min(requested, MAX_CONCURRENT)
+        delegation = {"subagent_enabled": True, "max_concurrent_subagents": limit}
+    return RunOptions(
+        model_name=entry.name,
+        thinking_enabled=options.thinking_enabled and entry.supports_thinking,
+        reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
+        is_bootstrap=options.is_bootstrap,
+        is_plan_mode=options.is_plan_mode,
+        **delegation,
+    )
+
+
+def _load_custom_agent(agents: CustomAgentStore, options: RunOptions) -> CustomAgent | None:
+    if options.agent_name is None:
+        return None
+    try:
+        return agents.load(options.agent_name)
+    except AgentNotFound:
+        if options.is_bootstrap:
+            return None
+        raise
+
+
+def _load_user_profile(agents: CustomAgentStore) -> str:
+    try:
+        return agents.read_profile()
+    except AgentInvalid as error:
+        logger.warning("Ignoring USER.md: %s", error)
+        return ""

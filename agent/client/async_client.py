@@ -19,7 +19,7 @@ from agent.client.options import ClientOptions, TurnSettings
 from agent.client.skills import SkillsApi
 from agent.client.threads import CheckpointThreadIndex, StoredThreadIndex, ThreadIndex
 from agent.config import AgentConfig
-from agent.factory import AgentOverrides, open_agent_factory
+from agent.factory import open_agent_factory
 from agent.services import AgentSetup
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
@@ -42,22 +42,21 @@ class AsyncParleyClient(
 def agent_setup(
     config: AgentSetup | AgentConfig | Mapping[str, Any] | None, home: Path | str | None
 ) -> AgentSetup:
-    """Return where a client's agent lives.
+    """Return the setup for a client's `config` and `home` arguments.
 
     Args:
-        config: The sections of config.yaml as values (`$NAME` is not looked up here), or a whole site;
+        config: The sections of config.yaml as values (`$NAME` is not substituted here), or a complete setup;
             None = the defaults, with the demo model.
-        home: The data folder; None = the site's, else `.parley` in the working folder.
+        home: The data folder; None = the setup's, or `.parley` in the working directory.
 
     Raises:
-        pydantic.ValidationError: The sections cannot be used.
+        pydantic.ValidationError: The sections are invalid.
     """
     if isinstance(config, AgentSetup):
         return config if home is None else replace(config, home=Path(home).absolute())
-    sections = (
-        config if isinstance(config, AgentConfig) else AgentConfig.model_validate(config or {})
-    )
-    return AgentSetup(config=sections, home=Path(home or DEFAULT_HOME).expanduser().absolute())
+    if not isinstance(config, AgentConfig):
+        config = AgentConfig.model_validate(config or {})
+    return AgentSetup(config=config, home=Path(home or DEFAULT_HOME).expanduser().absolute())
 
 
 @asynccontextmanager
@@ -69,50 +68,49 @@ async def open_client(
     database: StoreConfig | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncIterator[AsyncParleyClient]:
-    """Open the agent; leaving closes it, after what was said has been learnt from where memory is on.
+    """Open the agent. The exit finishes memory updates, then closes it.
 
-    The data folder is held meanwhile: a running service, or another client, has one of its own.
+    The client locks its data folder: a running service or another client needs a different one.
 
     Args:
         config: See `agent_setup`.
         home: See `agent_setup`.
-        checkpointer: Keeps the threads' state, with LangGraph's asynchronous methods; None = the data folder, where
-            the service finds the threads too. It is the caller's: it is not closed.
+        checkpointer: Stores thread state; must support LangGraph's async methods. It stays open afterwards.
+            None = the data folder, where the service finds the threads too.
         database: The `database` section; None = its defaults.
-        options: How turns run unless they say otherwise, and what is made of the agent.
+        options: Defaults for turns, and how the agent is built.
 
     Raises:
         Locked: A service or another client uses the data folder.
         StoreError: The data folder cannot be used.
         AgentError: The configuration names something that cannot be used.
+        TypeError: An option is unknown.
     """
-    site = agent_setup(config, home)
-    settings, tailoring, label = _taken(options)
-    if label is not None:
-        site = replace(site, tracing=replace(site.tracing, label=label))
-    async with AsyncExitStack() as stack:
-        journal = await stack.enter_async_context(
-            Database.open(database or StoreConfig(), site.home)
-        )
-        book: ThreadIndex
-        if checkpointer is None:
-            kept = await stack.enter_async_context(open_checkpointer(site.home))
-            checkpointer, book = kept, StoredThreadIndex(ThreadStore(journal), kept)
-        else:
-            book = CheckpointThreadIndex(checkpointer)
-        agents = await stack.enter_async_context(open_agent_factory(site, checkpointer, tailoring))
-        yield AsyncParleyClient(agents, checkpointer, book, settings)
-
-
-def _taken(options: ClientOptions) -> tuple[TurnSettings, AgentOverrides, str | None]:
-    """Divide what was asked for. Raises TypeError for what nobody knows."""
-    further: dict[str, Any] = dict(options)
-    skills = further.pop("available_skills", None)
+    setup = agent_setup(config, home)
+    turn_options: dict[str, Any] = dict(options)
+    skills = turn_options.pop("available_skills", None)
     if isinstance(skills, str):
-        raise TypeError("available_skills is a list of names")
-    tailoring = AgentOverrides(
-        skills=None if skills is None else frozenset(skills),
-        middlewares=tuple(further.pop("middlewares", None) or ()),
-    )
-    label = further.pop("environment", None)
-    return TurnSettings(**further), tailoring, label
+        raise TypeError("available_skills must be a list of names")
+    middleware = tuple(turn_options.pop("middlewares", None) or ())
+    label = turn_options.pop("environment", None)
+    if label is not None:
+        setup = replace(setup, tracing=replace(setup.tracing, label=label))
+    defaults = TurnSettings(**turn_options)
+    async with AsyncExitStack() as stack:
+        db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
+        index: ThreadIndex
+        if checkpointer is None:
+            checkpoints = await stack.enter_async_context(open_checkpointer(setup.home))
+            index = StoredThreadIndex(ThreadStore(db), checkpoints)
+            checkpointer = checkpoints
+        else:
+            index = CheckpointThreadIndex(checkpointer)
+        factory = await stack.enter_async_context(
+            open_agent_factory(
+                setup,
+                checkpointer,
+                available_skills=None if skills is None else frozenset(skills),
+                middleware=middleware,
+            )
+        )
+        yield AsyncParleyClient(factory, checkpointer, index, defaults)

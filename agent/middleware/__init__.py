@@ -1,7 +1,7 @@
-"""What stands around the agent's model and tool calls: one tuple, in order.
+"""The middleware around the agent's model and tool calls, in one order. The first one wraps all others.
 
-The first wraps all others. Nothing here hooks in before or after the model: such a hook is a node of the graph,
-which counts against the recursion limit and writes a checkpoint for every model call.
+All of them use `awrap_model_call` and `awrap_tool_call` only: a before/after hook is a graph node, which counts against
+the recursion limit and writes a checkpoint for every model call; and the agent's graphs only run asynchronously.
 """
 
 from collections.abc import Sequence
@@ -54,29 +54,29 @@ MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     LlmRetryMiddleware,
     ClarificationMiddleware,
 )
-"""The places in the chain, outermost first. Each holds one middleware or none."""
+"""The middleware from the outermost to the innermost."""
 
 
 def middleware_stack(
-    *links: Middleware | None, further: Sequence[Middleware] = ()
+    *middleware: Middleware | None, extra: Sequence[Middleware] = ()
 ) -> tuple[Middleware, ...]:
-    """Return the middleware given, in the order of the chain; None is left out.
+    """Return the given middleware in the order of `MIDDLEWARE_ORDER`.
 
     Args:
-        links: Ours.
-        further: Of whoever embeds the agent: it stands before the last of ours, in the order given.
+        middleware: Ours, in any order; None is skipped.
+        extra: The embedding program's; placed right outside our innermost one, in the given order.
 
     Raises:
-        ValueError: One of ours has no place in the chain, or two have the same; or two have the same name.
+        ValueError: One of ours is missing in `MIDDLEWARE_ORDER`, or two have the same type or name.
     """
-    given = [link for link in links if link is not None]
-    kinds = [type(link) for link in given]
-    strangers = [kind.__name__ for kind in kinds if kind not in MIDDLEWARE_ORDER]
-    if strangers or len(set(kinds)) != len(kinds):
-        raise ValueError(f"not a chain: {', '.join(strangers) or 'a place is taken twice'}")
-    ordered = sorted(given, key=lambda link: MIDDLEWARE_ORDER.index(type(link)))
-    ordered[-1:-1] = further
-    names = [link.name for link in ordered]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"not a chain: the middleware {twice[0]} is there twice")
+    given = [one for one in middleware if one is not None]
+    types = [type(one) for one in given]
+    unknown = [one.__name__ for one in types if one not in MIDDLEWARE_ORDER]
+    if unknown or len(set(types)) != len(types):
+        raise ValueError(f"invalid middleware: {', '.join(unknown) or 'a type is given twice'}")
+    ordered = sorted(given, key=lambda one: MIDDLEWARE_ORDER.index(type(one)))
+    ordered[-1:-1] = extra
+    names = [one.name for one in ordered]
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"invalid middleware: {duplicates[0]} is given twice")
     return tuple(ordered)

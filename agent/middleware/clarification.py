@@ -27,28 +27,12 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    def wrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
-    ) -> ToolMessage | Command[Any]:
-        return _question(request) if request.tool_call["name"] == NAME else handler(request)
-
-    @override
     async def awrap_tool_call(
         self,
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         return _question(request) if request.tool_call["name"] == NAME else await handler(request)
-
-    @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        return _stop() if awaits_answer(request.state["messages"]) else handler(request)
 
     @override
     async def awrap_model_call(

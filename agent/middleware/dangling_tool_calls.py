@@ -33,14 +33,6 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
     """Hands the model a repaired copy of the history, or the very request when nothing is wrong."""
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        return handler(_with_repairs(request))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

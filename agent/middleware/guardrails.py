@@ -1,7 +1,6 @@
 """Asks for leave before a tool runs."""
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -76,22 +75,6 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self._config = config
         self._provider = provider
         self._is_subagent = is_subagent
-
-    @override
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
-    ) -> Answer:
-        asked = self._asked(request)
-        refusal = None
-        if self._provider is not None:
-            try:
-                decision = _decided_within(self._provider, asked, self._config.timeout_seconds)
-                refusal = _refusal(decision)
-            except GraphBubbleUp:
-                raise
-            except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
-                refusal = self._without_answer(asked, error)
-        return self._refused(asked, refusal) or handler(request)
 
     @override
     async def awrap_tool_call(
@@ -232,30 +215,3 @@ def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:
 def _sentence(message: str) -> str:
     said = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
     return said if len(said) <= REASON_CHARS else said[: REASON_CHARS - 3] + "..."
-
-
-def _decided_within(
-    provider: GuardrailProvider, asked: GuardrailRequest, seconds: float
-) -> GuardrailDecision:
-    """Ask in a thread of its own: one that hangs is left behind, and the run goes on.
-
-    Raises:
-        TimeoutError: It took too long.
-        Exception: What the provider raised.
-    """
-    found: list[GuardrailDecision | BaseException] = []
-
-    def ask() -> None:
-        try:
-            found.append(provider.evaluate(asked))
-        except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
-            found.append(error)
-
-    asking = threading.Thread(target=ask, name="guardrail", daemon=True)
-    asking.start()
-    asking.join(seconds)
-    if not found:
-        raise TimeoutError(f"no decision within {seconds:g} s")
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]

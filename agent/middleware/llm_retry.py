@@ -15,7 +15,7 @@ from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
 from langgraph.errors import GraphBubbleUp
 from typing_extensions import override
 
-from agent.config import LlmRetryConfig
+from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
 from agent.middleware.localization import wording_for
 from agent.models.auxiliary import ModelSource
@@ -101,20 +101,6 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         self._models = models
         self._breakers = breakers
         self._sleep = sleep
-
-    @override
-    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
-        """Call the model once; the agent's own runs are asynchronous and use the other form."""
-        heard = _Heard()
-        try:
-            return handler(_overheard(request, heard))
-        except GraphBubbleUp:
-            raise
-        except Exception as error:
-            failure = classify_error(error)
-            if failure is None:
-                raise
-            return _told(request, _Failed(failure=failure, heard=heard))
 
     @override
     async def awrap_model_call(self, request: Request, handler: Handler) -> Response:
@@ -240,3 +226,11 @@ def _told(request: Request, failed: _Failed) -> Response:
     heard, words = failed.heard, wording_for(request)
     message = fallback_message(failed.failure, words, said=heard.text, message_id=heard.message_id)
     return ModelResponse(result=[message])
+
+
+def fallback_order(config: AgentConfig, model_name: str) -> tuple[str, ...]:
+    """Return the models to try: the given one, then the entries that follow it in `models`."""
+    names = [entry.name for entry in config.chat_models]
+    if model_name not in names or not config.llm_retry.fallback:
+        return (model_name,)
+    return tuple(names[names.index(model_name) :])

@@ -67,14 +67,6 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         self._config = config
 
     @override
-    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
-        found = count_calls(request.state["messages"], self._config.window_size)
-        response = handler(self._warned(request, found))
-        if not self._goes_on_and_on(response, found):
-            return response
-        return _ended(response, handler(_stopped(request)), wording_for(request))
-
-    @override
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:

@@ -35,17 +35,6 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         self._now = now
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        caller = RunContext.from_runtime(request.runtime.context, get_config())
-        response = handler(self._with_notes(request, self._memory.block_now(caller)))
-        self._hand_over(request, response, caller)
-        return response
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

@@ -42,16 +42,6 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         self._sandboxes = sandboxes
 
     @override
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
-        """Cut what is too long; files are written by the asynchronous form alone, which runs of the agent use."""
-        result = handler(request)
-        if self._is_exempt(request):
-            return result
-        return _with_messages(result, {id(m): self._cut(m) for m in self._long(result)})
-
-    @override
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:

@@ -34,15 +34,6 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         self._sandboxes = sandboxes
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ExtendedModelResponse[Any]:
-        wanted = self._wanted(request)
-        return ExtendedModelResponse(handler(request), _update(request, wanted))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
@@ -53,14 +44,6 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         if not _calls_tools(response):
             await self._sandboxes.release(wanted)
         return ExtendedModelResponse(response, _update(request, wanted))
-
-    @override
-    def wrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
-    ) -> ToolMessage | Command[Any]:
-        return self._refused(request) or handler(request)
 
     @override
     async def awrap_tool_call(

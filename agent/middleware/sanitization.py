@@ -59,14 +59,6 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
         self._safety = safety
 
     @override
-    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
-        clean = sanitize_request(request)
-        response = handler(clean)
-        if _says_nothing(request, response):
-            response = handler(_asked_again(clean))
-        return self._checked(request, response)
-
-    @override
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:

@@ -23,15 +23,6 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        said = take_steering_messages(get_config())
-        return _kept(handler(_told(request, said)), said) if said else handler(request)
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

@@ -39,15 +39,6 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         self.at_once = min(max(at_once, 1), MAX_CONCURRENT)
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        left = delegations_left(request.state["messages"])
-        return self._bounded(handler(_offered(request, left)), left)
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

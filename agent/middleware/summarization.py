@@ -70,7 +70,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         model: The agent's model: its profile says how much it takes in.
         models: Gives the model that writes summaries.
         skills: The folder of the skills, as the agent sees it.
-        before_summarization: Called with what is about to be left out; their failures are logged.
+        hooks: Called with what is about to be left out; their failures are logged.
 
     Raises:
         ModelUnusable: A fraction is configured, and nobody knows of how much.
@@ -83,14 +83,14 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         model: BaseChatModel,
         models: ModelSource,
         skills: str,
-        before_summarization: Sequence[SummarizationHook] = (),
+        hooks: Sequence[SummarizationHook] = (),
     ) -> None:
         super().__init__()
         self._config = config
         self._model = model
         self._models = models
         self._skills = skills
-        self._hooks = tuple(before_summarization)
+        self._hooks = tuple(hooks)
         self._asleep_until = 0.0
         try:
             self._cutter(_Writer())
@@ -98,15 +98,6 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             raise ModelUnusable(
                 "summarization: a fraction needs the size of the model; set summarization.max_input_tokens"
             ) from error
-
-    @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        """Use the summary that there is; new ones are written by the asynchronous form, which runs of the agent use."""
-        return handler(_with(request, visible_messages(request.messages, _known(request))))
 
     @override
     async def awrap_model_call(

@@ -30,15 +30,6 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
         self._folders = folders
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ExtendedModelResponse[Any]:
-        update = self._update(request)
-        return ExtendedModelResponse(handler(request), update)
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

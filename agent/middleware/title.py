@@ -48,18 +48,6 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         self._deadline_s = deadline_s
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ExtendedModelResponse[Any]:
-        response = handler(request)
-        user = _first_words(request)
-        if user is None:
-            return ExtendedModelResponse(response)
-        return _titled(response, fallback_title(user, self._config.max_chars))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

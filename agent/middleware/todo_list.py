@@ -62,17 +62,6 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
         self.tools = list(Planner(tool_description=DESCRIPTION).tools)
 
     @override
-    def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
-        asked, left = _planned(request), _reminders_left(request)
-        response = _checked(handler(asked))
-        said: list[BaseMessage] = []
-        while left and _stops_early(request, response):
-            said += response.result
-            left -= 1
-            response = _checked(handler(_reminded(asked, said, _open_steps(request))))
-        return _after(said, response)
-
-    @override
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:

@@ -52,26 +52,12 @@ class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        return _repaired(handler(request))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         return _repaired(await handler(request))
-
-    @override
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
-        return _refused(request) or handler(request)
 
     @override
     async def awrap_tool_call(

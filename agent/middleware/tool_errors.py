@@ -28,19 +28,6 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    def wrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
-    ) -> ToolMessage | Command[Any]:
-        try:
-            return _stamped(request, handler(request))
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary of a tool call
-            return _told(request, error)
-
-    @override
     async def awrap_tool_call(
         self,
         request: ToolCallRequest,

@@ -41,16 +41,6 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         self._max_turns = max_turns
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        if not self._is_last(request):
-            return handler(request)
-        return _final(handler(_told(request)), wording_for(request))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

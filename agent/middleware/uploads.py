@@ -32,22 +32,13 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 
     Args:
         views: Looks at the threads' uploads.
-        sees: Whether the model takes images; those of the newest message are then shown to it.
+        supports_vision: Whether the model takes images; those of the newest message are then shown to it.
     """
 
-    def __init__(self, views: UploadSnapshots, *, sees: bool) -> None:
+    def __init__(self, views: UploadSnapshots, *, supports_vision: bool) -> None:
         super().__init__()
         self._views = views
-        self._sees = sees
-
-    @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ExtendedModelResponse[Any]:
-        messages, update = self._told(request, _thread_of(request))
-        return ExtendedModelResponse(handler(request.override(messages=messages)), update)
+        self._supports_vision = supports_vision
 
     @override
     async def awrap_model_call(
@@ -63,7 +54,9 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], thread_id: str
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
         """Return the messages with their blocks, and what changes in the state. Blocking."""
-        told = _Telling(self._views.take(thread_id), request.messages, sees=self._sees)
+        told = _Telling(
+            self._views.take(thread_id), request.messages, supports_vision=self._supports_vision
+        )
         files = told.newest_files()
         if files == (request.state.get("uploaded_files") or []):
             return told.messages(), None
@@ -81,10 +74,12 @@ class _Named:
 class _Telling:
     """One request's messages, as they are told."""
 
-    def __init__(self, view: UploadSnapshot, messages: Sequence[AnyMessage], *, sees: bool) -> None:
+    def __init__(
+        self, view: UploadSnapshot, messages: Sequence[AnyMessage], *, supports_vision: bool
+    ) -> None:
         self._view = view
         self._messages = messages
-        self._sees = sees
+        self._supports_vision = supports_vision
         people = [i for i, message in enumerate(messages) if is_stored_user_message(message)]
         self._named = {
             i: _Named(
@@ -119,13 +114,15 @@ class _Telling:
         block = self._newest_block(named) if named.is_newest else self._block(named)
         if block is None:
             return message
-        images = self._view.images(named.files) if self._sees and named.is_newest else []
+        images = self._view.images(named.files) if self._supports_vision and named.is_newest else []
         return message.model_copy(update={"content": _content(message.content, block, images)})
 
     def _block(self, named: _Named) -> str | None:
         if not named.files:
             return None
-        return uploads_block([self._view.summarize(file) for file in named.files], sees=self._sees)
+        return uploads_block(
+            [self._view.summarize(file) for file in named.files], sees=self._supports_vision
+        )
 
     def _newest_block(self, named: _Named) -> str | None:
         known = {file.name for told in self._named.values() for file in told.files}
@@ -133,7 +130,7 @@ class _Telling:
             return None
         told = [self._view.summarize(file) for file in named.files]
         earlier = self._view.earlier({file.name for file in named.files})
-        return uploads_block(told, earlier, sees=self._sees)
+        return uploads_block(told, earlier, sees=self._supports_vision)
 
 
 def is_stored_user_message(message: AnyMessage) -> bool:

@@ -39,18 +39,6 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         self._folders = folders
 
     @override
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ExtendedModelResponse[Any]:
-        viewed, place = _viewed(request), image_insert_position(request.messages)
-        if viewed and place is not None:
-            request = _with_message(request, place, image_message(self._thread(request), viewed))
-        response = handler(request)
-        return ExtendedModelResponse(response, _change(viewed, place, response))
-
-    @override
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],

@@ -17,9 +17,9 @@ ModelSource = Callable[[str | None], Awaitable[BaseChatModel]]
 class AuxiliaryModels:
     """Builds such models when they are first asked for and keeps them until the configuration changes."""
 
-    def __init__(self, config: Callable[[], AgentConfig], connections: ModelHttpClient) -> None:
+    def __init__(self, config: Callable[[], AgentConfig], http_client: ModelHttpClient) -> None:
         self._config = config
-        self._connections = connections
+        self._http_client = http_client
         self._made_for: AgentConfig | None = None
         self._models: dict[str | None, BaseChatModel] = {}
 
@@ -34,7 +34,7 @@ class AuxiliaryModels:
             self._made_for, self._models = config, {}
         if name not in self._models:
             self._models[name] = await anyio.to_thread.run_sync(
-                lambda: create_chat_model(config, name, connections=self._connections)
+                lambda: create_chat_model(config, name, http_client=self._http_client)
             )
         return self._models[name]
 

@@ -19,7 +19,7 @@ def create_chat_model(
     thinking_enabled: bool = False,
     reasoning_effort: str | None = None,
     overrides: dict[str, Any] | None = None,
-    connections: ModelHttpClient | None = None,
+    http_client: ModelHttpClient | None = None,
 ) -> BaseChatModel:
     """Build a configured model. Blocking: the first time it imports the provider's package.
 
@@ -29,7 +29,7 @@ def create_chat_model(
         thinking_enabled: Whether it is to think.
         reasoning_effort: For models that support it; left out otherwise.
         overrides: Arguments of the class that win over the entry's.
-        connections: Gives the HTTP client to classes that take one; None = they use their own.
+        http_client: Shared HTTP client for classes that accept one; None = they create their own.
 
     Raises:
         ModelNotFound: No entry has this name.
@@ -44,7 +44,7 @@ def create_chat_model(
         model_class = import_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
     except ObjectNotImportable as error:
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
-    _complete(settings, model_class, connections)
+    _complete(settings, model_class, http_client)
     return _built(entry, model_class, settings)
 
 
@@ -79,7 +79,7 @@ def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
 
 
 def _complete(
-    settings: dict[str, Any], model_class: type[BaseChatModel], connections: ModelHttpClient | None
+    settings: dict[str, Any], model_class: type[BaseChatModel], http_client: ModelHttpClient | None
 ) -> None:
     """Add what the class takes and the entry leaves open."""
     fields = model_class.model_fields
@@ -93,8 +93,8 @@ def _complete(
         # It is built on asyncio.wait_for, which before Python 3.12 loses a cancellation that comes together with
         # a chunk: a stopped run would go on. The client's own deadline for reads bounds the silence instead.
         settings.setdefault("stream_chunk_timeout", None)
-    if connections is not None and "http_async_client" in fields and "openai_proxy" not in settings:
-        settings.setdefault("http_async_client", connections.client())
+    if http_client is not None and "http_async_client" in fields and "openai_proxy" not in settings:
+        settings.setdefault("http_async_client", http_client.client())
 
 
 def _is_imitation(settings: dict[str, Any]) -> bool:

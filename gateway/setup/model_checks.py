@@ -77,7 +77,7 @@ async def _ask_model(
     config: AgentConfig, entry: ModelConfig, connections: ModelHttpClient
 ) -> CheckResult:
     model = await anyio.to_thread.run_sync(
-        lambda: create_chat_model(config, entry.name, connections=connections)
+        lambda: create_chat_model(config, entry.name, http_client=connections)
     )
     began = time.monotonic()
     with anyio.fail_after(TIMEOUT_S):

@@ -272,7 +272,7 @@ async def test_a_callers_middleware_stands_next_to_the_model(tmp_path: Path) -> 
 async def test_middleware_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
     async with opened(tmp_path, model, middlewares=[Noting(), Noting()]) as client:
-        with pytest.raises(ValueError, match="Noting is there twice"):
+        with pytest.raises(ValueError, match="Noting is given twice"):
             await client.chat("hi")
 
 

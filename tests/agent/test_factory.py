@@ -216,7 +216,7 @@ async def test_an_unknown_model_falls_back_with_a_warning(
 ) -> None:
     async with open_agent_factory(AgentSetup(config=TWO, home=tmp_path)) as agents:
         assert await agents.graph_for(asked(model_name="none")) is await agents.graph_for(asked())
-    assert "no model named 'none'" in caplog.text
+    assert "Unknown model 'none'" in caplog.text
 
 
 async def test_runs_that_ask_at_once_share_a_graph(tmp_path: Path) -> None:

@@ -277,21 +277,17 @@ def call(name: str, tool_name: str = "touch") -> ScriptedCall:
     return ScriptedCall(name=tool_name, args={"name": name}, id=f"c-{name}")
 
 
-async def run(graph: Any, *, sync: bool = False) -> list[ToolMessage]:  # noqa: ANN401 - a graph
+async def run(graph: Any) -> list[ToolMessage]:  # noqa: ANN401 - a graph
     config = {"configurable": {"thread_id": THREAD, "user_id": "slack:T:U", "run_id": "r1"}}
     given = {"messages": [HumanMessage("go")]}
-    if sync:
-        state = await anyio.to_thread.run_sync(lambda: graph.invoke(given, config))
-    else:
-        state = await graph.ainvoke(given, config)
+    state = await graph.ainvoke(given, config)
     assert isinstance(state["messages"][-1], AIMessage)
     return [message for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
-@pytest.mark.parametrize("sync", [False, True])
-async def test_what_a_provider_is_asked(*, sync: bool) -> None:
+async def test_what_a_provider_is_asked() -> None:
     provider = Recording()
-    (told,) = await run(agent(provider, passport="agent-7"), sync=sync)
+    (told,) = await run(agent(provider, passport="agent-7"))
     assert told.text == "touched x"
     (request,) = provider.asked
     assert (request.tool_name, request.tool_input) == ("touch", {"name": "x"})
@@ -301,7 +297,6 @@ async def test_what_a_provider_is_asked(*, sync: bool) -> None:
     assert request.timestamp.endswith("+00:00")
 
 
-@pytest.mark.parametrize("sync", [False, True])
 @pytest.mark.parametrize(
     ("provider", "reason"),
     [
@@ -315,20 +310,17 @@ async def test_what_a_provider_is_asked(*, sync: bool) -> None:
 async def test_what_is_not_allowed_is_not_done(
     provider: Any,  # noqa: ANN401 - anything of the right shape
     reason: str,
-    *,
-    sync: bool,
 ) -> None:
-    (told,) = await run(agent(provider), sync=sync)
+    (told,) = await run(agent(provider))
     assert told.status == "error"
     assert reason in told.text
     assert "hush-hush" not in told.text
 
 
-@pytest.mark.parametrize("sync", [False, True])
-async def test_a_provider_that_hangs_denies_and_the_run_goes_on(*, sync: bool) -> None:
+async def test_a_provider_that_hangs_denies_and_the_run_goes_on() -> None:
     provider = Failing()
     with anyio.fail_after(20):
-        (told,) = await run(agent(provider, timeout_seconds=0.05), sync=sync)
+        (told,) = await run(agent(provider, timeout_seconds=0.05))
     provider.released.set()
     assert "(oap.evaluator_error)" in told.text
 

@@ -20,8 +20,7 @@ from langgraph.errors import GraphInterrupt
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
 from agent.errors import ModelNotFound
 from agent.locales.en import ENGLISH
-from agent.middleware.common import fallback_order
-from agent.middleware.llm_retry import LlmRetryMiddleware
+from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.failures import classify_error, is_fallback
 from agent.state import ThreadState
@@ -229,15 +228,6 @@ async def test_errors_of_a_program_and_interrupts_pass() -> None:
     )
     with pytest.raises(GraphInterrupt):
         await rig.link.awrap_model_call(request, interrupted)
-
-
-async def test_the_synchronous_form_tells_it_too() -> None:
-    rig = Rig(ScriptedChatModel.playing(refused(500), "And now."))
-    question: Any = {"messages": [HumanMessage("hi")]}
-    said = await anyio.to_thread.run_sync(rig.graph.invoke, question)
-    assert is_fallback(said["messages"][-1])
-    with pytest.raises(TypeError):
-        Rig(ScriptedChatModel.playing(TypeError("x"))).graph.invoke(question)
 
 
 # ---- other models ------------------------------------------------------------------------------

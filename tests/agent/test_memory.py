@@ -137,7 +137,7 @@ async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
     assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
 
 
-async def test_also_where_the_graph_is_run_without_a_loop(tmp_path: Path) -> None:
+async def test_the_block_and_the_date_end_the_system_message(tmp_path: Path) -> None:
     config = AgentConfig.model_validate({"models": [{"name": "m", "use": "a:B", "model": "m"}]})
     reader, model = MemoryModel(), ScriptedChatModel.playing("One.", "Two.")
     async with MemoryService(tmp_path, lambda: config, reader.given) as memory:
@@ -148,7 +148,7 @@ async def test_also_where_the_graph_is_run_without_a_loop(tmp_path: Path) -> Non
         )
         context: Any = {"thread_id": "t1", "memory_scope": ANN}
         question: Any = {"messages": [HumanMessage("markone", id="1")]}
-        await anyio.to_thread.run_sync(lambda: graph.invoke(question, context=context))
+        await graph.ainvoke(question, context=context)
         await graph.ainvoke({"messages": [HumanMessage("marktwo", id="2")]}, context=context)
     assert system_of(model).startswith("Be brief.\n\n<memory>")
     assert system_of(model).endswith("</memory>\n\n<current_date>2026-03-01, Sunday</current_date>")

@@ -232,7 +232,7 @@ def test_what_is_open_survives_a_stop(tmp_path: Path) -> None:
 
 def test_a_file_written_by_an_older_version_is_loaded(tmp_path: Path) -> None:
     message = {"id": "1", "role": "user", "text": "hi"}
-    entry = {
+    entry: dict[str, object] = {
         "spot": {"scope": "p", "agent": None},
         "thread_id": "t",
         "said": [message],

@@ -59,7 +59,7 @@ def test_the_order_is_pinned(tmp_path: Path) -> None:
     assert [kind for kind in MIDDLEWARE_ORDER if kind in kinds] == kinds
     assert MIDDLEWARE_ORDER[-1] is ClarificationMiddleware
     assert middleware_stack(None) == ()
-    with pytest.raises(ValueError, match="a place is taken twice"):
+    with pytest.raises(ValueError, match="a type is given twice"):
         middleware_stack(*links, ClarificationMiddleware())
 
 
@@ -443,13 +443,3 @@ def test_options_are_taken_in_every_form(options: object, shown: str | None) -> 
 )
 def test_the_text_of_a_question(arguments: dict[str, str], text: str) -> None:
     assert question_text(arguments) == text
-
-
-# ---- synchronous callers -----------------------------------------------------------------------
-
-
-def test_every_wrap_has_both_forms() -> None:
-    for kind in MIDDLEWARE_ORDER:
-        hooks = vars(kind)
-        for name in ("wrap_model_call", "wrap_tool_call"):
-            assert (name in hooks) == (f"a{name}" in hooks)

@@ -132,17 +132,6 @@ async def test_without_a_file_the_result_is_cut(tmp_path: Path) -> None:
     assert result((await _run(tmp_path, less))["messages"]).text == "c" * 20_000
 
 
-async def test_the_synchronous_form_cuts(tmp_path: Path) -> None:
-    @tool
-    def much() -> str:
-        """Say much."""
-        return "a" * 40_000
-
-    graph = _graph(tmp_path, much)
-    question: Any = {"messages": [HumanMessage("go")]}
-    assert len(result(graph.invoke(question, CONFIG)["messages"]).text) < 12_000
-
-
 def test_sizes_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ValidationError, match="preview"):
         ToolOutputConfig.model_validate({"max_chars": 2000})

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from agent.middleware.steering import SteeringMiddleware
 from agent.options import STEERING_SOURCE_KEY
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import open_agent
@@ -93,12 +91,3 @@ async def test_subagents_do_not_hear(tmp_path: Path) -> None:
     assert take.asked == 2
     assert kinds(said) == ["human", "ai", "tool", "human", "ai"]
     assert "m2" not in [m.id for m in model.prompts[1]]
-
-
-@pytest.mark.parametrize("at", [1, 2])
-def test_callers_without_a_loop_are_heard_as_well(at: int) -> None:
-    model = ScriptedChatModel.playing("Hello.")
-    agent: Any = create_agent(model, middleware=[SteeringMiddleware()])
-    config: Any = {"configurable": {STEERING_SOURCE_KEY: Slot(NOTE, at=at)}}
-    said = agent.invoke({"messages": [HumanMessage("hi")]}, config)["messages"]
-    assert kinds(said) == (["human", "human", "ai"] if at == 1 else ["human", "ai"])

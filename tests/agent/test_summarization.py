@@ -161,7 +161,7 @@ async def test_those_who_listen_get_what_is_left_out_once(
         model=model,
         models=writer,
         skills=SKILLS,
-        before_summarization=[failing, listening],
+        hooks=[failing, listening],
     )
     graph: Any = create_agent(model, [], middleware=[link], state_schema=ThreadState)
     thread: list[Any] = [HumanMessage(f"q{n}", id=f"{n}") for n in range(7)]
