@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 
@@ -32,4 +33,4 @@ async def diagnose_channel(
             problem("settings", f"its SDK is not installed ({error.name})", "run `make install`")
         ]
     diagnose: Diagnose = module.diagnose
-    return await diagnose(section, look)
+    return await diagnose(section, replace(look, channel=name))

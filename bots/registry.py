@@ -16,7 +16,7 @@ PLATFORMS: Mapping[str, str] = {
     "telegram": "bots.telegram.adapter",
     "feishu": "bots.feishu.adapter",
 }
-"""Name of the section in `channels` -> module with `build(config, commands) -> Adapter`."""
+"""Name of the section in `channels` -> module with `build(name, config, commands) -> Adapter`."""
 
 REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "slack": {"socket": ("bot_token", "app_token"), "http": ("bot_token", "signing_secret")},
@@ -69,7 +69,7 @@ def build_adapters(
             faults[name] = fault
             continue
         try:
-            adapters[name] = importlib.import_module(module).build(section, commands)
+            adapters[name] = importlib.import_module(module).build(name, section, commands)
         except ImportError as error:
             faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
     terminal = TerminalAdapter(files=files) if config.terminal.enabled else None

@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, unwrapped
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,18 +33,14 @@ class BackgroundTasks:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Accept tasks inside the block; cancel those still running at its end."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            try:
-                yield
-            except Exception as error:  # noqa: BLE001 - raised below, outside the task group: not as a group
-                failure = error
-            finally:
-                self._tasks = None
-                tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        with unwrapped():
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                try:
+                    yield
+                finally:
+                    self._tasks = None
+                    tasks.cancel_scope.cancel()
 
     def start(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
         """Start a task; return at once. Without room, or while the adapter is stopped, the task is dropped."""

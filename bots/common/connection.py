@@ -1,15 +1,20 @@
 """The connection loop of every adapter: connect, serve, reconnect with backoff, report health."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
 
 from bots.common.health import HealthTracker
 from bus.errors import DeliveryError
+from bus.platform import ConnectionState
 from bus.retry import Backoff
 
 RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
 """Delays between attempts while a platform is unreachable. The jitter spreads bots that lost one server together."""
+
+
+_CLOSED: Final = "The connection was closed; connecting again."
 
 
 class ConnectionFailure(Exception):
@@ -64,10 +69,6 @@ class ConnectionLoop:
         self._reconnect = anyio.Event()
         self._attempt: anyio.CancelScope | None = None
 
-    def mark_stable(self) -> None:
-        """Start the failure count over: the platform has proved that the connection works."""
-        self._failures = 0
-
     def reconnect(self) -> None:
         """Drop the current connection or wait and connect at once, for example after a call was refused."""
         self._reconnect.set()
@@ -86,7 +87,7 @@ class ConnectionLoop:
     async def _attempt_once(self, connect: Callable[[], Awaitable[None]]) -> float:
         """Connect and serve once; return the delay before the next attempt, in seconds."""
         started = anyio.current_time()
-        failure = ConnectionFailure("The connection was closed; connecting again.")
+        failure: ConnectionFailure | None = None
         try:
             with anyio.CancelScope() as self._attempt:
                 await connect()
@@ -96,14 +97,15 @@ class ConnectionLoop:
             failure = ConnectionFailure(
                 error.user_message, retryable=error.retryable, retry_after_s=error.retry_after_s
             )
-        else:
-            if anyio.current_time() - started >= self._stable_s:
-                self._failures = 0
-                self._health.mark_disconnected(failure.detail)
-                return 0.0
         finally:
             self._attempt = None
-        return self._record(failure)
+        connected = self._health.state is ConnectionState.CONNECTED
+        if connected and anyio.current_time() - started >= self._stable_s:
+            self._failures = 0
+            if failure is None:
+                self._health.mark_disconnected(_CLOSED)
+                return 0.0
+        return self._record(failure or ConnectionFailure(_CLOSED))
 
     def _record(self, failure: ConnectionFailure) -> float:
         if not failure.retryable:

@@ -51,6 +51,7 @@ class DiagnosisOptions:
     """How to look.
 
     Attributes:
+        channel: Instance name of the channel.
         alone: What would disturb another process with this bot may be tried.
         served: A service of ours runs now.
         early: The bot is being set up: what comes with the app's publication may be missing still.
@@ -58,6 +59,7 @@ class DiagnosisOptions:
     """
 
     alone: bool
+    channel: str = ""
     served: bool = False
     early: bool = False
     commands: Sequence[CommandInfo] = ()

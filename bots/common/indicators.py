@@ -10,7 +10,7 @@ _MAX_SHOWN: Final = 1_000
 
 
 class ReactionIndicator:
-    """Reacts to the message that is being answered (the adapter is an `Indicator`).
+    """Reacts to the message that is being answered (`SupportsIndicators`).
 
     Args:
         add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
@@ -34,7 +34,7 @@ class ReactionIndicator:
         self._failed = failed
         self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    async def start(self, target: ReplyTarget) -> None:
+    async def show_working(self, target: ReplyTarget) -> None:
         """Show that a message is being answered. Raises DeliveryError."""
         message = (target.chat, target.reply_to)
         if target.reply_to and message not in self._shown:
@@ -42,7 +42,7 @@ class ReactionIndicator:
             while len(self._shown) > _MAX_SHOWN:
                 self._shown.popitem(last=False)
 
-    async def finish(self, target: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Show the outcome and remove the working reaction. Raises DeliveryError."""
         if not target.reply_to:
             return

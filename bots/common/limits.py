@@ -1,7 +1,8 @@
 """Client-side rate limits of a bot account: sliding windows for the account and for each chat."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -111,6 +112,17 @@ class AccountLimiter:
             await anyio.sleep(delay_s)
         self._account.record()
         limiter.record()
+
+    @asynccontextmanager
+    async def limit(self, chat: str = "", *, share: float | None = None) -> AsyncIterator[None]:
+        """Make one call inside the block: `acquire` before it, `pause` if it was answered with 429."""
+        await self.acquire(chat, share=share)
+        try:
+            yield
+        except DeliveryError as error:
+            if error.retry_after_s:
+                self.pause(error.retry_after_s, chat)
+            raise
 
     def pause(self, seconds: float, chat: str = "") -> None:
         """Record a 429. With `chat`, optional calls to it wait; without, all calls of the account do."""

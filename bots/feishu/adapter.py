@@ -259,7 +259,7 @@ def _problem(config: FeishuConfig) -> str:
     )
 
 
-def build(config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
+def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:  # noqa: ARG001
     """Return the adapter of `channels.feishu`. Feishu has no list of commands to register them in."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     return FeishuAdapter(config, commands=commands)

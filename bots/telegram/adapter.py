@@ -5,46 +5,52 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from telegram.error import TelegramError
 from typing_extensions import override
 
-from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
+from bots.common.adapter import BaseAdapter
+from bots.common.webhooks import SupportsWebhook, WebhookEndpoint, WebhookReceiver
 from bots.config import TelegramConfig
 from bots.telegram.api import (
     ALLOWED_UPDATES,
     DRAFT_UPDATES,
+    MALFORMED,
     TelegramBot,
     TelegramConnections,
     TelegramTimeouts,
     redact_sdk_logs,
 )
-from bots.telegram.callbacks import Queries
-from bots.telegram.capabilities import CHANNEL, capabilities
+from bots.telegram.callbacks import answer_callback_query
+from bots.telegram.capabilities import capabilities
+from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.downloads import open_download
 from bots.telegram.drafts import TelegramDrafts
 from bots.telegram.errors import ChatMigratedError
-from bots.telegram.failures import State
+from bots.telegram.failures import connection_failure
 from bots.telegram.files import send_file
 from bots.telegram.format import FormattedText, fits, render
 from bots.telegram.keyboard import is_silent
-from bots.telegram.limits import PATCHES, TYPING, TYPING_BESIDE_PATCHES, Pace, is_group
+from bots.telegram.limits import (
+    PATCH_SHARE,
+    TYPING_SHARE,
+    TYPING_SHARE_BESIDE_PATCHES,
+    is_group,
+    telegram_limiter,
+)
 from bots.telegram.outbound import OutgoingMessage, delete_message, send_typing
 from bots.telegram.polling import UpdatePoller
 from bots.telegram.sender import TelegramSender
-from bots.telegram.updates import Around, UpdateHandler
+from bots.telegram.setup import get_identity, register_commands
+from bots.telegram.updates import UpdateHandler
 from bots.telegram.webhook import TelegramWebhook, webhook_problem
-from bots.telegram.welcome import Welcome
 from bots.text.markdown import close_open
 from bots.text.split import split
-from bus.errors import DeliveryError
-from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.messages import Attachment, Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import (
     Adapter,
     Capabilities,
-    ChannelHealth,
     Clock,
     CommandInfo,
-    ConnectionState,
     Intake,
     OutgoingFile,
     SupportsButtons,
@@ -55,20 +61,22 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
+from bus.retry import Backoff
 
 
-def build(config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
-    """Return the adapter of `channels.telegram`.
+def build(name: str, config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
+    """Return the adapter of a section with `platform: telegram`.
 
     Args:
+        name: The section's name.
         config: The section, secrets resolved.
-        commands: What Telegram's clients list, and what addresses us in groups.
+        commands: What Telegram's apps list, and what addresses the bot in groups.
     """
-    return TelegramAdapter(config, commands)
+    return TelegramAdapter(config, commands, name=name)
 
 
 class TelegramAdapter(
-    Adapter,
+    BaseAdapter,
     SupportsButtons,
     SupportsDownloads,
     SupportsEditing,
@@ -80,7 +88,7 @@ class TelegramAdapter(
 ):
     """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
 
-    Answers grow only where `streaming` is on: as drafts in private chats, as edited messages in groups.
+    Answers grow only if `streaming` is on: as drafts in private chats, as edited messages in groups.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class TelegramAdapter(
         config: TelegramConfig,
         commands: Sequence[CommandInfo],
         *,
+        name: str = "telegram",
         timing: TelegramTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
@@ -95,8 +104,18 @@ class TelegramAdapter(
         self._config = config
         self._commands = tuple(commands)
         self._timing = timing or TelegramTimeouts()
-        self._state = State(now)
-        self._line = TelegramConnections(config, self._timing)
+        self._backoff = Backoff(
+            first_s=self._timing.retry_min_s, cap_s=self._timing.retry_max_s, jitter=0.25
+        )
+        super().__init__(
+            name,
+            config,
+            backoff=self._backoff,
+            failed_retry_s=self._timing.refused_s,
+            task_timeout_s=2 * self._timing.total_s(),
+            now=now,
+        )
+        self._connections = TelegramConnections(config, self._timing)
         self._capabilities = capabilities(
             streaming=config.streaming,
             notice_s=self._timing.notice_s,
@@ -105,24 +124,10 @@ class TelegramAdapter(
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = TelegramDrafts()
-        self._letters = TelegramSender(rich=config.rich_messages == "auto")
-        self._pace = Pace()
-        self._pushed = (
-            TelegramWebhook(
-                self._state,
-                config,
-                self._commands,
-                timing=self._timing,
-                allowed=self._allowed,
-            )
-            if config.mode == "webhook"
-            else None
-        )
-
-    @property
-    @override
-    def name(self) -> str:
-        return CHANNEL
+        self._sender = TelegramSender(rich=config.rich_messages == "auto")
+        self._limiter = telegram_limiter()
+        self._registered = False
+        self._requests = WebhookReceiver(name, timeout_s=self._timing.take_s)
 
     @property
     @override
@@ -132,30 +137,55 @@ class TelegramAdapter(
     @property
     @override
     def webhook(self) -> WebhookEndpoint | None:
-        return self._pushed.webhook if self._pushed else None
+        return self._requests.endpoint if self._config.mode == "webhook" else None
 
     @override
-    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        task_status.started()
-        problem = _unusable(self._config)
-        if problem:
-            self._state.set(ConnectionState.FAILED, problem)
-            return
-        self._state.set(ConnectionState.CONNECTING)
+    def config_problem(self) -> str:
+        token = self._config.bot_token
+        key = f"channels.{self.name}.bot_token"
+        if not token:
+            return f"{key} is not set: @BotFather gives one to every bot."
+        if not (token.isascii() and token.isprintable()) or set(token) & set(" /?#%"):
+            return f"{key} is not a bot token: @BotFather shows it as 123456:ABC..."
+        return webhook_problem(self.name, self._config) if self._config.mode == "webhook" else ""
+
+    @override
+    async def receive(self, intake: Intake) -> None:
         self._intake = intake
-        try:
-            async with self._line.open() as bot, anyio.create_task_group() as tasks:
-                updates = self._updates(bot, intake, tasks)
-                if self._pushed is not None:
-                    await self._pushed.run(bot, intake, updates)
-                else:
-                    await self._polling(bot).run(updates)
-        finally:
-            self._state.set(ConnectionState.STOPPED)
+        async with self._connections.open() as bot:
+            handler = self._update_handler(bot, intake)
+            if self._config.mode == "webhook":
+                hook = TelegramWebhook(
+                    self.name,
+                    self._config,
+                    handler,
+                    self.tracker,
+                    timing=self._timing,
+                    allowed=self._allowed,
+                )
+                with self._requests.serving(hook.handle):
+                    await self.connection.run(lambda: self._connect(bot, handler, hook))
+                return
+            dispatcher = UpdateDispatcher(handler.handle, self._backoff)
+            poller = UpdatePoller(
+                dispatcher, self.tracker, timing=self._timing, allowed=self._allowed
+            )
+            async with dispatcher.running():
+                await self.connection.run(lambda: self._connect(bot, handler, poller))
 
-    @override
-    def health(self) -> ChannelHealth:
-        return self._state.health
+    async def _connect(
+        self, bot: TelegramBot, handler: UpdateHandler, receiver: UpdatePoller | TelegramWebhook
+    ) -> None:
+        try:
+            with anyio.fail_after(3 * self._timing.total_s()):
+                handler.identity = await get_identity(bot, self.name)
+                await receiver.prepare(bot)
+                if not self._registered:
+                    self._registered = await register_commands(bot, self._commands)
+            await receiver.receive(bot)
+        except (TelegramError, TimeoutError, *MALFORMED) as error:
+            base_url = self._config.base_url
+            raise connection_failure(error, channel=self.name, base_url=base_url) from None
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -163,19 +193,19 @@ class TelegramAdapter(
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        return await self._sent(place, markdown, (), silent=False)
+        return await self._send_text(place, markdown, (), silent=False)
 
     @override
     async def send_with_buttons(
         self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        return await self._sent(place, markdown, buttons, silent=is_silent(buttons))
+        return await self._send_text(place, markdown, buttons, silent=is_silent(buttons))
 
     @override
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        return await self._sent(place, markdown, buttons, silent=False)
+        return await self._send_text(place, markdown, buttons, silent=False)
 
     @override
     async def edit_message(
@@ -186,10 +216,10 @@ class TelegramAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        letter = self._letters.write(markdown, buttons)
+        content = self._sender.compose(markdown, buttons)
         async with self._calling(place) as bot:
             within_s = 2 * self._timing.total_s()
-            await self._letters.edit(bot, place, message, letter, within_s=within_s)
+            await self._sender.edit(bot, place, message, content, within_s=within_s)
 
     @override
     async def update_streaming(
@@ -202,12 +232,12 @@ class TelegramAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         if final:
-            letter = self._letters.write(markdown, buttons)
+            content = self._sender.compose(markdown, buttons)
         else:
-            letter = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
-        async with self._calling(place, most=None if final else PATCHES) as bot:
+            content = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
+        async with self._calling(place, share=None if final else PATCH_SHARE) as bot:
             within_s = 2 * self._timing.total_s()
-            await self._letters.edit(bot, place, message, letter, within_s=within_s)
+            await self._sender.edit(bot, place, message, content, within_s=within_s)
 
     @override
     async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
@@ -230,7 +260,7 @@ class TelegramAdapter(
         number = self._drafts.begin(place, key, stop)
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):
-            async with self._calling(place, most=PATCHES) as bot:
+            async with self._calling(place, share=PATCH_SHARE) as bot:
                 within_s = self._timing.sign_s
                 await self._drafts.show(bot, place, text, number, within_s=within_s)
 
@@ -240,7 +270,7 @@ class TelegramAdapter(
             async with self._calling(to) as bot:
                 return await send_file(bot, to, file, timing=self._timing)
 
-        return await self._followed(request, place)
+        return await self._follow_migration(request, place)
 
     @override
     @asynccontextmanager
@@ -248,91 +278,69 @@ class TelegramAdapter(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         async with (
-            self._line.open() as bot,
+            self._connections.open() as bot,
             open_download(bot, attachment, max_bytes=max_bytes, timing=self._timing) as chunks,
         ):
             yield chunks
 
     @override
     async def show_working(self, place: ReplyTarget) -> None:
-        most = TYPING_BESIDE_PATCHES if self._capabilities.streaming else TYPING
+        share = TYPING_SHARE_BESIDE_PATCHES if self._capabilities.streaming else TYPING_SHARE
         # Shielded: "typing" that is out must have arrived before the answer, which ends it.
         with anyio.CancelScope(shield=True):
-            async with self._calling(place, most=most) as bot:
+            async with self._calling(place, share=share) as bot:
                 await send_typing(bot, place, within_s=self._timing.sign_s)
 
     @override
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
-    async def _sent(
+    async def _send_text(
         self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
-        letter = self._letters.write(markdown, buttons, silent=silent)
+        content = self._sender.compose(markdown, buttons, silent=silent)
 
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
                 within_s = 2 * self._timing.total_s()
-                return await self._letters.send(bot, to, letter, within_s=within_s)
+                return await self._sender.send(bot, to, content, within_s=within_s)
 
-        return await self._followed(request, place)
+        return await self._follow_migration(request, place)
 
-    async def _followed(
+    async def _follow_migration(
         self, request: Callable[[ReplyTarget], Awaitable[MessageId]], place: ReplyTarget
     ) -> MessageId:
-        """Send; if the group became a supergroup, tell so, and send there. Nothing is replied to there."""
+        """Send; if the group became a supergroup, tell the bus and send there, as a reply to nothing."""
         try:
             return await request(place)
-        except ChatMigratedError as moved:
+        except ChatMigratedError as migrated:
             bot_id, _, _ = self._config.bot_token.partition(":")
             if self._intake is not None:
                 # Before the message is out: a reply to it finds its conversation under the new id.
-                await self._intake.migrate_chat(CHANNEL, bot_id, place.chat, moved.new_chat)
-            return await request(ReplyTarget(chat=moved.new_chat))
+                await self._intake.migrate_chat(self.name, bot_id, place.chat, migrated.new_chat)
+            return await request(ReplyTarget(chat=migrated.new_chat))
 
     @asynccontextmanager
     async def _calling(
-        self, place: ReplyTarget, *, most: int | None = None
+        self, place: ReplyTarget, *, share: float | None = None
     ) -> AsyncIterator[TelegramBot]:
-        """Lend the bot for one call about a chat. Raises DeliveryError; `most` as in `Pace.turn`."""
-        await self._pace.turn(place.chat, most=most)
-        try:
-            async with self._line.open() as bot:
-                yield bot
-        except DeliveryError as error:
-            if error.retry_after_s:
-                self._pace.flooded(place.chat, error.retry_after_s)
-            raise
+        """Lend the bot for one call about a chat. Raises DeliveryError; `share` as in `AccountLimiter.acquire`."""
+        async with self._limiter.limit(place.chat, share=share), self._connections.open() as bot:
+            yield bot
 
-    def _updates(self, bot: TelegramBot, intake: Intake, tasks: TaskGroup) -> UpdateHandler:
-        queries = Queries(bot, tasks, within_s=self._timing.total_s())
+    def _update_handler(self, bot: TelegramBot, intake: Intake) -> UpdateHandler:
+        timeout_s = self._timing.total_s()
+
+        def answer(query_id: str, response: PressResponse) -> None:
+            self.background.start(
+                "answering a button",
+                lambda: answer_callback_query(bot, query_id, response, timeout_s=timeout_s),
+            )
+
         return UpdateHandler(
             intake,
             frozenset(command.name for command in self._commands),
-            Around(
-                reply=queries.reply,
-                stop_token=self._drafts.stop_token,
-                greet=Welcome(self._config, self.send, tasks).greet,
-            ),
+            answer=answer,
+            stop_token=self._drafts.stop_token,
+            greeting=self.greeting,
         )
-
-    def _polling(self, bot: TelegramBot) -> UpdatePoller:
-        return UpdatePoller(
-            bot,
-            self._state,
-            commands=self._commands,
-            timing=self._timing,
-            allowed=self._allowed,
-        )
-
-
-def _unusable(config: TelegramConfig) -> str:
-    """Return what is wrong with a section before anything is tried; "" if nothing is."""
-    token = config.bot_token
-    if not token:
-        return "channels.telegram.bot_token is not set: @BotFather gives one to every bot."
-    if not (token.isascii() and token.isprintable()) or set(token) & set(" /?#%"):
-        return (
-            "channels.telegram.bot_token is not a bot token: @BotFather shows it as 123456:ABC..."
-        )
-    return webhook_problem(config) if config.mode == "webhook" else ""

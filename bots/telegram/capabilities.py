@@ -2,9 +2,6 @@
 
 from bus.platform import Capabilities
 
-CHANNEL = "telegram"
-"""The channel's name in configuration, store and logs."""
-
 MAX_FILE_BYTES = 50_000_000
 """Largest file a bot can send ("up to 50 MB", Bot API: sendDocument)."""
 

@@ -19,7 +19,7 @@ from bots.telegram.api import (
     redact_sdk_logs,
     redact_tokens,
 )
-from bots.telegram.failures import OTHER_POLLER, trouble_of
+from bots.telegram.failures import OTHER_POLLER, connection_failure
 
 DIAGNOSIS_TIMEOUTS: Final = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
 """A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
@@ -39,8 +39,8 @@ async def diagnose(
             bot = await stack.enter_async_context(line.open())
             found = await _looked(bot, section, look, timing)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
-            trouble = trouble_of(error, base_url=section.base_url, refused_s=0.0)
-            found = [problem("bot", trouble.detail, _fix(trouble.detail))]
+            failure = connection_failure(error, channel=look.channel, base_url=section.base_url)
+            found = [problem("bot", failure.detail, _fix(failure.detail, look.channel))]
     return [*found, *await check_clock(section.base_url)]
 
 
@@ -52,7 +52,7 @@ async def _looked(
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
     found = [CheckResult(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
-    found += _webhook(webhook, section)
+    found += _webhook(webhook, section, look.channel)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
         found.append(await _poller(bot, waiting, look, timing))
@@ -82,9 +82,9 @@ def _groups(user: User, section: TelegramConfig) -> CheckResult:
     )
 
 
-def _webhook(webhook: WebhookInfo, section: TelegramConfig) -> list[CheckResult]:
+def _webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> list[CheckResult]:
     if section.mode == "webhook":
-        return [_own_webhook(webhook, section)]
+        return [_own_webhook(webhook, section, channel)]
     if not webhook.url:
         return []
     return [
@@ -97,14 +97,14 @@ def _webhook(webhook: WebhookInfo, section: TelegramConfig) -> list[CheckResult]
     ]
 
 
-def _own_webhook(webhook: WebhookInfo, section: TelegramConfig) -> CheckResult:
+def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> CheckResult:
     lacking = [name for name in ("webhook_url", "webhook_secret") if not getattr(section, name)]
     if lacking:
-        keys = " and ".join(f"channels.telegram.{name}" for name in lacking)
+        keys = " and ".join(f"channels.{channel}.{name}" for name in lacking)
         return problem("webhook", f"mode webhook needs {keys}", f"set {keys}")
     if webhook.url != section.webhook_url:
         where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
-        text = f"{where}, not to channels.telegram.webhook_url"
+        text = f"{where}, not to channels.{channel}.webhook_url"
         return CheckResult(
             subject="webhook",
             text=text,
@@ -131,7 +131,7 @@ async def _poller(
             subject="polling",
             text=f"{waiting} message(s) wait at Telegram though the service runs",
             grade=Severity.WARNING,
-            fix="see `detail` of telegram in GET /api/channels, and the log",
+            fix="see `detail` of the channel in GET /api/channels, and the log",
         )
     if waiting:
         text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
@@ -161,10 +161,10 @@ def _commands(listed: set[str], look: DiagnosisOptions) -> CheckResult:
 _CONTESTED_FIX: Final = "stop the other process, or give it a bot of its own"
 
 
-def _fix(detail: str) -> str:
+def _fix(detail: str, channel: str) -> str:
     if "token" in detail:
         return "send /token to @BotFather and copy it again"
-    return "check the network, the proxy (HTTPS_PROXY) and channels.telegram.base_url"
+    return f"check the network, the proxy (HTTPS_PROXY) and channels.{channel}.base_url"
 
 
 def _host(url: str) -> str:

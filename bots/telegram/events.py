@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Update
 from telegram.constants import ChatType
 
-from bots.telegram.capabilities import CHANNEL
 from bots.telegram.inbound import (
     IgnoredUpdate,
     clean_name,
@@ -73,9 +72,17 @@ class ChatMigratedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotAddedEvent:
-    """The bot was added to a group, by somebody whose app speaks `language`."""
+    """The bot was added to a group.
 
+    Attributes:
+        added_by: Who added it.
+        language: The language of that person's app; "" if unknown.
+    """
+
+    event_id: str
+    workspace: str
     chat: str
+    added_by: Sender
     language: str
 
 
@@ -91,27 +98,27 @@ TelegramEvent: TypeAlias = (
 
 
 def parse_update(  # noqa: PLR0911 - one return per kind
-    update: Update, me: TelegramIdentity, commands: Collection[str]
+    update: Update, identity: TelegramIdentity, commands: Collection[str]
 ) -> TelegramEvent:
     """Return what an update means.
 
     Args:
         update: As the SDK parsed it; kinds that it does not know are ignored.
-        me: The bot.
+        identity: The bot.
         commands: Names of our commands.
     """
     match update:
         case Update(callback_query=CallbackQuery() as query):
-            return _pressed(update.update_id, query, me)
+            return _pressed(update.update_id, query, identity)
         case Update(edited_message=Message() as message):
-            return _changed(update.update_id, message, me, commands)
+            return _changed(update.update_id, message, identity, commands)
         case Update(my_chat_member=ChatMemberUpdated() as membership):
-            return _membership(membership)
+            return _membership(update.update_id, membership, identity)
         case Update(message=Message() as message):
-            said = parse_message(message, update.update_id, me, commands)
-            return _moved(message, me) or said
+            said = parse_message(message, update.update_id, identity, commands)
+            return _moved(message, identity) or said
         case _ if DRAFT_STOPPED in update.api_kwargs:
-            return _halted(update.update_id, update.api_kwargs[DRAFT_STOPPED], me)
+            return _halted(update.update_id, update.api_kwargs[DRAFT_STOPPED], identity)
         case _:
             return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of(update))
 
@@ -121,21 +128,21 @@ def _kind_of(update: Update) -> str:
     return next(known, None) or next(iter(update.api_kwargs), "unknown update")
 
 
-def _moved(message: Message, me: TelegramIdentity) -> ChatMigratedEvent | None:
+def _moved(message: Message, identity: TelegramIdentity) -> ChatMigratedEvent | None:
     """Return the move that a service message tells of; both chats tell, the old one first."""
     old, new = message.chat.id, message.migrate_to_chat_id
     if message.migrate_from_chat_id is not None:
         old, new = message.migrate_from_chat_id, message.chat.id
     if new is None:
         return None
-    return ChatMigratedEvent(workspace=str(me.user_id), old_chat=str(old), new_chat=str(new))
+    return ChatMigratedEvent(workspace=str(identity.user_id), old_chat=str(old), new_chat=str(new))
 
 
 def _changed(
-    update_id: int, message: Message, me: TelegramIdentity, commands: Collection[str]
+    update_id: int, message: Message, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredUpdate:
     """Return an edit. A command that was edited was carried out already, and is not again."""
-    edited = parse_message(message, update_id, me, commands)
+    edited = parse_message(message, update_id, identity, commands)
     if isinstance(edited, IgnoredUpdate):
         return edited
     name, _, _ = edited.text.removeprefix("/").partition(" ")
@@ -146,18 +153,31 @@ def _changed(
     )
 
 
-def _membership(update: ChatMemberUpdated) -> BotAddedEvent | IgnoredUpdate:
-    """Say what became of the bot in a chat: added, made an admin, blocked, removed."""
+def _membership(
+    update_id: int, update: ChatMemberUpdated, identity: TelegramIdentity
+) -> BotAddedEvent | IgnoredUpdate:
+    """Return what became of the bot in a chat: added, made an admin, blocked, removed."""
     status, kind = update.new_chat_member.status, update.chat.type
     came = update.old_chat_member.status in _OUT and status in _IN
     if came and kind in {ChatType.GROUP, ChatType.SUPERGROUP}:
-        return BotAddedEvent(chat=str(update.chat.id), language=language_of(update.from_user))
+        user = update.from_user
+        return BotAddedEvent(
+            event_id=str(update_id),
+            workspace=str(identity.user_id),
+            chat=str(update.chat.id),
+            added_by=Sender(
+                user_id=str(user.id), name=clean_name(user.full_name), is_bot=user.is_bot
+            ),
+            language=language_of(user),
+        )
     return IgnoredUpdate(
         reason=Disposition.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat"
     )
 
 
-def _pressed(update_id: int, query: CallbackQuery, me: TelegramIdentity) -> CallbackQueryEvent:
+def _pressed(
+    update_id: int, query: CallbackQuery, identity: TelegramIdentity
+) -> CallbackQueryEvent:
     message, token = query.message, str(query.data or "")
     if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
         return CallbackQueryEvent(query_id=query.id, press=None)
@@ -168,7 +188,9 @@ def _pressed(update_id: int, query: CallbackQuery, me: TelegramIdentity) -> Call
     chat = str(message.chat.id)
     press = ButtonPress(
         event_id=str(update_id),
-        key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
+        key=ConversationKey(
+            channel=identity.channel, workspace=str(identity.user_id), chat=chat, topic=thread
+        ),
         reply_target=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
         message_id=str(message.message_id),
         token=token,
@@ -183,7 +205,9 @@ def _pressed(update_id: int, query: CallbackQuery, me: TelegramIdentity) -> Call
     return CallbackQueryEvent(query_id=query.id, press=press)
 
 
-def _halted(update_id: int, told: Mapping[str, Any], me: TelegramIdentity) -> DraftStoppedEvent:
+def _halted(
+    update_id: int, told: Mapping[str, Any], identity: TelegramIdentity
+) -> DraftStoppedEvent:
     """Return the press that stopping a draft is. Drafts are private: the chat is the person.
 
     Raises:
@@ -193,7 +217,9 @@ def _halted(update_id: int, told: Mapping[str, Any], me: TelegramIdentity) -> Dr
     thread = str(int(told["message_thread_id"])) if told.get("message_thread_id") else ""
     press = ButtonPress(
         event_id=str(update_id),
-        key=ConversationKey(channel=CHANNEL, workspace=str(me.user_id), chat=chat, topic=thread),
+        key=ConversationKey(
+            channel=identity.channel, workspace=str(identity.user_id), chat=chat, topic=thread
+        ),
         reply_target=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",

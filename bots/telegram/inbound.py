@@ -8,7 +8,6 @@ from telegram.constants import ChatType
 from telegram.helpers import effective_message_type
 
 from bots.telegram.attachments import parse_attachments
-from bots.telegram.capabilities import CHANNEL
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
 from bots.text.characters import clean
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
@@ -28,14 +27,14 @@ class IgnoredUpdate:
 
 
 def parse_message(
-    message: Message, update_id: int, me: TelegramIdentity, commands: Collection[str]
+    message: Message, update_id: int, identity: TelegramIdentity, commands: Collection[str]
 ) -> InboundMessage | IgnoredUpdate:
     """Return what a message means to the bus.
 
     Args:
         message: As the SDK parsed it.
         update_id: Of the update that brought it.
-        me: The bot.
+        identity: The bot.
         commands: Names of our commands. In a group, a command without `@bot` suffix goes to every bot,
             so only ours address us.
     """
@@ -45,15 +44,15 @@ def parse_message(
     attachments = parse_attachments(message)
     if message.text is None and message.caption is None and not attachments:
         return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of_message(message))
-    speech = _speech(message, me)
+    speech = _speech(message, identity)
     if speech.for_other:
         return IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
         key=ConversationKey(
-            channel=CHANNEL,
-            workspace=str(me.user_id),
+            channel=identity.channel,
+            workspace=str(identity.user_id),
             chat=str(message.chat.id),
             topic=_topic(message),
         ),
@@ -61,7 +60,7 @@ def parse_message(
         sender=author,
         text=_welcome(speech, commands),
         private=_private(message),
-        addressed=_addressed(message, speech, me, commands),
+        addressed=_addressed(message, speech, identity, commands),
         replies_to=_replies_to(message),
         track_replies=_by_reply_chain(message),
         attachments=attachments,
@@ -157,19 +156,19 @@ def _replies_to(message: Message) -> tuple[str, ...]:
 
 
 def _addressed(
-    message: Message, speech: ParsedText, me: TelegramIdentity, commands: Collection[str]
+    message: Message, speech: ParsedText, identity: TelegramIdentity, commands: Collection[str]
 ) -> bool:
     if _private(message) or speech.mentioned or speech.command in commands:
         return True
     answered = _answered(message)
     writer = answered.from_user if answered else None
-    return writer is not None and writer.id == me.user_id
+    return writer is not None and writer.id == identity.user_id
 
 
-def _speech(message: Message, me: TelegramIdentity) -> ParsedText:
+def _speech(message: Message, identity: TelegramIdentity) -> ParsedText:
     if message.text is not None:
-        return parse_text(message.text, message.entities, me)
-    return parse_text(message.caption or "", message.caption_entities, me)
+        return parse_text(message.text, message.entities, identity)
+    return parse_text(message.caption or "", message.caption_entities, identity)
 
 
 def _welcome(speech: ParsedText, commands: Collection[str]) -> str:

@@ -14,10 +14,15 @@ from bots.text.characters import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramIdentity:
-    """The bot itself, as getMe tells."""
+    """The bot account, as getMe returns it.
+
+    Attributes:
+        channel: Instance name of the adapter.
+    """
 
     user_id: int
     username: str
+    channel: str = "telegram"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,9 @@ class _Units:
         return self._bytes[2 * start : 2 * end].decode("utf-16-le", "surrogatepass")
 
 
-def parse_text(text: str, entities: Sequence[MessageEntity], me: TelegramIdentity) -> ParsedText:
+def parse_text(
+    text: str, entities: Sequence[MessageEntity], identity: TelegramIdentity
+) -> ParsedText:
     """Return what a text or caption says.
 
     >>> entity = MessageEntity(MessageEntity.BOT_COMMAND, offset=0, length=9)
@@ -65,12 +72,12 @@ def parse_text(text: str, entities: Sequence[MessageEntity], me: TelegramIdentit
         if entity.offset < cursor or entity.length <= 0 or end > len(units):
             continue
         shown = units.part(entity.offset, end)
-        if _names(entity, shown, me):
+        if _names(entity, shown, identity):
             kept.append(units.part(cursor, entity.offset))
             cursor, mentioned = _after_space(units, kept, end), True
         elif entity.type == MessageEntity.BOT_COMMAND:
             name, _, owner = shown.removeprefix("/").partition("@")
-            ours = owner.casefold() == me.username.casefold()
+            ours = owner.casefold() == identity.username.casefold()
             kept.append(units.part(cursor, entity.offset))
             if _blank(kept) and not command:
                 command, for_other = name.lower(), bool(owner) and not ours
@@ -85,11 +92,11 @@ def parse_text(text: str, entities: Sequence[MessageEntity], me: TelegramIdentit
     )
 
 
-def _names(entity: MessageEntity, shown: str, me: TelegramIdentity) -> bool:
+def _names(entity: MessageEntity, shown: str, identity: TelegramIdentity) -> bool:
     if entity.type == MessageEntity.MENTION:
-        return shown.casefold() == f"@{me.username}".casefold()
+        return shown.casefold() == f"@{identity.username}".casefold()
     named = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
-    return named is not None and named.id == me.user_id
+    return named is not None and named.id == identity.user_id
 
 
 def _after_space(units: _Units, kept: list[str], end: int) -> int:

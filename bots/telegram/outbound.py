@@ -107,28 +107,28 @@ async def call_api(
         raise delivery_error(error) from None
 
 
-async def send_classic(bot: Bot, target: TelegramTarget, letter: OutgoingMessage) -> MessageId:
+async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:
     """Send text with entities, or bare text if they are refused. Raises TelegramError."""
     try:
-        return await _send(bot, target, letter)
+        return await _send(bot, target, content)
     except BadRequest as error:
-        if not letter.text.entities or not is_entity_error(error):
+        if not content.text.entities or not is_entity_error(error):
             raise
-        return await _send(bot, target, _bare(letter))
+        return await _send(bot, target, _bare(content))
 
 
 async def edit_classic(
-    bot: Bot, target: TelegramTarget, message_id: int, letter: OutgoingMessage
+    bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
 ) -> None:
     """Change a message likewise; one that says so already is fine. Raises TelegramError."""
     try:
-        await _edit(bot, target, message_id, letter)
+        await _edit(bot, target, message_id, content)
     except BadRequest as error:
         if is_not_modified(error):
             return
-        if not letter.text.entities or not is_entity_error(error):
+        if not content.text.entities or not is_entity_error(error):
             raise
-        await _edit(bot, target, message_id, _bare(letter))
+        await _edit(bot, target, message_id, _bare(content))
     except InvalidToken as error:
         raise _unable(error) from None
 
@@ -161,30 +161,30 @@ async def send_typing(bot: Bot, place: ReplyTarget, *, within_s: float) -> None:
     await call_api(request, target_of(place), within_s=within_s)
 
 
-async def _send(bot: Bot, target: TelegramTarget, letter: OutgoingMessage) -> MessageId:
+async def _send(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:
     message = await bot.send_message(
         target.chat_id,
-        letter.text.text,
-        entities=sdk_entities(letter.text),
+        content.text.text,
+        entities=sdk_entities(content.text),
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
         link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(letter.buttons),
-        disable_notification=letter.silent or None,
+        reply_markup=keyboard(content.buttons),
+        disable_notification=content.silent or None,
     )
     return MessageId(str(message.message_id))
 
 
 async def _edit(
-    bot: Bot, target: TelegramTarget, message_id: int, letter: OutgoingMessage
+    bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
 ) -> Message | bool:
     return await bot.edit_message_text(
-        letter.text.text,
+        content.text.text,
         target.chat_id,
         message_id,
-        entities=sdk_entities(letter.text),
+        entities=sdk_entities(content.text),
         link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(letter.buttons),
+        reply_markup=keyboard(content.buttons),
     )
 
 
@@ -208,10 +208,10 @@ def _unable(error: InvalidToken) -> Exception:
     return DeliveryError("This Bot API server cannot change what was sent", target_gone=True)
 
 
-def _bare(letter: OutgoingMessage) -> OutgoingMessage:
+def _bare(content: OutgoingMessage) -> OutgoingMessage:
     """Return the text alone. Without their entities, names in code would become mentions."""
-    text = FormattedText(text=_NAME.sub("@\u2060", letter.text.text), entities=())
-    return replace(letter, text=text)
+    text = FormattedText(text=_NAME.sub("@\u2060", content.text.text), entities=())
+    return replace(content, text=text)
 
 
 def _entity(entity: TextEntity) -> MessageEntity:

@@ -49,7 +49,7 @@ class TelegramSender:
         self.takes_rich = rich
         self._refusals = 0
 
-    def write(
+    def compose(
         self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
     ) -> OutgoingMessage:
         """Return a message of Markdown."""
@@ -61,7 +61,7 @@ class TelegramSender:
         )
 
     async def send(
-        self, bot: TelegramBot, place: ReplyTarget, letter: OutgoingMessage, *, within_s: float
+        self, bot: TelegramBot, place: ReplyTarget, content: OutgoingMessage, *, within_s: float
     ) -> MessageId:
         """Send one message. Raises DeliveryError."""
 
@@ -70,11 +70,11 @@ class TelegramSender:
                 "chat_id": target.chat_id,
                 "message_thread_id": target.thread_id,
                 "reply_parameters": target.reply_parameters,
-                "disable_notification": letter.silent or None,
+                "disable_notification": content.silent or None,
             }
-            answer = await self._rich(bot, "sendRichMessage", letter, where)
+            answer = await self._rich(bot, "sendRichMessage", content, where)
             if answer is None:
-                return await send_classic(bot, target, letter)
+                return await send_classic(bot, target, content)
             return MessageId(str(int(answer["message_id"])))
 
         return await call_api(request, target_of(place), within_s=within_s)
@@ -84,39 +84,39 @@ class TelegramSender:
         bot: TelegramBot,
         place: ReplyTarget,
         message: MessageId,
-        letter: OutgoingMessage,
+        content: OutgoingMessage,
         *,
         within_s: float,
     ) -> None:
-        """Put a letter in place of a message of ours. Raises DeliveryError; repeating it is harmless."""
+        """Replace a message of ours. Raises DeliveryError; repeating it is harmless."""
 
         async def request(target: TelegramTarget) -> None:
             message_id = message_id_of(message)
             where = {"chat_id": target.chat_id, "message_id": message_id}
             try:
-                if await self._rich(bot, "editMessageText", letter, where) is not None:
+                if await self._rich(bot, "editMessageText", content, where) is not None:
                     return
             except BadRequest as error:
                 if is_not_modified(error):
                     return
                 raise
-            await edit_classic(bot, target, message_id, letter)
+            await edit_classic(bot, target, message_id, content)
 
         await call_api(request, target_of(place), within_s=within_s)
 
     async def _rich(
-        self, bot: TelegramBot, method: str, letter: OutgoingMessage, where: Mapping[str, object]
+        self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]
     ) -> Mapping[str, Any] | None:
         """Return the answer to a rich call; None if there is nothing rich, or the server does not take it.
 
         Raises:
             TelegramError: it failed otherwise, or nobody knows.
         """
-        if not letter.blocks or not self.takes_rich:
+        if not content.blocks or not self.takes_rich:
             return None
         content = {
-            "rich_message": {"blocks": letter.blocks},
-            "reply_markup": keyboard(letter.buttons),
+            "rich_message": {"blocks": content.blocks},
+            "reply_markup": keyboard(content.buttons),
         }
         try:
             answer = await bot.ask(method, {**where, **content})

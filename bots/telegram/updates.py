@@ -1,15 +1,15 @@
-"""One update at a time from Telegram to the bus, however it came in."""
+"""Handling of one update: parse it, hand it to the bus, say whether Telegram may forget it."""
 
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 from telegram import Update
 
+from bots.common.greeting import Greeting
 from bots.telegram.api import MALFORMED
-from bots.telegram.capabilities import CHANNEL
 from bots.telegram.events import (
     BotAddedEvent,
     CallbackQueryEvent,
@@ -21,133 +21,143 @@ from bots.telegram.events import (
 from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.mentions import TelegramIdentity
 from bus.errors import BusError
-from bus.messages import ButtonPress, InboundMessage, MessageEdit, PressResponse
+from bus.messages import ConversationKey, InboundMessage, MessageEdit, PressResponse
 from bus.platform import Disposition, Intake
 
 _LOG = logging.getLogger(__name__)
 
-_MOVES = 100
-"""Groups that became supergroups lately: Telegram may tell of them as of groups that the bot was added to."""
+_MAX_MIGRATIONS = 100
+"""Groups that became supergroups lately: Telegram may report them as groups that the bot was added to."""
 
-_PATIENCE = 4
-"""How often an update is handed over that breaks the program; then those behind it have their turn."""
+_MAX_ATTEMPTS = 4
+"""How often an update that breaks the program is tried; then the chat's next one has its turn."""
 
-_BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""What an update may raise that no waiting cures, unlike a full disk."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What an update may need besides the bus.
-
-    Attributes:
-        reply: Answers the query of a pressed button; returns at once.
-        stop_token: Returns the token of the button that a chat's draft of this number stands for; "" if none.
-        greet: Says hello to a group, in a language; returns at once.
-    """
-
-    reply: Callable[[str, PressResponse], None]
-    stop_token: Callable[[str, int], str]
-    greet: Callable[[str, str], None]
+_PROGRAM_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What an update may raise that no retry cures, unlike a full disk."""
 
 
 class UpdateHandler:
-    """Hands updates over, and says whether Telegram may forget them.
+    """Hands updates to the bus, and says whether Telegram may forget them.
 
     Args:
-        intake: Where messages go.
+        intake: Receives messages, presses, edits and migrations.
         commands: Names of our commands.
-        around: What else is needed.
+        answer: Answers a callback query; returns at once.
+        stop_token: Returns the token of the stop button of a chat's draft with this id; "" if unknown.
+        greeting: Greets groups that the bot was added to.
+
+    Attributes:
+        identity: The bot, from the first connection on.
     """
 
-    def __init__(self, intake: Intake, commands: Collection[str], around: Around) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        commands: Collection[str],
+        *,
+        answer: Callable[[str, PressResponse], None],
+        stop_token: Callable[[str, int], str],
+        greeting: Greeting,
+    ) -> None:
         self._intake = intake
         self._commands = commands
-        self._around = around
-        self._moved_to: deque[str] = deque(maxlen=_MOVES)
-        self._refusals: Counter[int] = Counter()
+        self._answer = answer
+        self._stop_token = stop_token
+        self._greeting = greeting
+        self._migrated_to: deque[str] = deque(maxlen=_MAX_MIGRATIONS)
+        self._failures: Counter[int] = Counter()
+        self.identity: TelegramIdentity | None = None
 
-    async def handle(self, raw: dict[str, Any], update_id: int, me: TelegramIdentity) -> str:
-        """Hand one update over; return why it was not kept, or ""."""
-        meaning = self._read(raw, update_id, me)
+    async def handle(self, raw: dict[str, Any], update_id: int) -> str:
+        """Hand one update over; return why it was not accepted, or "". Never raises."""
+        if self.identity is None:
+            return "not connected yet"  # Without our own name, mentions cannot be recognized.
+        event = self._parse(raw, update_id, self.identity)
         try:
-            await self._hand_over(meaning)
+            await self._dispatch(event, self.identity.channel)
         except Exception as error:  # noqa: BLE001  Whatever it was, nothing was kept: it must come again.
-            return self._refused(update_id, error)
-        self._refusals.pop(update_id, None)
+            return self._record_failure(update_id, error)
+        self._failures.pop(update_id, None)
         return ""
 
-    async def _hand_over(self, meaning: TelegramEvent) -> None:
-        match meaning:
+    async def _dispatch(self, event: TelegramEvent, channel: str) -> None:
+        match event:
             case InboundMessage():
-                await self._intake.receive(meaning)
+                await self._intake.receive(event)
             case MessageEdit():
-                await self._intake.handle_edit(meaning)
+                await self._intake.handle_edit(event)
             case CallbackQueryEvent():
-                await self._press(meaning)
+                await self._press(event, channel)
             case DraftStoppedEvent():
-                await self._halt(meaning)
+                await self._stop_draft(event, channel)
             case ChatMigratedEvent():
-                self._moved_to.append(meaning.new_chat)
+                self._migrated_to.append(event.new_chat)
                 await self._intake.migrate_chat(
-                    CHANNEL, meaning.workspace, meaning.old_chat, meaning.new_chat
+                    channel, event.workspace, event.old_chat, event.new_chat
                 )
             case BotAddedEvent():
-                self._greet(meaning)
+                await self._handle_bot_added(event, channel)
             case IgnoredUpdate():
-                self._intake.report_ignored(CHANNEL, meaning.reason, meaning.detail)
+                self._intake.report_ignored(channel, event.reason, event.detail)
             case _:
-                assert_never(meaning)
+                assert_never(event)
 
-    def _greet(self, joined: BotAddedEvent) -> None:
+    async def _handle_bot_added(self, event: BotAddedEvent, channel: str) -> None:
         self._intake.report_ignored(
-            CHANNEL, Disposition.UNSUPPORTED, "the bot was added to a group"
+            channel, Disposition.UNSUPPORTED, "the bot was added to a group"
         )
-        if joined.chat not in self._moved_to:  # There it is known, under another id.
-            self._around.greet(joined.chat, joined.language)
-
-    async def _press(self, pressed: CallbackQueryEvent) -> None:
-        if pressed.press is None:
-            self._intake.report_ignored(
-                CHANNEL, Disposition.UNSUPPORTED, "a button of somebody else's"
-            )
-            self._around.reply(pressed.query_id, PressResponse())
+        if event.chat in self._migrated_to:  # That group knows the bot already.
             return
-        self._around.reply(pressed.query_id, await self._intake.handle_button_press(pressed.press))
+        key = ConversationKey(channel=channel, workspace=event.workspace, chat=event.chat)
+        await self._intake.handle_bot_added(key, event.added_by)
+        self._greeting.greet_group(
+            event.chat, event_id=event.event_id, language=event.language or "en"
+        )
 
-    async def _halt(self, halted: DraftStoppedEvent) -> None:
-        """Act on a stopped draft as on its stop button; there is no query to answer."""
-        press: ButtonPress = halted.press
-        token = self._around.stop_token(press.key.chat, halted.draft_id)
+    async def _press(self, event: CallbackQueryEvent, channel: str) -> None:
+        if event.press is None:
+            self._intake.report_ignored(channel, Disposition.UNSUPPORTED, "a button of another bot")
+            self._answer(event.query_id, PressResponse())
+            return
+        self._answer(event.query_id, await self._intake.handle_button_press(event.press))
+
+    async def _stop_draft(self, event: DraftStoppedEvent, channel: str) -> None:
+        """Treat a stopped draft as a press of its stop button; there is no query to answer."""
+        token = self._stop_token(event.press.key.chat, event.draft_id)
         if token:
-            await self._intake.handle_button_press(replace(press, token=token))
+            await self._intake.handle_button_press(replace(event.press, token=token))
         else:
             self._intake.report_ignored(
-                CHANNEL, Disposition.UNSUPPORTED, "a draft that nobody writes any more"
+                channel, Disposition.UNSUPPORTED, "a draft that is not being written"
             )
 
-    def _read(self, raw: dict[str, Any], update_id: int, me: TelegramIdentity) -> TelegramEvent:
+    def _parse(
+        self, raw: dict[str, Any], update_id: int, identity: TelegramIdentity
+    ) -> TelegramEvent:
         try:
-            return parse_update(Update.de_json(raw, None), me, self._commands)
+            return parse_update(Update.de_json(raw, None), identity, self._commands)
         except MALFORMED as error:
-            _LOG.warning("telegram: update %d cannot be read (%s)", update_id, type(error).__name__)
+            _LOG.warning(
+                "telegram: update %d cannot be parsed (%s)", update_id, type(error).__name__
+            )
             return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="unreadable update")
 
-    def _refused(self, update_id: int, error: Exception) -> str:
-        """Log, once an update, that it was not kept; return why, or "" if it is given up."""
+    def _record_failure(self, update_id: int, error: Exception) -> str:
+        """Log, once for each update, that it was not accepted; return why, or "" if it is dropped."""
         name = type(error).__name__
         trace = None if isinstance(error, BusError) else error
-        self._refusals[update_id] += 1
-        if isinstance(error, _BROKEN) and self._refusals[update_id] >= _PATIENCE:
-            del self._refusals[update_id]
+        self._failures[update_id] += 1
+        if isinstance(error, _PROGRAM_ERRORS) and self._failures[update_id] >= _MAX_ATTEMPTS:
+            del self._failures[update_id]
             _LOG.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
+            channel = self.identity.channel if self.identity else ""
             self._intake.report_ignored(
-                CHANNEL, Disposition.UNSUPPORTED, "an update that cannot be handled"
+                channel, Disposition.UNSUPPORTED, "an update that cannot be handled"
             )
             return ""
-        if self._refusals[update_id] == 1:
+        if self._failures[update_id] == 1:
             _LOG.warning(
-                "telegram: update %d was not accepted (%s); it will come again",
+                "telegram: update %d was not accepted (%s); retrying",
                 update_id,
                 name,
                 exc_info=trace,

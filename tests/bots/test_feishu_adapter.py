@@ -334,7 +334,7 @@ async def test_no_ticket_or_secret_is_logged(caplog: pytest.LogCaptureFixture) -
 
 def test_build_makes_an_adapter_with_cards_and_signs() -> None:
     adapter: Adapter = build(
-        FeishuConfig(app_id="cli_1", app_secret="s"), [CommandInfo(name="new", help="n")]
+        "feishu", FeishuConfig(app_id="cli_1", app_secret="s"), [CommandInfo(name="new", help="n")]
     )
     assert adapter.name == "feishu"
     assert isinstance(adapter, SupportsStreaming)

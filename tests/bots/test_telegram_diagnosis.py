@@ -11,8 +11,8 @@ from bots.telegram.diagnosis import diagnose
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, adapter_for, config_for, running
 from tests.fakes.telegram import TelegramServer
 
-ALONE = DiagnosisOptions(alone=True, commands=COMMANDS)
-BESIDE = DiagnosisOptions(alone=False, served=True, commands=COMMANDS)
+ALONE = DiagnosisOptions(channel="telegram", alone=True, commands=COMMANDS)
+BESIDE = DiagnosisOptions(channel="telegram", alone=False, served=True, commands=COMMANDS)
 BRIEF = replace(FAST, poll_s=1)
 
 

@@ -18,8 +18,7 @@ from telegram.error import (
 
 from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_sdk_logs
 from bots.telegram.errors import delivery_error, is_entity_error, is_photo_error
-from bots.telegram.failures import OTHER_POLLER, trouble_of
-from bus.platform import ConnectionState
+from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK, connection_failure
 
 SECRET = "123456:AAsecret"
 URL = f"https://api.telegram.org/bot{SECRET}/sendMessage"
@@ -109,37 +108,38 @@ def test_every_failure_carries_its_decision(error: Exception, meaning: Meaning) 
         KeyError(URL),
     ],
 )
-def test_no_text_tells_the_token(error: Exception) -> None:
-    told = trouble_of(error, base_url=URL, refused_s=60.0).detail
+def test_no_text_contains_the_token(error: Exception) -> None:
+    detail = connection_failure(error, channel="telegram", base_url=URL).detail
     assert SECRET not in delivery_error(error).user_message
-    assert SECRET not in told
+    assert SECRET not in detail
 
 
 @pytest.mark.parametrize(
-    ("error", "link", "words", "wait"),
+    ("error", "words", "wait_s"),
     [
-        (InvalidToken(), ConnectionState.FAILED, "@BotFather", 60.0),
-        (Conflict("terminated"), ConnectionState.RECONNECTING, OTHER_POLLER, None),
-        (RetryAfterError(3), ConnectionState.RECONNECTING, "429", 3.0),
-        (UnexpectedStatus(502), ConnectionState.RECONNECTING, "HTTP 502", None),
-        (UnexpectedStatus(404), ConnectionState.RECONNECTING, "not the Bot API", None),
-        (
-            TimeoutError(),
-            ConnectionState.RECONNECTING,
-            "cannot be reached at api.telegram.org",
-            None,
-        ),
+        (Conflict("terminated by other getUpdates request"), OTHER_POLLER, None),
+        (Conflict("can't use getUpdates while webhook is active"), OTHER_WEBHOOK, None),
+        (RetryAfterError(3), "429", 3.0),
+        (UnexpectedStatus(502), "HTTP 502", None),
+        (UnexpectedStatus(404), "not the Bot API", None),
+        (TimeoutError(), "cannot be reached at api.telegram.org", None),
     ],
 )
-def test_trouble_is_told_with_what_to_do(
-    error: Exception, link: ConnectionState, words: str, wait: float | None
+def test_a_connection_failure_says_what_to_do(
+    error: Exception, words: str, wait_s: float | None
 ) -> None:
-    trouble = trouble_of(error, base_url="https://api.telegram.org/bot", refused_s=60.0)
-    assert (trouble.link, trouble.retry_after_s) == (link, wait)
-    assert words in trouble.detail
+    failure = connection_failure(error, channel="telegram", base_url="https://api.telegram.org/bot")
+    assert (failure.retryable, failure.retry_after_s) == (True, wait_s)
+    assert words in failure.detail
 
 
-def test_repairs_are_recognised() -> None:
+def test_a_refused_token_needs_the_operator() -> None:
+    failure = connection_failure(InvalidToken(), channel="support", base_url="")
+    assert not failure.retryable
+    assert "channels.support.bot_token" in failure.detail
+
+
+def test_repairable_errors_are_recognized() -> None:
     assert is_entity_error(BadRequest("Bad Request: can't parse entities: x"))
     assert is_entity_error(BadRequest("Bad Request: ENTITY_BOUNDS_INVALID"))
     assert not is_entity_error(BadRequest("Bad Request: chat not found"))

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import messages_for
-from bus.messages import MessageEdit
+from bus.messages import InboundMessage, MessageEdit
 from bus.platform import (
     Adapter,
     CommandInfo,
@@ -49,7 +50,7 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 
 
 async def test_is_the_adapter_that_the_registry_builds(telegram: TelegramServer) -> None:
-    adapter = build(config_for(telegram), COMMANDS)
+    adapter = build("telegram", config_for(telegram), COMMANDS)
     assert isinstance(adapter, Adapter)
     assert isinstance(adapter, SupportsButtons)
     assert isinstance(adapter, SupportsEditing)
@@ -175,15 +176,16 @@ async def test_what_is_not_kept_comes_again_in_order(
 ) -> None:
     adapter, recorder = adapter_for(telegram), Recorder()
     first, second = telegram.dm("one"), telegram.dm("two")
-    recorder.refusals = [refusal] * 3
+    recorder.refusals = [refusal] * 10_000
     async with running(adapter, recorder):
-        await telegram.wait_for(lambda: recorder.offered)
+        await telegram.wait_for(lambda: len(recorder.offered) > 2)
         assert telegram.confirmed == []
+        recorder.refusals.clear()
         await telegram.wait_for(lambda: telegram.backlog == 0)
         await until(lambda: adapter.health().detail == "")
     assert recorder.texts == ["one", "two"]
     assert [inbound.message_id for inbound in recorder.got] == [str(first), str(second)]
-    assert len(set(recorder.offered[:4])) == 1
+    assert len(set(recorder.offered[:-1])) == 1
     warned = [record for record in caplog.records if "was not accepted" in record.message]
     assert len(warned) == 1
     assert type(refusal).__name__ in warned[0].message
@@ -210,6 +212,43 @@ async def test_a_stop_confirms_nothing_that_was_not_kept(telegram: TelegramServe
     async with running(adapter_for(telegram), later):
         await telegram.wait_for(lambda: later.got)
     assert later.got[0].event_id == recorder.offered[0]
+
+
+async def test_a_slow_chat_holds_up_no_other(telegram: TelegramServer) -> None:
+    recorder = SlowRecorder(slow_chat="1001")
+    async with running(adapter_for(telegram), recorder):
+        first = telegram.dm("one")
+        await until(lambda: len(recorder.offered) == 1)
+        telegram.dm("two")
+        for number in range(5):
+            telegram.dm(f"other {number}", user=2002)
+        await until(lambda: len(recorder.got) == 5)
+        await anyio.sleep(0.05)  # several polls, which return the unconfirmed updates again
+        telegram.dm("later", user=3003)
+        await until(lambda: "later" in recorder.texts)
+        assert telegram.confirmed == []
+        recorder.release.set()
+        await telegram.wait_for(lambda: telegram.backlog == 0)
+    assert recorder.texts == [*(f"other {n}" for n in range(5)), "later", "one", "two"]
+    assert len(recorder.offered) == len(set(recorder.offered)) == 8
+    assert str(first) == recorder.got[6].message_id
+
+
+class SlowRecorder(Recorder):
+    """A recorder that holds one chat until `release` is set."""
+
+    def __init__(self, slow_chat: str) -> None:
+        super().__init__()
+        self.slow_chat = slow_chat
+        self.release = anyio.Event()
+
+    @override
+    async def receive(self, inbound: InboundMessage) -> Disposition:
+        self.offered.append(inbound.event_id)
+        if inbound.key.chat == self.slow_chat:
+            await self.release.wait()
+        self.got.append(inbound)
+        return Disposition.ACCEPTED
 
 
 async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) -> None:
@@ -275,11 +314,13 @@ async def test_hopeless_configuration_ends_with_a_reason(config: TelegramConfig)
 
 
 @pytest.mark.parametrize("base_url", ["nonsense", "http://127.0.0.1:1/bot", "http://[::1/bot"])
-async def test_a_wrong_base_url_is_told(base_url: str) -> None:
+async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
     config = TelegramConfig(bot_token="1:a", base_url=base_url)
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with running(adapter, Recorder()):
-        detail = await linked(adapter, ConnectionState.RECONNECTING)
+        await until(lambda: adapter.health().detail != "")
+        detail = adapter.health().detail
+        assert adapter.health().state is ConnectionState.CONNECTING
     assert "base_url" in detail
 
 

@@ -1,0 +1,110 @@
+"""Base class of platform adapters: health, connection loop, background tasks and greeting, ready to use.
+
+A platform's adapter subclasses `BaseAdapter` and adds what only it knows: `capabilities`, `connect`, `split`, `send`
+and `send_file`, and the optional protocols of `bus.platform`. The other modules of this folder are used from there:
+
+- `connection`: `connect` is called again, with backoff, when it returns or raises `ConnectionFailure` or
+  `DeliveryError`.
+- `health`: `self.tracker` records the state; call `self.tracker.mark_connected()` once events can arrive.
+- `limits`: an `AccountLimiter` spaces calls; `async with limiter.limit(chat)` around each.
+- `background`: `self.background.start(...)` runs what must not delay an acknowledgement.
+- `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
+- `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
+- `webhooks`: `WebhookReceiver` and `WebhookHealth` for platforms that call by HTTP.
+"""
+
+import time
+from functools import partial
+
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+from bots.common.background import BackgroundTasks
+from bots.common.connection import RECONNECT, ConnectionFailure, ConnectionLoop
+from bots.common.greeting import Greeting
+from bots.common.health import HealthTracker
+from bus.config import ChannelPolicy
+from bus.messages import InboundMessage
+from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
+from bus.retry import Backoff
+
+
+class BaseAdapter(Adapter):
+    """An adapter that connects, reconnects and reports its health.
+
+    Args:
+        name: Instance name: the key of the section in `channels`.
+        config: That section.
+        backoff: Delays between attempts to connect.
+        failed_retry_s: Delay after a failure that needs an operator.
+        task_timeout_s: How long one background task may take.
+        now: Wall clock, for health.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ChannelPolicy,
+        *,
+        backoff: Backoff = RECONNECT,
+        failed_retry_s: float = 60.0,
+        task_timeout_s: float = 30.0,
+        now: Clock = time.time,
+    ) -> None:
+        self._name = name
+        self.tracker = HealthTracker(name, now)
+        self.connection = ConnectionLoop(
+            self.tracker, backoff=backoff, failed_retry_s=failed_retry_s
+        )
+        self.background = BackgroundTasks(name, timeout_s=task_timeout_s)
+        self.greeting = Greeting(config, self.send, self.background)
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._name
+
+    @override
+    def health(self) -> ChannelHealth:
+        return self.tracker.health()
+
+    @override
+    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        if problem := self.config_problem():
+            self.tracker.mark_failed(problem)
+            return
+        try:
+            async with self.background.running():
+                await self.receive(intake)
+        finally:
+            self.tracker.mark_stopped()
+
+    def config_problem(self) -> str:
+        """Return what makes the configuration unusable and how to fix it; "" if nothing does."""
+        return ""
+
+    async def receive(self, intake: Intake) -> None:
+        """Receive until cancelled. Override to keep resources open across connections."""
+        await self.connection.run(partial(self.connect, intake))
+
+    async def connect(self, intake: Intake) -> None:
+        """Make one connection and serve it (see `ConnectionLoop`). Every adapter that keeps `receive` has its own."""
+        raise NotImplementedError
+
+    async def hand_over(self, intake: Intake, message: InboundMessage | None) -> None:
+        """Pass a message to the bus; None is counted as ignored. Acknowledge it when this returns.
+
+        Raises:
+            ConnectionFailure: The bus accepts nothing now: do not acknowledge, and let the loop connect again.
+        """
+        if message is None:
+            intake.report_ignored(self.name, Disposition.UNSUPPORTED)
+            return
+        try:
+            await intake.receive(message)
+        except Exception as error:
+            reason = type(error).__name__
+            raise ConnectionFailure(
+                f"Messages wait: they are not accepted now ({reason})."
+            ) from error
