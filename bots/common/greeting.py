@@ -14,7 +14,7 @@ GREETING: Final = "hello"
 class SendMessage(Protocol):
     """Sends a message, as `Adapter.send` does."""
 
-    async def __call__(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+    async def __call__(self, target: ReplyTarget, markdown: str, /, *, key: str) -> MessageId:
         """Send it. Raises DeliveryError."""
         ...
 

@@ -114,12 +114,12 @@ class TelegramSender:
         """
         if not content.blocks or not self.takes_rich:
             return None
-        content = {
+        arguments = {
             "rich_message": {"blocks": content.blocks},
             "reply_markup": keyboard(content.buttons),
         }
         try:
-            answer = await bot.ask(method, {**where, **content})
+            answer = await bot.ask(method, {**where, **arguments})
         except InvalidToken as error:
             if not is_unknown_method(error):
                 raise

@@ -46,6 +46,7 @@ class Recorder(Intake):
         got: What was accepted.
         offered: Event ids that were offered, accepted or not.
         pressed, changed: What else was told.
+        added: Group and person, when the bot was added to a group.
         moves: Workspace, old and new chat of groups that moved.
         answer: What pressing a button is answered with.
         dropped: What the adapter itself ignored.
@@ -59,6 +60,7 @@ class Recorder(Intake):
         self.pressed: list[ButtonPress] = []
         self.changed: list[MessageEdit | MessageDeletion] = []
         self.moves: list[tuple[str, str, str]] = []
+        self.added: list[tuple[str, str]] = []
         self.answer = PressResponse(text="pressed")
         self.refusals: list[Exception] = []
 
@@ -90,7 +92,7 @@ class Recorder(Intake):
 
     @override
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        raise AssertionError(key)
+        self.added.append((key.chat, added_by.user_id))
 
     @override
     async def migrate_chat(

@@ -158,16 +158,16 @@ def test_a_webhook_channel_is_connected_after_the_first_verified_request() -> No
     health.mark_rejected("unsigned")
     assert tracker.health().detail == ""
     health.mark_ready()
-    assert tracker.health().awaits_call
+    assert tracker.health().awaiting_first_event
     health.mark_rejected("unsigned")
     assert "rejected: unsigned" in tracker.health().detail
     health.mark_verified()
-    assert tracker.state is ConnectionState.CONNECTED
-    assert not tracker.health().awaits_call
+    assert tracker.health().state is ConnectionState.CONNECTED
+    assert not tracker.health().awaiting_first_event
     health.mark_unready()
     tracker.mark_disconnected("token refused")
     health.mark_verified()
-    assert tracker.state is ConnectionState.RECONNECTING
+    assert tracker.health().state is ConnectionState.RECONNECTING
 
 
 def test_windows_slide_and_shares_leave_room() -> None:

@@ -33,7 +33,7 @@ def settled(slack: FakeSlack) -> bool:
 
 
 async def test_what_it_offers() -> None:
-    adapter = build(SlackConfig(), [])
+    adapter = build("slack", SlackConfig(), [])
     for port in (
         Adapter,
         SupportsButtons,
@@ -46,7 +46,7 @@ async def test_what_it_offers() -> None:
     ):
         assert isinstance(adapter, port)
     assert not adapter.capabilities.streaming
-    assert build(SlackConfig(streaming=True), []).capabilities.streaming
+    assert build("slack", SlackConfig(streaming=True), []).capabilities.streaming
     assert adapter.name == "slack"
     assert adapter.health().state is ConnectionState.STOPPED
     assert adapter.split("") == [""]

@@ -491,6 +491,7 @@ async def test_a_group_that_the_bot_is_added_to_is_told_how_to_use_it(
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert [answer.text for answer in telegram.answers(GROUP)] == [messages_for("zh").hello_group]
     assert len(recorder.dropped) == 5
+    assert recorder.added == [(str(GROUP), "1001"), ("-100987654321", "1001")]
     config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
     async with running(TelegramAdapter(config, COMMANDS, timing=FAST), Recorder()):
         telegram.set_membership(GROUP, "member", before="left")
