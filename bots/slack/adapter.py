@@ -1,29 +1,30 @@
-"""The Slack adapter: wires Bolt, the connection and the Web API to the bus' ports."""
+"""The Slack adapter: receives over Socket Mode or HTTP, and sends with the Web API."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from anyio.abc import TaskStatus
 from typing_extensions import override
 
+from bots.common.background import BackgroundTasks
+from bots.common.connection import ConnectionLoop
+from bots.common.health import HealthTracker
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi
 from bots.slack.capabilities import SLACK, STREAMING
-from bots.slack.connection import SlackTimeouts, SocketModeConnection
-from bots.slack.downloads import SlackDownloader as FileDownloads
-from bots.slack.errands import Errands
+from bots.slack.connection import SlackTimeouts
+from bots.slack.downloads import SlackDownloader
 from bots.slack.errors import SlackError
-from bots.slack.event_actions import SlackEventActions
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import fits
-from bots.slack.indicator import SlackIndicator as SlackSigns
-from bots.slack.link import LinkState
+from bots.slack.indicator import SlackIndicator
 from bots.slack.outbound import SlackMessages
-from bots.slack.payload import CHANNEL
 from bots.slack.receiver import SlackReceiver
+from bots.slack.socket_mode import SocketModeConnection
 from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
@@ -67,51 +68,65 @@ class SlackAdapter(
     """Slack over Socket Mode, or over HTTP.
 
     Args:
-        config: The section `channels.slack`.
-        timers: Deadlines and pauses.
-        now: The wall clock.
+        config: The section of the channel.
+        name: Instance name: the key of the section in `channels`.
+        timeouts: Deadlines and delays.
+        now: Wall clock.
     """
 
     def __init__(
-        self, config: SlackConfig, *, timers: SlackTimeouts | None = None, now: Clock = time.time
+        self,
+        config: SlackConfig,
+        *,
+        name: str = "slack",
+        timeouts: SlackTimeouts | None = None,
+        now: Clock = time.time,
     ) -> None:
-        timers = timers or SlackTimeouts()
+        timeouts = timeouts or SlackTimeouts()
         self._config = config
-        self._link = LinkState(now)
+        self._name = name
+        self._health = HealthTracker(name, now)
+        self._loop = ConnectionLoop(
+            self._health,
+            backoff=timeouts.backoff,
+            failed_retry_s=timeouts.failed_retry_s,
+            stable_s=timeouts.stable_s,
+        )
+        self._background = BackgroundTasks(name, timeout_s=timeouts.call_s)
         self._api = SlackApi(
             bot_token=config.bot_token,
             app_token=config.app_token,
             base_url=config.base_url,
-            timeout_s=timers.call_s,
+            timeout_s=timeouts.call_s,
+            channel=name,
         )
         self._users = SlackUserDirectory(self._api)
-        self._connection = _connection(self._api, self._link, timers, config, now)
-        self._files = SlackFileUploader(self._api, timeout_s=timers.call_s)
-        self._outbound = SlackMessages(self._api, self._files)
-        self._signs = SlackSigns(self._api, messages_for(config.language or ""))
-        self._errands = Errands(timers.call_s)
-        self._streams = SlackStreamingMessages(
-            self._api, self._outbound, timers.streaming, self._halted
+        self._files = SlackFileUploader(self._api, timeout_s=timeouts.call_s)
+        self._messages = SlackMessages(self._api, self._files)
+        self._indicator = SlackIndicator(self._api, messages_for(config.language or ""))
+        self._streaming = SlackStreamingMessages(
+            self._api, self._messages, timeouts.streaming, self._stop_turn
         )
-        self._deeds = SlackEventActions(
+        self._downloads = SlackDownloader(
+            self._api, base_url=config.base_url, timeout_s=timeouts.call_s
+        )
+        self._socket_mode = SocketModeConnection(
+            self._api, self._health, channel=name, timeouts=timeouts
+        )
+        self._webhook = SlackWebhook(
             self._api,
-            self._outbound,
-            self._streams,
-            self._signs,
-            self._errands,
-            self._connection.reauthenticate,
+            self._health,
+            channel=name,
+            timeouts=timeouts,
+            secret=config.signing_secret or "",
+            now=now,
         )
-        self._downloads = FileDownloads(
-            self._api,
-            base_url=config.base_url,
-            token=config.bot_token,
-            timeout_s=timers.call_s,
-        )
+        self._receiver: SlackReceiver | None = None
 
     @property
     @override
     def name(self) -> str:
-        return CHANNEL
+        return self._name
 
     @property
     @override
@@ -124,36 +139,41 @@ class SlackAdapter(
     @property
     @override
     def webhook(self) -> WebhookEndpoint | None:
-        return self._connection.webhook if isinstance(self._connection, SlackWebhook) else None
+        return self._webhook.endpoint if self._config.mode == "http" else None
 
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
-        if problem := _problem(self._config):
-            self._link.failed(problem)
+        if problem := _config_problem(self._config, self._name):
+            self._health.mark_failed(problem)
             return
-        receiver = SlackReceiver(
-            intake=intake,
-            actions=self._deeds,
-            identity=lambda: self._api.known_identity,
+        self._receiver = SlackReceiver(
+            intake,
+            channel=self._name,
+            api=self._api,
             users=self._users,
-            bot_token=self._config.bot_token,
+            messages=self._messages,
+            streaming=self._streaming,
+            indicator=self._indicator,
+            background=self._background,
+            reauthenticate=self._loop.reconnect,
             hears_everything=self._config.group_policy == "open",
         )
-
-        async def connected() -> None:
-            async with self._api.shared_session() as session:
-                await self._connection.run(session, receiver.app(), intake)
-
-        self._deeds.intake = intake
+        app = self._receiver.app()
         try:
-            await self._errands.run(connected)
+            async with self._background.running(), self._api.shared_session() as http:
+                if self._config.mode == "http":
+                    with self._webhook.serving(app, intake):
+                        await self._loop.run(self._webhook.check)
+                else:
+                    await self._loop.run(partial(self._socket_mode.serve, http, app))
         finally:
-            self._link.stopped()
+            self._receiver = None
+            self._health.mark_stopped()
 
     @override
     def health(self) -> ChannelHealth:
-        return self._link.health()
+        return self._health.health()
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -162,14 +182,14 @@ class SlackAdapter(
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         async with self._watched():
-            return await self._outbound.send(place, markdown, key=key)
+            return await self._messages.send(place, markdown, key=key)
 
     @override
     async def send_with_buttons(
         self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         async with self._watched():
-            return await self._outbound.send(place, markdown, key=key, buttons=buttons)
+            return await self._messages.send(place, markdown, key=key, buttons=buttons)
 
     @override
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
@@ -186,21 +206,21 @@ class SlackAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         async with self._watched():
-            await self._streams.end_stream(place, message)
-            await self._outbound.edit(place, message, markdown, buttons)
+            await self._streaming.end_stream(place, message)
+            await self._messages.edit(place, message, markdown, buttons)
 
     @override
     async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         async with self._watched():
-            await self._streams.end_stream(place, message)
-            await self._outbound.remove(place, message)
+            await self._streaming.end_stream(place, message)
+            await self._messages.remove(place, message)
 
     @override
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         async with self._watched():
-            return await self._streams.start(place, markdown, key=key, buttons=buttons)
+            return await self._streaming.start(place, markdown, key=key, buttons=buttons)
 
     @override
     async def update_streaming(
@@ -213,7 +233,7 @@ class SlackAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         async with self._watched():
-            show = self._streams.finish if final else self._streams.update
+            show = self._streaming.finish if final else self._streaming.update
             await show(place, message, markdown, buttons)
 
     @override
@@ -230,20 +250,21 @@ class SlackAdapter(
     @override
     async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         async with self._watched():
-            return await self._outbound.find(place, key=key, since=since)
+            return await self._messages.find(place, key=key, since=since)
 
     @override
     async def show_working(self, place: ReplyTarget) -> None:
         async with self._watched():
-            await self._signs.working(place)
+            await self._indicator.working(place)
 
     @override
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         async with self._watched():
-            await self._signs.finished(place, ok=ok)
+            await self._indicator.finished(place, ok=ok)
 
-    async def _halted(self, place: ReplyTarget, message: MessageId, token: str) -> None:
-        await self._deeds.on_stream_stopped(place, message, token)
+    async def _stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
+        if token and self._receiver is not None:
+            await self._receiver.stop_turn(target, message, token)
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
@@ -252,26 +273,19 @@ class SlackAdapter(
             yield
         except SlackError as error:
             if error.token_refused:
-                self._connection.reauthenticate()
+                self._loop.reconnect()
             raise
 
 
-def _connection(
-    api: SlackApi, link: LinkState, timers: SlackTimeouts, config: SlackConfig, now: Clock
-) -> SocketModeConnection | SlackWebhook:
-    if config.mode == "http":
-        return SlackWebhook(api, link, timers, secret=config.signing_secret or "", now=now)
-    return SocketModeConnection(api, link, timers)
-
-
-def _problem(config: SlackConfig) -> str:
+def _config_problem(config: SlackConfig, name: str) -> str:
     """Return what is wrong with the settings, or ""."""
+    section = f"channels.{name}"
     if not config.bot_token:
-        return "channels.slack.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
+        return f"{section}.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
     if config.mode == "http":
         if (config.signing_secret or "").strip():
             return ""
-        return "channels.slack.signing_secret is not set: mode http takes the app's Signing Secret."
+        return f"{section}.signing_secret is not set: mode http takes the app's Signing Secret."
     if not config.app_token:
-        return "channels.slack.app_token is not set: it takes an app-level token (xapp-...)."
+        return f"{section}.app_token is not set: it takes an app-level token (xapp-...)."
     return ""

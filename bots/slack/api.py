@@ -3,6 +3,8 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
 
 import aiohttp
 import anyio
@@ -46,13 +48,21 @@ class SlackApi:
     (the outbox is emptied after the adapter stopped).
     """
 
-    def __init__(self, *, bot_token: str, app_token: str, base_url: str, timeout_s: float) -> None:
-        self._bot_token = bot_token
+    def __init__(
+        self,
+        *,
+        bot_token: str,
+        app_token: str,
+        base_url: str,
+        timeout_s: float,
+        channel: str = "slack",
+    ) -> None:
+        self.bot_token: Final = bot_token
         self._app_token = app_token
         self._base_url = base_url
         self._timeout_s = timeout_s
         self._pool: aiohttp.ClientSession | None = None
-        self._identity = SlackIdentity(team_id="", user_id="", bot_id="")
+        self._identity = SlackIdentity(channel=channel, team_id="", user_id="", bot_id="")
 
     @asynccontextmanager
     async def shared_session(self) -> AsyncIterator[aiohttp.ClientSession]:
@@ -84,7 +94,8 @@ class SlackApi:
     async def authenticate(self) -> SlackIdentity:
         """Ask Slack who the bot is (auth.test). Raises SlackError."""
         answer = await self.call(lambda web: web.auth_test())
-        self._identity = SlackIdentity(
+        self._identity = replace(
+            self._identity,
             team_id=answer.get("team_id") or "",
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
@@ -146,7 +157,7 @@ class SlackApi:
 
     def _web(self, session: aiohttp.ClientSession) -> AsyncWebClient:
         web = AsyncWebClient(
-            token=self._bot_token,
+            token=self.bot_token,
             base_url=self._base_url,
             session=session,
             retry_handlers=[],

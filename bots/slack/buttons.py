@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bots.slack.payload import (
-    CHANNEL,
     IgnoredSlackEvent,
     SlackIdentity,
     as_list,
@@ -79,7 +78,7 @@ def parse_button_press(
     return ButtonPress(
         event_id=f"press:{once}",
         key=ConversationKey(
-            channel=CHANNEL,
+            channel=me.channel,
             workspace=workspace_of(body, me),
             chat=chat,
             topic="" if private else root,

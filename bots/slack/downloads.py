@@ -34,13 +34,11 @@ class SlackDownloader:
     Args:
         api: Slack's Web API.
         base_url: Its address: the token goes to its host, and to hosts below its domain, and to no other.
-        token: The bot's token.
     """
 
-    def __init__(self, api: SlackApi, *, base_url: str, token: str, timeout_s: float) -> None:
+    def __init__(self, api: SlackApi, *, base_url: str, timeout_s: float) -> None:
         self._api = api
         self._home = urlsplit(base_url)
-        self._token = token
         self._timeout_s = timeout_s
 
     @asynccontextmanager
@@ -102,7 +100,7 @@ class SlackDownloader:
             raise SlackError("The file does not lie at Slack, so it cannot be fetched.")
         request = session.get(
             url,
-            headers={"Authorization": f"Bearer {self._token}"},
+            headers={"Authorization": f"Bearer {self._api.bot_token}"},
             allow_redirects=False,
             proxy=proxy_url_for(url),
             timeout=aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=SILENCE_S),

@@ -11,7 +11,6 @@ from bots.slack.attachments import parse_attachments
 from bots.slack.edits import parse_deletion, parse_edit
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import (
-    CHANNEL,
     IgnoredSlackEvent,
     SlackIdentity,
     as_list,
@@ -114,7 +113,7 @@ def parse_slash_command(
     return InboundMessage(
         event_id=f"slash:{trigger}",
         message_id="",
-        key=ConversationKey(channel=CHANNEL, workspace=workspace_of(body, me), chat=chat),
+        key=ConversationKey(channel=me.channel, workspace=workspace_of(body, me), chat=chat),
         reply_target=ReplyTarget(chat=chat, callback=as_str(body.get("response_url"))),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
@@ -216,7 +215,7 @@ def _key(body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity) ->
     chat = as_str(said.get("channel"))
     root = as_str(said.get("thread_ts")) or as_str(said.get("ts"))
     return ConversationKey(
-        channel=CHANNEL,
+        channel=me.channel,
         workspace=workspace_of(body, me),
         chat=chat,
         topic="" if is_private(chat, as_str(said.get("channel_type"))) else root,
@@ -253,7 +252,7 @@ def _session_stopped(
         event_id=as_str(body.get("event_id")) or f"stop:{said.get('event_ts')}",
         message_id="",
         key=ConversationKey(
-            channel=CHANNEL,
+            channel=me.channel,
             workspace=workspace_of(body, me),
             chat=chat,
             topic="" if private else thread,

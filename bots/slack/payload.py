@@ -6,14 +6,13 @@ from typing import Any
 
 from bus.platform import Disposition
 
-CHANNEL = "slack"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackIdentity:
     """The bot's own ids, as auth.test returns them.
 
     Attributes:
+        channel: Instance name of the channel.
         enterprise_id: The organization that the workspace belongs to; "" if it belongs to none.
         is_org_install: Whether the whole organization installed the app.
         name: The name people mention it by, without "@"; "" if unknown.
@@ -23,6 +22,7 @@ class SlackIdentity:
     team_id: str
     user_id: str
     bot_id: str
+    channel: str = "slack"
     enterprise_id: str = ""
     is_org_install: bool = False
     scopes: frozenset[str] | None = None

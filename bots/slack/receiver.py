@@ -1,18 +1,19 @@
-"""The Bolt app: a payload is taken over by the bus before Slack is acknowledged."""
+"""Slack's payloads to the bus: Bolt dispatches, the bus commits, then Slack is acknowledged."""
 
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
+from bots.common.background import BackgroundTasks
 from bots.common.keyed_lock import KeyedLock
-from bots.slack.api import sdk_logger
+from bots.slack.api import SlackApi, sdk_logger
 from bots.slack.buttons import parse_button_press
-from bots.slack.event_actions import SlackEventActions
+from bots.slack.errors import SlackError
 from bots.slack.inbound import (
     AgentChatOpened,
     AgentSessionStopped,
@@ -21,56 +22,91 @@ from bots.slack.inbound import (
     parse_event,
     parse_slash_command,
 )
-from bots.slack.payload import CHANNEL, IgnoredSlackEvent, SlackIdentity
+from bots.slack.indicator import SlackIndicator
+from bots.slack.outbound import SlackMessages
+from bots.slack.payload import IgnoredSlackEvent, is_private
+from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.users import SlackUserDirectory
 from bus.errors import BusError
-from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit, SenderKind
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    MessageDeletion,
+    MessageEdit,
+    MessageId,
+    ReplyTarget,
+    Sender,
+    SenderKind,
+)
 from bus.platform import Disposition, Intake
 
-logger = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
-_ANY = re.compile(".*", re.DOTALL)
+_ANY: Final = re.compile(".*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlackReceiver:
-    """Hands payloads to the bus.
+    """Hands payloads to the bus. Payloads of one chat go in their order, those of different chats at once.
 
     Args:
-        intake: Where messages, presses and changes go.
-        actions: What the adapter itself does about events; everything returns soon.
-        identity: Tells who the bot is; spares Bolt a call to auth.test, whose failure it would acknowledge.
+        intake: Receives messages, presses and edits.
+        channel: Instance name.
+        api: Knows who the bot is.
         users: Tells members, guests and external people apart.
-        bot_token: Put into Bolt's context.
+        messages: Answers presses.
+        streaming: Knows which messages stream.
+        indicator: Learns titles; suggests prompts.
+        background: Runs what must not delay an acknowledgement.
+        reauthenticate: Connects again, because a token was refused.
         hears_everything: Whether messages that do not address the bot may start a conversation (group_policy open).
     """
 
-    intake: Intake
-    actions: SlackEventActions
-    identity: Callable[[], SlackIdentity]
-    users: SlackUserDirectory
-    bot_token: str
-    hears_everything: bool = False
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        channel: str,
+        api: SlackApi,
+        users: SlackUserDirectory,
+        messages: SlackMessages,
+        streaming: SlackStreamingMessages,
+        indicator: SlackIndicator,
+        background: BackgroundTasks,
+        reauthenticate: Callable[[], None],
+        hears_everything: bool = False,
+    ) -> None:
+        self._intake = intake
+        self._channel = channel
+        self._api = api
+        self._users = users
+        self._messages = messages
+        self._streaming = streaming
+        self._indicator = indicator
+        self._background = background
+        self._reauthenticate = reauthenticate
+        self._hears_everything = hears_everything
+        self._locks = KeyedLock()
 
     def app(self) -> AsyncApp:
-        """Return an app whose answer is 200 only for what the bus took over or ignored.
+        """Return an app that responds with 200 only to what the bus accepted or ignored.
 
-        Listeners run before the answer (`process_before_response`): one that raises makes it a 500, which is
+        Listeners run before the response (`process_before_response`): one that raises makes it a 500, which is
         not acknowledged, so that Slack sends the event again. The pattern `.*` takes every event type, because
         one without a listener would be sent again for nothing. Own messages are left to `inbound`, which counts
-        them. Signatures of HTTP requests are checked before they come here, because Bolt parses first.
+        them. Signatures of HTTP requests are verified before they come here, because Bolt parses first.
         """
 
         async def authorize() -> (
             AuthorizeResult
-        ):  # Bolt passes what it finds among the parameters' names.
-            bot = self.identity()
+        ):  # Bolt would call auth.test, and acknowledge events if that fails.
+            bot = self._api.known_identity
             return AuthorizeResult(
-                enterprise_id=None,
+                enterprise_id=bot.enterprise_id or None,
                 team_id=bot.team_id,
                 bot_user_id=bot.user_id,
                 bot_id=bot.bot_id,
-                bot_token=self.bot_token,
+                bot_token=self._api.bot_token,
             )
 
         app = AsyncApp(
@@ -82,95 +118,140 @@ class SlackReceiver:
             ignoring_self_events_enabled=False,
             attaching_conversation_kwargs_enabled=False,
         )
-        self._listen(app)
+        app.event(_ANY)(self._on_event)
+        app.command(_ANY)(self._on_command)
+        app.action(_ANY)(self._on_action)
+        for listen in (app.shortcut, app.view, app.options):
+            listen(_ANY)(self._on_other)
+        app.error(self._on_error)
         return app
 
-    def _listen(self, app: AsyncApp) -> None:
-        lanes = KeyedLock()
+    async def stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
+        """Stop the turn whose stream a person stopped: Slack did not say who, so it was the one who asked."""
+        asker = Sender(user_id=target.user.rpartition("/")[2])
+        key = ConversationKey(
+            channel=self._channel,
+            workspace=self._api.known_identity.workspace,
+            chat=target.chat,
+            topic="" if is_private(target.chat) else target.thread,
+        )
+        try:
+            await self._intake.handle_button_press(_stop_press(target, message, token, asker, key))
+        except BusError as error:
+            _log.warning("%s: a stopped answer could not be ended: %s", self._channel, error)
 
-        async def on_event(body: dict[str, Any]) -> None:
-            await self._dispatch(parse_event(body, self.identity()), lanes)
+    async def _on_event(self, body: dict[str, Any]) -> None:
+        await self._dispatch(parse_event(body, self._api.known_identity))
 
-        async def on_command(body: dict[str, Any], ack: AsyncAck) -> None:
-            await self._dispatch(parse_slash_command(body, self.identity()), lanes)
-            await ack()
+    async def _on_command(self, body: dict[str, Any], ack: AsyncAck) -> None:
+        await self._dispatch(parse_slash_command(body, self._api.known_identity))
+        await ack()
 
-        async def on_press(body: dict[str, Any], ack: AsyncAck) -> None:
-            await self._handle_press(parse_button_press(body, self.identity()), lanes)
-            await ack()
+    async def _on_action(self, body: dict[str, Any], ack: AsyncAck) -> None:
+        found = parse_button_press(body, self._api.known_identity)
+        if isinstance(found, ButtonPress):
+            await self._handle_press(found)
+        else:
+            self._intake.report_ignored(self._channel, found.reason, found.detail)
+        await ack()
 
-        async def on_other(body: dict[str, Any], ack: AsyncAck) -> None:
-            self.intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, f"{body.get('type')}")
-            await ack()
+    async def _on_other(self, body: dict[str, Any], ack: AsyncAck) -> None:
+        self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, f"{body.get('type')}")
+        await ack()
 
-        app.event(_ANY)(on_event)
-        app.command(_ANY)(on_command)
-        app.action(_ANY)(on_press)
-        app.shortcut(_ANY)(on_other)
-        app.view(_ANY)(on_other)
-        app.options(_ANY)(on_other)
-        app.error(_log_not_accepted)
+    async def _on_error(self, error: Exception) -> None:
+        is_expected = isinstance(error, BusError)
+        _log.warning(
+            "%s: not accepted, Slack will send it again: %s",
+            self._channel,
+            error if is_expected else type(error).__name__,
+            exc_info=None if is_expected else error,
+        )
 
-    async def _dispatch(self, found: SlackEvent, lanes: KeyedLock) -> None:
+    async def _dispatch(self, found: SlackEvent) -> None:
         match found:
             case IgnoredSlackEvent():
-                self.intake.report_ignored(CHANNEL, found.reason, found.detail)
+                self._intake.report_ignored(self._channel, found.reason, found.detail)
             case InboundMessage():
-                async with lanes.hold(found.key.chat):  # Messages of one chat in their order.
+                async with self._locks.hold(found.key.chat):
                     inbound = await self._with_sender_kind(found)
-                    if await self.intake.receive(inbound) is Disposition.ACCEPTED:
-                        self.actions.on_message_accepted(inbound)
+                    if await self._intake.receive(inbound) is Disposition.ACCEPTED:
+                        self._indicator.remember_title(inbound)
             case MessageEdit() | MessageDeletion():
-                async with lanes.hold(found.key.chat):  # Not before the message that it changes.
+                async with self._locks.hold(found.key.chat):  # Not before the message itself.
                     await self._change(found)
-            case AgentChatOpened():
-                self.actions.on_chat_opened(found)
+            case AgentChatOpened(chat=chat, thread=thread):
+                self._background.start(
+                    "suggested prompts", lambda: self._indicator.suggest_prompts(chat, thread)
+                )
             case AgentSessionStopped():
-                await self._handle_stop(found, lanes)
+                await self._handle_stop(found)
             case AuthorizationRevoked():
-                self.actions.on_authorization_revoked(found)
+                _log.warning("%s: the app lost rights (%s)", self._channel, found.event_type)
+                self._background.start("check of the token", self._check_token)
+
+    async def _change(self, found: MessageEdit | MessageDeletion) -> None:
+        if isinstance(found, MessageEdit):
+            await self._intake.handle_edit(found)
+        else:
+            await self._intake.handle_deletion(found)
 
     async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
-        """Look up who wrote. Talk among others is left "unknown": in a busy channel it would use up the rate limit."""
-        if not (inbound.addressed or inbound.replies_to or self.hears_everything):
-            kind: SenderKind = "unknown"
-        else:
-            kind = await self.users.kind_of(inbound.sender.user_id)
+        """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""
+        kind: SenderKind = "unknown"
+        if inbound.addressed or inbound.replies_to or self._hears_everything:
+            kind = await self._users.kind_of(inbound.sender.user_id)
         if (
             kind == "unknown" and "/" in inbound.reply_target.user
         ):  # a team of their own: Slack Connect
             kind = "external"
         return replace(inbound, sender=replace(inbound.sender, kind=kind))
 
-    async def _change(self, found: MessageEdit | MessageDeletion) -> None:
-        if isinstance(found, MessageEdit):
-            await self.intake.handle_edit(found)
-        else:
-            await self.intake.handle_deletion(found)
+    async def _handle_press(self, press: ButtonPress) -> None:
+        async with self._locks.hold(press.key.chat):
+            kind = await self._users.kind_of(press.sender.user_id)
+            press = replace(press, sender=replace(press.sender, kind=kind))
+            response = await self._intake.handle_button_press(press)
+        callback = press.reply_target.callback
+        if response.text and callback:
+            self._background.start(
+                "response to a press",
+                lambda: self._messages.respond_ephemeral(callback, response.text),
+            )
 
-    async def _handle_press(self, found: ButtonPress | IgnoredSlackEvent, lanes: KeyedLock) -> None:
-        if isinstance(found, IgnoredSlackEvent):
-            self.intake.report_ignored(CHANNEL, found.reason, found.detail)
-            return
-        async with lanes.hold(found.key.chat):
-            kind = await self.users.kind_of(found.sender.user_id)
-            press = replace(found, sender=replace(found.sender, kind=kind))
-            answer = await self.intake.handle_button_press(press)
-        self.actions.send_press_response(found, answer)
-
-    async def _handle_stop(self, found: AgentSessionStopped, lanes: KeyedLock) -> None:
-        """Stop what a person stopped by Slack's own button, in that person's name."""
-        presses = self.actions.button_presses_for_stop(found)
-        for stop in presses:
-            await self._handle_press(stop, lanes)
+    async def _handle_stop(self, stop: AgentSessionStopped) -> None:
+        """Stop what a person stopped with Slack's own button, in that person's name."""
+        command = stop.stop_command
+        target = command.reply_target
+        tokens = {ts: self._streaming.mark_stopped(target.chat, ts) for ts in stop.message_ids}
+        presses = [
+            _stop_press(target, ts, token, command.sender, command.key)
+            for ts, token in tokens.items()
+            if token
+        ]
+        for press in presses:
+            await self._handle_press(press)
         if not presses:
-            await self._dispatch(found.stop_command, lanes)
+            await self._dispatch(command)
+
+    async def _check_token(self) -> None:
+        try:
+            await self._api.authenticate()
+        except SlackError as error:
+            if not error.token_refused:
+                raise
+            self._reauthenticate()
 
 
-async def _log_not_accepted(error: Exception) -> None:
-    expected = isinstance(error, BusError)
-    logger.warning(
-        "slack: not taken over, Slack will send it again: %s",
-        error if expected else type(error).__name__,
-        exc_info=None if expected else error,
+def _stop_press(
+    target: ReplyTarget, message: str, token: str, sender: Sender, key: ConversationKey
+) -> ButtonPress:
+    return ButtonPress(
+        event_id=f"halt:{target.chat}:{message}",
+        key=key,
+        reply_target=target,
+        message_id=message,
+        token=token,
+        sender=sender,
+        private=is_private(target.chat),
     )

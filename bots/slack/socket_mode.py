@@ -1,15 +1,14 @@
-"""One Socket Mode connection: envelopes in, acknowledgements out.
+"""Socket Mode: WebSocket connections to Slack; the next one is open before the previous one closes.
 
-Framing, dispatch and the rule for acknowledging are the SDK's; the connection is ours, because the SDK's
-client starts tasks that nobody owns (they outlive a stop), tries a used one-time address for ever, and
-says "connected" before Slack does. The protocol: docs.slack.dev, "Using Socket Mode".
+Framing, dispatch and the rule for acknowledging are the SDK's. The connection is ours: the SDK's client starts tasks
+that outlive a stop, retries a used one-time URL for ever, and closes the old connection before it opens the new one.
+Protocol: docs.slack.dev/apis/events-api/using-socket-mode.
 """
 
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import aiohttp
 import anyio
@@ -19,75 +18,155 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
+from bots.common.connection import ConnectionFailure
+from bots.common.health import HealthTracker
+from bots.slack.api import SlackApi
+from bots.slack.connection import SlackTimeouts, check_bot_token, explain_token_error
 from bots.slack.errors import SlackError, error_from_exception
 from bots.slack.proxy import proxy_url_for
+from bus.errors import unwrapped
 
-logger = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES = 16_000_000
+MAX_FRAME_BYTES: Final = 16_000_000
 """Far above anything Slack sends; a larger frame ends the connection."""
 
-_CLOSE_S = 1.0
+_CLOSE_S: Final = 1.0
+_OK: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketModeTimeouts:
-    """How long things may take on a connection, in seconds.
-
-    Attributes:
-        hello_s: From connecting to Slack's hello.
-        ping_s: Between two pings; a pong that is half of this late ends the connection.
-        drain_s: For payloads in work when Slack ends the connection.
-    """
-
-    hello_s: float = 15.0
-    ping_s: float = 20.0
-    drain_s: float = 2.0
+def _socket_mode_off() -> ConnectionFailure:
+    text = (
+        "Socket Mode of the Slack app is off: switch it on under Socket Mode in the app's settings."
+    )
+    return ConnectionFailure(text, retryable=False)
 
 
-class SocketModeRefused(SlackError):
-    """Slack ended a connection with a word, before it was open; `code` is that word."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Slack ended the connection at once ({reason:.40}).", retryable=True)
-        self.code = reason
+def _too_many_connections() -> ConnectionFailure:
+    return ConnectionFailure(
+        "The Slack app has too many connections: stop other processes that use its app_token."
+    )
 
 
-class SocketModeSession:
-    """A Socket Mode connection that is used once.
+_FAILURES: Final[Mapping[str, Callable[[], ConnectionFailure]]] = {
+    "link_disabled": _socket_mode_off,
+    "too_many_websockets": _too_many_connections,
+}
+"""Reasons of a `disconnect` that the operator has to know; `warning` and `refresh_requested` are routine."""
 
-    Args:
-        app: What payloads go to; its 200 is an acknowledgement.
-        hang_up: Ends the connection when it is set.
-        opened: Called when Slack said hello: events arrive from now on.
-        heard: Called for every frame.
-        pace: How long things may take.
+
+class SocketModeConnection:
+    """Keeps envelopes coming.
+
+    When Slack announces that it closes a connection (every few hours), the successor is opened while the old one still
+    receives, and both receive until Slack closes the old one: slash commands and button presses are never sent
+    twice, so one that came into a gap would be lost. Events are; the bus drops duplicates by their event id.
     """
 
     def __init__(
-        self,
-        app: AsyncApp,
-        *,
-        hang_up: anyio.Event,
-        opened: Callable[[], None],
-        heard: Callable[[], None],
-        pace: SocketModeTimeouts,
+        self, api: SlackApi, health: HealthTracker, *, channel: str, timeouts: SlackTimeouts
     ) -> None:
-        self._app = app
-        self._close_requested = hang_up
-        self._on_connected = opened
-        self._on_frame = heard
-        self._timeouts = pace
+        self._api = api
+        self._health = health
+        self._channel = channel
+        self._timeouts = timeouts
 
-    async def run(self, session: aiohttp.ClientSession, url: str) -> str:
-        """Serve until the connection ends; return why, in Slack's words where it gave any.
+    async def serve(self, http: aiohttp.ClientSession, app: AsyncApp) -> None:
+        """Connect and receive until no connection is left (see `ConnectionLoop`).
 
         Raises:
-            SlackError: There was no connection, or no hello.
+            SlackError, ConnectionFailure: there is no connection.
+        """
+        sessions: list[SocketModeSession] = []
+        with unwrapped():
+            async with anyio.create_task_group() as tasks:
+                session: SocketModeSession | None = await self._open(http, app)
+                while session is not None:
+                    self._health.mark_connected()
+                    sessions = [one for one in sessions if not one.stopped.is_set()] + [session]
+                    tasks.start_soon(session.run)
+                    await session.ending.wait()
+                    if failure := _FAILURES.get(session.end_reason):
+                        raise failure()
+                    session = await self._replace(session, http, app)
+                for one in sessions:
+                    one.retire(0)
+
+    async def _open(self, http: aiohttp.ClientSession, app: AsyncApp) -> "SocketModeSession":
+        await check_bot_token(self._api, self._health, channel=self._channel)
+        try:
+            url = await self._api.open_connection_url()
+        except SlackError as error:
+            wanted = "an app-level token (xapp-...) with the scope connections:write"
+            key = f"channels.{self._channel}.app_token"
+            raise explain_token_error(error, key, wanted) from error
+        session = SocketModeSession(app, timeouts=self._timeouts, on_frame=self._health.mark_event)
+        await session.connect(http, url)
+        return session
+
+    async def _replace(
+        self, session: "SocketModeSession", http: aiohttp.ClientSession, app: AsyncApp
+    ) -> "SocketModeSession | None":
+        """Return the successor of a connection that is about to close; None if it closed first."""
+        failures = 0 if session.age_s >= self._timeouts.stable_s else 1
+        while True:
+            with anyio.move_on_after(self._timeouts.backoff.wait_s(failures) if failures else 0):
+                await session.stopped.wait()
+            if session.stopped.is_set():
+                return None
+            try:
+                successor = await self._open(http, app)
+            except (SlackError, ConnectionFailure) as error:
+                _log.warning("%s: the next connection cannot be opened: %s", self._channel, error)
+                failures += 1
+            else:
+                session.retire(self._timeouts.overlap_s)
+                return successor
+
+
+class SocketModeSession:
+    """One WebSocket, used once.
+
+    Args:
+        app: Receives envelopes; its 200 is an acknowledgement.
+        timeouts: How long things may take.
+        on_frame: Called for every frame.
+
+    Attributes:
+        ending: Set when Slack announced that it closes the connection, or the connection is gone.
+        stopped: Set when nothing is received any more.
+        end_reason: Slack's reason, or "closed".
+    """
+
+    def __init__(
+        self, app: AsyncApp, *, timeouts: SlackTimeouts, on_frame: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._timeouts = timeouts
+        self._on_frame = on_frame
+        self._reading = anyio.CancelScope()
+        self._connected_at = anyio.current_time()
+        self._first: dict[str, Any] | None = None
+        self._ws: aiohttp.ClientWebSocketResponse
+        self.ending = anyio.Event()
+        self.stopped = anyio.Event()
+        self.end_reason = "closed"
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the connection was made."""
+        return anyio.current_time() - self._connected_at
+
+    async def connect(self, http: aiohttp.ClientSession, url: str) -> None:
+        """Connect and wait for the hello: from then on envelopes arrive. The URL is a secret: it is in no error.
+
+        Raises:
+            SlackError: there was no connection, or no hello.
+            ConnectionFailure: Slack refused the connection with a reason.
         """
         try:
             with anyio.fail_after(self._timeouts.hello_s):
-                ws = await session.ws_connect(
+                self._ws = await http.ws_connect(
                     url,
                     proxy=proxy_url_for(url),
                     heartbeat=self._timeouts.ping_s,
@@ -97,59 +176,61 @@ class SocketModeSession:
         except (aiohttp.ClientError, OSError) as error:
             raise error_from_exception(error) from None
         try:
-            return await self._process(ws, await self._wait_for_hello(ws))
-        finally:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):
-                await ws.close()
+            await self._wait_for_hello()
+        except BaseException:
+            await self._close()
+            raise
+        self._connected_at = anyio.current_time()
 
-    async def _wait_for_hello(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
-        """Wait for the hello; an envelope that comes without one says as much, and is returned."""
+    async def run(self) -> None:
+        """Receive until the connection ends; envelopes being handled then are still acknowledged, if it is quick."""
+        try:
+            async with anyio.create_task_group() as handlers:
+                if self._first is not None:
+                    self._dispatch(self._first, handlers)
+                with self._reading:
+                    await self._read(handlers)
+                self.stopped.set()
+                self.ending.set()
+                handlers.cancel_scope.deadline = anyio.current_time() + self._timeouts.drain_s
+        finally:
+            self.stopped.set()
+            await self._close()
+
+    def retire(self, after_s: float) -> None:
+        """Receive for at most this long."""
+        self._reading.deadline = min(self._reading.deadline, anyio.current_time() + after_s)
+
+    async def _wait_for_hello(self) -> None:
+        """Wait for the hello. An envelope that comes first proves as much, and is kept."""
         with anyio.move_on_after(self._timeouts.hello_s):
-            frame = await self._receive(ws)
+            frame = await self._receive()
             if frame is not None and frame.get("type") == "disconnect":
-                raise SocketModeRefused(str(frame.get("reason") or "disconnect"))
+                reason = str(frame.get("reason") or "disconnect")
+                refused = ConnectionFailure(f"Slack refused the connection ({reason:.40}).")
+                raise _FAILURES[reason]() if reason in _FAILURES else refused
             if frame is not None:
-                self._on_connected()
-                return None if frame.get("type") == "hello" else frame
+                self._first = None if frame.get("type") == "hello" else frame
+                return
         raise SlackError("Slack opened a connection but did not say hello.", retryable=True)
 
-    async def _process(
-        self, ws: aiohttp.ClientWebSocketResponse, first: dict[str, Any] | None
-    ) -> str:
-        reason = "a call was refused"
-        async with anyio.create_task_group() as watch:
-            watch.start_soon(self._close_on_request, watch)
-            async with anyio.create_task_group() as tasks:
-                if first is not None:
-                    self._dispatch(ws, first, tasks)
-                reason = await self._read(ws, tasks)
-                # What is in work is still acknowledged on this connection, if it is quick.
-                tasks.cancel_scope.deadline = anyio.current_time() + self._timeouts.drain_s
-            watch.cancel_scope.cancel()
-        return reason
-
-    async def _close_on_request(self, tasks: TaskGroup) -> None:
-        await self._close_requested.wait()
-        tasks.cancel_scope.cancel()
-
-    async def _read(self, ws: aiohttp.ClientWebSocketResponse, tasks: TaskGroup) -> str:
-        while (frame := await self._receive(ws)) is not None:
+    async def _read(self, handlers: TaskGroup) -> None:
+        while (frame := await self._receive()) is not None:
             if frame.get("type") == "disconnect":
-                return str(frame.get("reason") or "disconnect")
-            self._dispatch(ws, frame, tasks)
-        return "closed"
+                self.end_reason = str(frame.get("reason") or "disconnect")
+                self.ending.set()
+            else:
+                self._dispatch(frame, handlers)
 
-    def _dispatch(
-        self, ws: aiohttp.ClientWebSocketResponse, frame: dict[str, Any], tasks: TaskGroup
-    ) -> None:
+    def _dispatch(self, frame: dict[str, Any], handlers: TaskGroup) -> None:
         request = SocketModeRequest.from_dict(frame)
         if request is not None:
-            tasks.start_soon(self._handle, ws, request)
+            handlers.start_soon(self._handle, request)
 
-    async def _receive(self, ws: aiohttp.ClientWebSocketResponse) -> dict[str, Any] | None:
+    async def _receive(self) -> dict[str, Any] | None:
         """Return the next frame, or None when the connection is gone."""
         while True:
-            message = await ws.receive()
+            message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.TEXT:
                 return None
             self._on_frame()
@@ -159,24 +240,23 @@ class SocketModeSession:
                 frame = None
             if isinstance(frame, dict) and isinstance(frame.get("payload", {}), dict):
                 return frame
-            logger.warning("slack: a frame that is not an envelope was dropped")
+            _log.warning("slack: dropped a frame that is not an envelope")
 
-    async def _handle(
-        self, ws: aiohttp.ClientWebSocketResponse, request: SocketModeRequest
-    ) -> None:
+    async def _handle(self, request: SocketModeRequest) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
-        except Exception:
+        except Exception:  # noqa: BLE001 - one envelope's boundary: the others go on
             # Bolt reads ids and actions from the payload before its own error handling begins.
-            logger.warning(
-                "slack: Bolt cannot read a payload; it is not acknowledged", exc_info=True
-            )
+            _log.warning("slack: Bolt cannot read a payload; it is not acknowledged", exc_info=True)
             return
-        if answer.status != 200:  # noqa: PLR2004
+        if answer.status != _OK:
             return
+        response = SocketModeResponse(envelope_id=request.envelope_id).to_dict()
         try:
-            await ws.send_json(SocketModeResponse(envelope_id=request.envelope_id).to_dict())
+            await self._ws.send_json(response)
         except (aiohttp.ClientError, ConnectionError):
-            logger.info(
-                "slack: the connection ended before an acknowledgement; Slack will send again"
-            )
+            _log.info("slack: the connection closed before an acknowledgement; Slack sends again")
+
+    async def _close(self) -> None:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):
+            await self._ws.close()

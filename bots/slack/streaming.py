@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import anyio
 
+from bots.common.limits import RateLimiter
 from bots.slack.api import SlackApi
-from bots.slack.budget import Budget
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
 from bots.slack.outbound import SlackMessages, message_id
@@ -24,6 +24,8 @@ from bots.text.markdown import close_open
 from bus.messages import Button, MessageId, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
+
+_MINUTE_S: Final = 60.0
 
 _KEPT: Final = 1_000
 """Messages that are remembered; those that grew last are kept."""
@@ -61,9 +63,9 @@ class StreamingLimits:
 
     max_stream_s: float = 240.0
     update_interval_s: float = 3.0
-    starts_per_minute: float = 18.0
-    appends_per_minute: float = 90.0
-    updates_per_minute: float = 30.0
+    starts_per_minute: int = 18
+    appends_per_minute: int = 90
+    updates_per_minute: int = 30
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,18 +101,18 @@ class SlackStreamingMessages:
         self,
         api: SlackApi,
         outbound: SlackMessages,
-        pace: StreamingLimits,
-        halted: StreamStoppedCallback,
+        limits: StreamingLimits,
+        on_stopped: StreamStoppedCallback,
     ) -> None:
         self._api = api
         self._outbound = outbound
-        self._pace = pace
-        self._on_stopped = halted
+        self._limits = limits
+        self._on_stopped = on_stopped
         self._messages: OrderedDict[tuple[str, str], _StreamingMessage] = OrderedDict()
         self._unsupported_channels: OrderedDict[str, None] = OrderedDict()
-        self._starts = Budget(pace.starts_per_minute, pace.starts_per_minute)
-        self._appends = Budget(pace.appends_per_minute, pace.appends_per_minute / 4)
-        self._updates = Budget(pace.updates_per_minute, pace.updates_per_minute / 3)
+        self._starts = RateLimiter({_MINUTE_S: limits.starts_per_minute})
+        self._appends = _with_burst(limits.appends_per_minute)
+        self._updates = _with_burst(limits.updates_per_minute)
 
     async def start(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -140,7 +142,7 @@ class SlackStreamingMessages:
             markdown,
             strip_progress_lines(markdown) if growing.is_streaming else markdown,
         )
-        old = anyio.current_time() - growing.started_at >= self._pace.max_stream_s
+        old = anyio.current_time() - growing.started_at >= self._limits.max_stream_s
         if growing.is_streaming and (old or not buttons):
             rest = self._rest(growing, markdown, whole=True)
             if await self._stop_stream(place, message, growing, rest or "") and rest is not None:
@@ -202,7 +204,10 @@ class SlackStreamingMessages:
         team, _, user = place.user.rpartition("/")
         if not is_private(place.chat) and not (place.thread and user):
             return MessageId("")
-        if {_ALL_CHANNELS, place.chat} & self._unsupported_channels.keys() or self._starts.take():
+        if {
+            _ALL_CHANNELS,
+            place.chat,
+        } & self._unsupported_channels.keys() or self._starts.try_acquire():
             return MessageId("")
         given: dict[str, Any] = {"channel": place.chat, "thread_ts": place.thread or None}
         if user:
@@ -219,7 +224,7 @@ class SlackStreamingMessages:
     def _on_start_refused(self, error: SlackError, chat: str) -> None:
         """Note where there are no streams, until Parley starts again; raise what a message would meet as well."""
         if error.code == "ratelimited":
-            self._starts.drain()
+            self._starts.pause(error.retry_after_s or 0.0)
         elif error.retryable or error.token_refused or error.code in _CHANNEL_ERRORS:
             raise error
         elif error.code not in _TRANSIENT_CODES:
@@ -239,7 +244,7 @@ class SlackStreamingMessages:
             return False
         if not rest:
             return True
-        if wait_s := self._appends.take():
+        if wait_s := self._appends.try_acquire():
             raise SlackError(
                 "All streams together are too fast.", retryable=True, retry_after_s=wait_s
             )
@@ -261,7 +266,7 @@ class SlackStreamingMessages:
     ) -> bool:
         """Act on a refused addition; return False if the message has to be changed instead."""
         if error.code == "ratelimited":
-            self._appends.drain()
+            self._appends.pause(error.retry_after_s or 0.0)
         if error.code not in _STREAM_ENDED_CODES:
             raise error
         growing.is_streaming = False
@@ -308,13 +313,13 @@ class SlackStreamingMessages:
         buttons: Sequence[Button],
     ) -> None:
         since_s = (
-            self._pace.update_interval_s
+            self._limits.update_interval_s
             if growing.updated_at is None
             else anyio.current_time() - growing.updated_at
         )
-        wait_s = self._pace.update_interval_s - since_s
+        wait_s = self._limits.update_interval_s - since_s
         if wait_s <= 0:
-            wait_s = self._updates.take()
+            wait_s = self._updates.try_acquire()
         if wait_s > 0:
             raise SlackError("Not yet.", retryable=True, retry_after_s=wait_s)
         growing.updated_at = anyio.current_time()
@@ -324,6 +329,11 @@ class SlackStreamingMessages:
         self._messages[(place.chat, message)] = growing
         while len(self._messages) > _KEPT:
             self._messages.popitem(last=False)
+
+
+def _with_burst(per_minute: int) -> RateLimiter:
+    """Return a limiter that spreads a minute's calls: at most half of them within 15 s."""
+    return RateLimiter({_MINUTE_S: per_minute, _MINUTE_S / 4: max(1, per_minute // 2)})
 
 
 def _is_plain(markdown: str) -> bool:

@@ -33,7 +33,7 @@ class SlackUserDirectory:
         self._cannot_look_up = False
 
     async def kind_of(self, user_id: str) -> SenderKind:
-        """Return what kind of person a user is; "unknown" where the app may not ask (scope users:read).
+        """Return what kind of person a user is; "unknown" where the app may not ask.
 
         Raises:
             SlackError: Slack did not answer, and nothing is known yet. The event is not acknowledged and comes again.
@@ -52,7 +52,7 @@ class SlackUserDirectory:
                 kind = "external"
             elif known is not None:
                 return known[0]
-            elif error.retryable:
+            elif error.retryable and not error.token_refused:
                 raise
             else:
                 self._warn(error)

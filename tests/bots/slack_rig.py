@@ -1,4 +1,4 @@
-"""What the tests of the Slack adapter share: a recording intake, a running adapter, short timers."""
+"""What the tests of the Slack adapter share: a recording intake, a running adapter, short timeouts."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +10,6 @@ from typing_extensions import override
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
-from bots.slack.socket_mode import SocketModeTimeouts
 from bus.errors import IntakeFull
 from bus.messages import (
     ButtonPress,
@@ -22,15 +21,18 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import ConnectionState, Disposition, Intake
+from bus.retry import Backoff
 from tests.fakes.slack import FakeSlack
 
 FAST = SlackTimeouts(
     call_s=2.0,
-    first_retry_s=0.02,
-    max_retry_s=0.1,
-    refused_retry_s=0.05,
+    hello_s=1.0,
+    ping_s=5.0,
+    drain_s=0.5,
+    overlap_s=2.0,
+    backoff=Backoff(first_s=0.02, cap_s=0.1),
+    failed_retry_s=0.05,
     stable_s=0.0,
-    socket_mode=SocketModeTimeouts(hello_s=1.0, ping_s=5.0, drain_s=0.5),
 )
 
 
@@ -121,11 +123,11 @@ async def running(
     slack: FakeSlack,
     intake: Recorder | None = None,
     *,
-    timers: SlackTimeouts = FAST,
+    timeouts: SlackTimeouts = FAST,
     connected: bool = True,
     given: Mapping[str, object] | None = None,
 ) -> AsyncIterator[SlackAdapter]:
-    adapter = SlackAdapter(config(slack, given), timers=timers)
+    adapter = SlackAdapter(config(slack, given), timeouts=timeouts)
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             lambda task_status: adapter.run(intake or Recorder(), task_status=task_status)

@@ -8,7 +8,6 @@ import pytest
 
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter, build
-from bots.slack.socket_mode import SocketModeTimeouts
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import (
@@ -218,6 +217,51 @@ async def test_slack_asks_for_a_new_connection(reason: str) -> None:
     assert slack.violations == []
 
 
+@pytest.mark.parametrize("reason", ["warning", "refresh_requested"])
+async def test_next_connection_is_open_before_the_old_one_closes(reason: str) -> None:
+    intake = Recorder()
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake) as adapter:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slack.disconnect_all, reason)
+            await slack.wait_for(lambda: len(slack.sockets.open) == 2)
+            # Slack sends commands and presses once, over any of the connections.
+            for number in range(6):
+                slack.slash(f"status {number}")
+                slack.dm(f"message {number}")
+            await slack.wait_for(lambda: settled(slack))
+            assert adapter.health().state is ConnectionState.CONNECTED
+        await slack.wait_for(lambda: len(slack.sockets.open) == 1)
+        assert (slack.sockets.connects, slack.sockets.gaps) == (2, 0)
+    assert all(e.acked and e.attempts == 1 for e in slack.sockets.envelopes)
+    assert len(set(intake.texts())) == len(intake.texts()) == 12
+    assert slack.violations == []
+
+
+async def test_old_connection_receives_while_the_next_one_cannot_be_opened() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.sockets.grace_s = 5.0
+        slack.fail("apps.connections.open", status=503, times=3)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slack.disconnect_all, "warning")
+            await slack.wait_for(lambda: len(slack.asked("apps.connections.open")) >= 3)
+            slack.slash("status")
+            await slack.wait_for(lambda: intake.texts() == ["/status"])
+            assert adapter.health().state is ConnectionState.CONNECTED
+            await slack.wait_for(lambda: slack.sockets.connects == 2)
+        assert slack.sockets.gaps == 0
+
+
+async def test_retired_connection_that_slack_never_closes_is_closed() -> None:
+    timeouts = replace(FAST, overlap_s=0.1)
+    async with fast_slack() as slack, running(slack, timeouts=timeouts):
+        slack.sockets.grace_s = 60.0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slack.disconnect_all, "warning")
+            await slack.wait_for(lambda: slack.sockets.connects == 2)
+            await slack.wait_for(lambda: len(slack.sockets.open) == 1)
+
+
 async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> None:
     intake = Recorder()
     intake.gate = anyio.Event()
@@ -243,18 +287,18 @@ async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
 
 
 async def test_a_silent_connection_is_replaced() -> None:
-    timers = replace(FAST, socket_mode=SocketModeTimeouts(hello_s=1.0, ping_s=0.05, drain_s=0.1))
+    timeouts = replace(FAST, ping_s=0.05, drain_s=0.1)
     async with fast_slack() as slack:
         slack.sockets.deaf = True
-        async with running(slack, timers=timers):
+        async with running(slack, timeouts=timeouts):
             await slack.wait_for(lambda: slack.sockets.connects >= 2)
 
 
 async def test_connected_means_that_slack_said_hello() -> None:
-    timers = replace(FAST, socket_mode=SocketModeTimeouts(hello_s=0.1, ping_s=5.0, drain_s=0.1))
+    timeouts = replace(FAST, hello_s=0.1, drain_s=0.1)
     async with fast_slack() as slack:
         slack.sockets.mute = True
-        async with running(slack, timers=timers, connected=False) as adapter:
+        async with running(slack, timeouts=timeouts, connected=False) as adapter:
             await slack.wait_for(lambda: "hello" in adapter.health().detail)
             assert adapter.health().state is ConnectionState.CONNECTING
             slack.sockets.mute = False
@@ -355,7 +399,7 @@ async def test_swapped_tokens_are_explained() -> None:
 )
 async def test_settings_that_cannot_work_end_the_run(given: dict[str, str], detail: str) -> None:
     async with fast_slack() as slack:
-        adapter = SlackAdapter(config(slack, given), timers=FAST)
+        adapter = SlackAdapter(config(slack, given), timeouts=FAST)
         async with anyio.create_task_group() as tasks:
             await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
         assert adapter.health().state is ConnectionState.FAILED
@@ -399,7 +443,7 @@ async def test_stopping_is_quick_also_in_the_middle_of_a_message() -> None:
 
 async def test_it_can_run_again() -> None:
     async with fast_slack() as slack:
-        adapter = SlackAdapter(config(slack), timers=FAST)
+        adapter = SlackAdapter(config(slack), timeouts=FAST)
         for _ in range(2):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(

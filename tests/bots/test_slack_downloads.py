@@ -160,7 +160,7 @@ async def test_failures_are_decisions(
     wait_s: float | None,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with fast_slack() as slack, running(slack, timers=QUICK) as adapter:
+    async with fast_slack() as slack, running(slack, timeouts=QUICK) as adapter:
         file = slack.file("a", b"content")
         slack.fail(method, **trouble)  # type: ignore[arg-type]
         with pytest.raises(DeliveryError) as caught:

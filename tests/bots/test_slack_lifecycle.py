@@ -60,7 +60,7 @@ async def test_an_uninstalled_app_says_so_and_comes_back_when_it_is_installed_ag
         assert envelope.acked
         assert envelope.attempts == 1
         assert "account_inactive" in adapter.health().detail
-        assert "installing the app again" in adapter.health().detail
+        assert "reinstalling it" in adapter.health().detail
         slack.server.bot_token = good
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
@@ -120,7 +120,7 @@ async def test_a_channel_that_is_gone_is_told_and_asked_once(error: str) -> None
 async def test_an_adapter_that_runs_again_listens_once() -> None:
     intake = Recorder()
     async with fast_slack() as slack:
-        adapter = SlackAdapter(config(slack), timers=FAST)
+        adapter = SlackAdapter(config(slack), timeouts=FAST)
         for number in range(3):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))

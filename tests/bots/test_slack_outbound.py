@@ -86,7 +86,7 @@ async def test_ok_without_a_timestamp_is_not_delivered(reply: dict[str, object])
 async def test_sending_works_before_and_after_the_run() -> None:
     async with fast_slack() as slack:
         asked = slack.dm("hi")
-        adapter = SlackAdapter(config(slack), timers=FAST)
+        adapter = SlackAdapter(config(slack), timeouts=FAST)
         await adapter.send(place_of(asked), "without a run", key="1")
         assert await adapter.find_message(place_of(asked), key="1", since=time.time() - 5)
         assert slack.texts(asked.channel) == ["without a run"]
@@ -126,7 +126,7 @@ async def test_failures_are_decisions(
 ) -> None:
     async with fast_slack() as slack:
         asked = slack.dm("hi")
-        adapter = SlackAdapter(config(slack), timers=QUICK)
+        adapter = SlackAdapter(config(slack), timeouts=QUICK)
         slack.fail("chat.postMessage", **trouble)  # type: ignore[arg-type]
         with pytest.raises(DeliveryError) as caught:
             await adapter.send(place_of(asked), "answer", key="k")
@@ -233,7 +233,7 @@ async def test_a_command_answer_that_fails_is_tried_again_and_its_address_kept_s
 ) -> None:
     caplog.set_level(logging.DEBUG)
     intake = Recorder()
-    async with fast_slack() as slack, running(slack, intake, timers=QUICK) as adapter:
+    async with fast_slack() as slack, running(slack, intake, timeouts=QUICK) as adapter:
         place = await command_place(slack, intake)
         slack.fail("response_url", **trouble)  # type: ignore[arg-type]
         with pytest.raises(DeliveryError) as caught:
@@ -288,7 +288,7 @@ async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
             await adapter.find_message(private, key="k", since=0)
         assert not caught.value.retryable
         await adapter.send_file(place_of(asked), outgoing(tmp_path), key="7:file:0")
-        later = SlackAdapter(config(slack), timers=FAST)
+        later = SlackAdapter(config(slack), timeouts=FAST)
         with pytest.raises(DeliveryError, match="which file") as caught:
             await later.find_message(place_of(asked), key="7:file:0", since=0)
         assert not caught.value.retryable

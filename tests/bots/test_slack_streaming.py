@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 
 from bots.slack.adapter import SlackAdapter
-from bots.slack.budget import Budget
 from bots.slack.format import render
 from bots.slack.stream_text import escape_stream_text
 from bots.slack.streaming import StreamingLimits
@@ -30,8 +29,8 @@ QUICK_CHANGES = StreamingLimits(update_interval_s=0.0, updates_per_minute=6_000)
 async def streaming(
     slack: FakeSlack, intake: Recorder | None = None, pace: StreamingLimits = QUICK_CHANGES
 ) -> AsyncIterator[SlackAdapter]:
-    timers = replace(FAST, streaming=pace)
-    async with running(slack, intake, timers=timers, given={"streaming": True}) as adapter:
+    timeouts = replace(FAST, streaming=pace)
+    async with running(slack, intake, timeouts=timeouts, given={"streaming": True}) as adapter:
         yield adapter
 
 
@@ -129,7 +128,7 @@ async def test_an_answer_of_which_nothing_was_streamed_is_shown_all_the_same() -
 async def test_a_stream_can_begin_before_the_connection_stands() -> None:
     async with fast_slack() as slack:
         asked = slack.mention("hi")
-        adapter = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        adapter = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         answer = Answer(adapter, slack, asked)
         assert (await answer.open()).streams
     assert slack.violations == []
@@ -247,7 +246,7 @@ async def test_what_an_earlier_process_streamed_is_finished() -> None:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
         await answer.grow("before the cra")
-        answer.adapter = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        answer.adapter = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         await answer.grow("before the crash, and")
         assert (message.words, message.streams) == ("before the crash, and", False)
         await answer.finish("before the crash, and after it")
@@ -260,7 +259,7 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
-        later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        later = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
         await answer.grow("words")
         assert await later.find_message(answer.place, key="7:card:1", since=0) is None
@@ -360,7 +359,7 @@ async def test_when_slack_says_that_there_were_too_many_streams_no_more_are_aske
 
 
 async def test_additions_and_changes_are_paced() -> None:
-    pace = StreamingLimits(appends_per_minute=4, update_interval_s=60.0)
+    pace = StreamingLimits(appends_per_minute=2, update_interval_s=60.0)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         await answer.open()
@@ -375,19 +374,6 @@ async def test_additions_and_changes_are_paced() -> None:
         assert 50 < (caught.value.retry_after_s or 0) <= 60
         await answer.finish("some text still")
         assert answer.message.words == "some text still"
-
-
-def test_a_budget_refills_with_time() -> None:
-    now = [0.0]
-    budget = Budget(60, 2, clock=lambda: now[0])
-    assert [budget.take(), budget.take()] == [0, 0]
-    assert budget.take() == pytest.approx(1.0)
-    now[0] += 1.0
-    assert budget.take() == 0
-    now[0] += 3600.0
-    assert [budget.take() for _ in range(3)][2] > 0
-    budget.drain()
-    assert budget.take() > 0
 
 
 async def test_lines_that_go_again_are_never_streamed() -> None:
@@ -533,7 +519,7 @@ async def test_changing_and_removing_end_a_stream_first() -> None:
         assert first.message.words == "other words"
         await adapter.delete_message(second.place, second.id)
         assert slack.workspace.find(second.place.chat, second.id) is None
-        later = SlackAdapter(config(slack, {"streaming": True}), timers=FAST)
+        later = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         third = Answer(adapter, slack, slack.mention("hi"))
         await third.open()
         await later.delete_message(third.place, third.id)

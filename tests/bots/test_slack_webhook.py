@@ -45,12 +45,12 @@ async def running(
     slack: FakeSlack,
     intake: Recorder,
     *,
-    timers: SlackTimeouts = HTTP,
+    timeouts: SlackTimeouts = HTTP,
     given: Mapping[str, object] = {},
 ) -> AsyncIterator[tuple[SlackAdapter, WebhookEndpoint]]:
     """Run an adapter until the block ends; enter it when the adapter is signed in."""
     settings = {"mode": "http", "signing_secret": slack.events.secret, "app_token": "", **given}
-    adapter = SlackAdapter(config(slack, settings), timers=timers)
+    adapter = SlackAdapter(config(slack, settings), timeouts=timeouts)
     assert adapter.webhook is not None
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
@@ -205,7 +205,7 @@ async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> Non
     intake.gate = anyio.Event()
     async with FakeSlack() as slack:
         body = message()
-        async with running(slack, intake, timers=replace(HTTP, ack_s=0.05)) as (adapter, door):
+        async with running(slack, intake, timeouts=replace(HTTP, ack_s=0.05)) as (adapter, door):
             call = WebhookRequest(headers=JSON | signed(slack, body), body=body)
             assert (await door.handle(call)).status == 503
         assert (await door.handle(call)).status == 503
@@ -220,7 +220,7 @@ async def test_a_stop_gives_back_what_is_in_work() -> None:
     async with (
         FakeSlack() as slack,
         anyio.create_task_group() as callers,
-        running(slack, intake, timers=replace(HTTP, ack_s=60.0)) as (_, door),
+        running(slack, intake, timeouts=replace(HTTP, ack_s=60.0)) as (_, door),
     ):
         body = message()
         callers.start_soon(
@@ -268,4 +268,4 @@ async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> Non
 
 async def test_socket_mode_has_no_door() -> None:
     async with FakeSlack() as slack:
-        assert SlackAdapter(config(slack), timers=FAST).webhook is None
+        assert SlackAdapter(config(slack), timeouts=FAST).webhook is None

@@ -30,13 +30,13 @@ class SlackRig(RemoteRig):
 
     @override
     def adapter(self) -> Adapter:
-        return SlackAdapter(slack_rig.config(self._slack), timers=slack_rig.FAST)
+        return SlackAdapter(slack_rig.config(self._slack), timeouts=slack_rig.FAST)
 
     @override
     def intruder(self) -> tuple[Adapter, str]:
         wrong = "xoxb-999-not-the-one"
         config = slack_rig.config(self._slack, {"bot_token": wrong})
-        return SlackAdapter(config, timers=slack_rig.FAST), wrong
+        return SlackAdapter(config, timeouts=slack_rig.FAST), wrong
 
     @override
     async def say(self, text: str) -> None:

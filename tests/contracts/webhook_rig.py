@@ -65,13 +65,13 @@ class SlackHttpRig(SlackRig):
     def adapter(self) -> Adapter:
         config = slack_rig.config(self._slack, slack_over_http(self._slack))
         self._slack.call_at(HOST + webhook_path("slack"), self._doors.transport)
-        return self._doors.mount(SlackAdapter(config, timers=SLACK))
+        return self._doors.mount(SlackAdapter(config, timeouts=SLACK))
 
     @override
     def intruder(self) -> tuple[Adapter, str]:
         wrong = "xoxb-999-not-the-one"
         given = {**slack_over_http(self._slack), "bot_token": wrong}
-        return SlackAdapter(slack_rig.config(self._slack, given), timers=SLACK), wrong
+        return SlackAdapter(slack_rig.config(self._slack, given), timeouts=SLACK), wrong
 
     @override
     async def go_away(self) -> None:

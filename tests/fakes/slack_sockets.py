@@ -46,6 +46,7 @@ class Sockets:
         mute: Whether the hello is kept back, and events with it.
         greets: Whether a connection begins with a hello.
         deaf: Whether pings go unanswered on new connections.
+        gaps: How often no connection was left.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Sockets:
         self.open: list[web.WebSocketResponse] = []
         self.envelopes: list[Envelope] = []
         self.connects = 0
+        self.gaps = 0
         self.grace_s = 1.0
         self.refuse = False
         self.mute = False
@@ -103,6 +105,7 @@ class Sockets:
         finally:
             if ws in self.open:
                 self.open.remove(ws)
+                self.gaps += not self.open
                 left, self._left = self._left, anyio.Event()
                 left.set()
             self._changed()
