@@ -22,8 +22,7 @@ from agent.models.auxiliary import AuxiliaryModels
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.http_client import ModelHttpClient
 from agent.sandbox.factory import build_sandbox_provider
-from agent.sandbox.maintenance import maintained
-from agent.sandbox.protocol import SandboxProvider
+from agent.sandbox.protocol import SandboxProvider, maintained
 from agent.skills.installer import SkillInstaller
 from agent.skills.registry import SkillPaths, SkillRegistry
 from agent.skills.scanner import SkillScanner

@@ -1,1 +1,1 @@
-"""Where the agent's files are: a protocol, and the fenced folders of this machine."""
+"""Sandboxes: confined file access and command execution for the agent."""

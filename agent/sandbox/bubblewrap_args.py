@@ -1,10 +1,11 @@
-"""How a confined command is started: what bubblewrap is told. Nothing here starts it.
+"""Builds the bubblewrap command line for a confined command. Starts nothing.
 
-Two ways, by who runs the service:
+It depends on who runs the service:
 
-- an ordinary user: bubblewrap makes a user namespace, in which the command has no rights and can make no further one;
-- root: no user namespace, since in one the command would still be root to the kernel, which counts no processes
-  of root. It runs as a user of its own instead, another one for each thread, to whom the thread's folders are given.
+- An ordinary user: bubblewrap creates a user namespace in which the command has no privileges and cannot create
+  another namespace.
+- root: no user namespace, because the command would still be root to the kernel, which does not limit the number of
+  root's processes. The command runs as a separate user per thread instead, who owns the thread's folders.
 """
 
 import hashlib
@@ -15,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent.paths import WORKSPACE, MountTable
-from agent.paths import Mount as Folder
+from agent.paths import WORKSPACE, Mount, MountTable
 from agent.sandbox.disk import DiskLimits
 from agent.sandbox.process import ProcessSpec
 from agent.sandbox.seccomp import seccomp_filter
@@ -24,15 +24,15 @@ from agent.sandbox.seccomp import seccomp_filter
 BWRAP, SETPRIV, NICE = "/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/nice"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 INNER_ID = 1000
-"""The user that commands see themselves as, where there is a user namespace."""
+"""User id of commands inside a user namespace."""
 
 OPEN_FILES = 256
 TEMPORARY_MB = 64  # of /tmp, and of /dev/shm
-NICENESS = "10"  # commands wait for the service, not the service for commands
+NICENESS = "10"  # the service has priority over commands
 
 _FIRST_OWNER, _OWNERS = 1_879_048_192, 2**28 - 2  # systemd's UIDS-GIDS.md: nobody uses these
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_FILTER = "the filter of system calls"
+_FILTER = "seccomp filter"
 _ETC = (  # nothing with secrets: certificates, not keys
     *("alternatives", "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/ca-trust"),
     *("pki/tls/certs", "crypto-policies", "fonts", "localtime", "mime.types", "magic"),
@@ -42,13 +42,13 @@ _ETC = (  # nothing with secrets: certificates, not keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLimits:
-    """What one command may use.
+    """Resource limits of one command.
 
     Attributes:
-        memory_mb: Memory of all its processes together, and of each; MiB.
-        cpu_s: Processor time of each process, seconds.
-        processes: Processes and threads at once.
-        file_mb: Size of a file that it writes; MiB.
+        memory_mb: Memory of all its processes together, and of each, MiB.
+        cpu_s: CPU time of each process, seconds.
+        processes: Concurrent processes and threads.
+        file_mb: Size of a file that it writes, MiB.
     """
 
     memory_mb: int = 1024
@@ -59,7 +59,7 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BubblewrapOptions:
-    """What commands may use, the variables that they get, and the program that confines them."""
+    """Limits and environment of commands, and the path of bubblewrap."""
 
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     disk: DiskLimits = field(default_factory=DiskLimits)
@@ -68,9 +68,9 @@ class BubblewrapOptions:
 
 
 def sandbox_uid(thread_id: str) -> int | None:
-    """Return the user and group id that a thread's commands run as; None = the service's own.
+    """Return the user and group id of a thread's commands; None = a user namespace is used.
 
-    Only root can give folders to others, and only to ids that exist in its user namespace.
+    Only root can give folders to other users.
     """
     if os.geteuid() != 0:
         return None
@@ -80,46 +80,42 @@ def sandbox_uid(thread_id: str) -> int | None:
 
 @contextmanager
 def bubblewrap_process(
-    command: str,
-    table: MountTable,
-    *,
-    owner: int | None,
-    rules: BubblewrapOptions,
+    command: str, table: MountTable, *, uid: int | None, options: BubblewrapOptions
 ) -> Iterator[ProcessSpec]:
-    """Hold ready what starts a command. Blocking.
+    """Prepare a confined process; its descriptors are closed at the end of the block. Blocking.
 
     Args:
         command: Shell text.
-        table: What is seen besides the system's folders.
-        owner: As `sandbox_uid`.
-        rules: What it may use.
+        table: The mounts that it sees, besides system folders.
+        uid: As `sandbox_uid`.
+        options: Limits and environment.
     """
-    with _opened(_own_files(owner)) as files:
-        options = [
-            *_namespaces(owner),
+    with _opened(_own_files(uid)) as files:
+        arguments = [
+            *_namespaces(uid),
             *_system(),
-            *_folders(table.mounts),
+            *_bind_mounts(table.mounts),
             *_placed(files),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
         ]
-        # By descriptor: what is an argument can be read by everybody on the machine, and in the sandbox.
-        with _opened({"options": b"".join(os.fsencode(one) + b"\0" for one in options)}) as more:
+        # Passed by descriptor: everyone on the machine, and in the sandbox, can read arguments.
+        with _opened({"options": b"".join(os.fsencode(one) + b"\0" for one in arguments)}) as more:
             yield ProcessSpec(
                 argv=[
-                    *(NICE, "-n", NICENESS, rules.program),
+                    *(NICE, "-n", NICENESS, options.program),
                     *("--args", str(more["options"]), "--"),
-                    *_as_owner(owner),
-                    *("/bin/bash", "--norc", "--noprofile", "-c", _preamble(rules.limits)),
+                    *_as_user(uid),
+                    *("/bin/bash", "--norc", "--noprofile", "-c", _preamble(options.limits)),
                     *("sandbox", command),
                 ],
-                environment=_environment(rules.environment),
+                environment=_environment(options.environment),
                 descriptors=(*files.values(), *more.values()),
             )
 
 
-def _own_files(owner: int | None) -> dict[str, bytes]:
-    """Return the contents of the small files of /etc, and the filter of system calls."""
-    number = INNER_ID if owner is None else owner
+def _own_files(uid: int | None) -> dict[str, bytes]:
+    """Return the generated files of /etc, and the system call filter."""
+    number = INNER_ID if uid is None else uid
     contents = {
         "/etc/passwd": f"agent:x:{number}:{number}::{WORKSPACE}:/bin/bash\n".encode(),
         "/etc/group": f"agent:x:{number}:\n".encode(),
@@ -139,7 +135,7 @@ def _placed(files: Mapping[str, int]) -> Iterable[str]:
 
 @contextmanager
 def _opened(contents: Mapping[str, bytes]) -> Iterator[dict[str, int]]:
-    """Hold contents in memory, each readable once from its descriptor."""
+    """Keep contents in memory files, each readable once from its descriptor."""
     files: dict[str, int] = {}
     try:
         for name, content in contents.items():
@@ -153,28 +149,28 @@ def _opened(contents: Mapping[str, bytes]) -> Iterator[dict[str, int]]:
 
 
 def _environment(configured: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a command: a few fixed ones and the configured ones, nothing of the service."""
+    """Return the variables of a command: fixed and configured ones, none of the service."""
     fixed = {"PATH": PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
     return {**fixed, "USER": "agent", **configured}
 
 
-def _namespaces(owner: int | None) -> Iterable[str]:
-    # Variables come from the process' own environment: as arguments everybody on the machine could read them.
+def _namespaces(uid: int | None) -> Iterable[str]:
+    # Variables are passed in the process environment: everyone on the machine can read arguments.
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL")
     yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
     yield "--unshare-cgroup-try"
-    if owner is None:
+    if uid is None:
         yield from ("--unshare-user", "--disable-userns")
         yield from ("--uid", str(INNER_ID), "--gid", str(INNER_ID))
     else:
         yield from ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")  # for setpriv, below
 
 
-def _as_owner(owner: int | None) -> Sequence[str]:
-    """Become the owner; with that the last capabilities are gone, and nothing can bring them back."""
-    if owner is None:
+def _as_user(uid: int | None) -> Sequence[str]:
+    """Switch to the user; that drops the last capabilities for good."""
+    if uid is None:
         return ()
-    return (SETPRIV, "--reuid", str(owner), "--regid", str(owner), "--clear-groups", "--")
+    return (SETPRIV, "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--")
 
 
 def _system() -> Iterable[str]:
@@ -193,11 +189,11 @@ def _system_folder(path: Path) -> Sequence[str]:
     return ("--ro-bind", str(path), str(path)) if path.is_dir() else ()
 
 
-def _folders(mappings: Iterable[Folder]) -> Iterable[str]:
-    """Bind the folders, outer ones first."""
-    etc = [Folder(virtual=f"/etc/{name}", host=Path("/etc", name), read_only=True) for name in _ETC]
+def _bind_mounts(mounts: Iterable[Mount]) -> Iterable[str]:
+    """Bind the mounts, outer ones first."""
+    etc = [Mount(virtual=f"/etc/{name}", host=Path("/etc", name), read_only=True) for name in _ETC]
     made = {"/"}
-    for folder in sorted((*etc, *mappings), key=lambda one: len(one.virtual)):
+    for folder in sorted((*etc, *mounts), key=lambda one: len(one.virtual)):
         yield from _parents(folder.virtual, made)
         bind = "--ro-bind-try" if folder.read_only else "--bind-try"
         yield from (bind, str(folder.host), folder.virtual)
@@ -205,7 +201,7 @@ def _folders(mappings: Iterable[Folder]) -> Iterable[str]:
 
 
 def _parents(path: str, made: set[str]) -> Iterable[str]:
-    """Make the folders above a path that everybody can pass: by itself bubblewrap makes them for root alone."""
+    """Create the parents of a path with access for all users: bubblewrap's own are for root alone."""
     for parent in reversed(PurePosixPath(path).parents):
         if str(parent) not in made:
             made.add(str(parent))
@@ -213,11 +209,11 @@ def _parents(path: str, made: set[str]) -> Iterable[str]:
 
 
 def _preamble(limits: ProcessLimits) -> str:
-    """Return the script that limits itself, then becomes the command.
+    """Return the script that sets its own limits, then executes the command.
 
-    The limit on data (not on address space) stops what really uses memory: Go, V8 and the JVM reserve far more than
-    they use. Processes are limited in here, where only those of the sandbox count. A limit that is already lower
-    cannot be raised: those errors are not shown.
+    Memory is limited by data, not by address space: Go, V8 and the JVM reserve far more than they use. The process
+    limit is set inside, where only the sandbox's processes count. Limits that are already lower cannot be raised;
+    those errors are hidden.
     """
     kib = 1024
     wanted = {
@@ -230,6 +226,6 @@ def _preamble(limits: ProcessLimits) -> str:
         "u": limits.processes,
     }
     lines = [f"ulimit -{flag} {value}" for flag, value in wanted.items()]
-    lines.append("trap '' XFSZ")  # a write beyond the limit fails, and does not end the shell
-    lines.append("echo 1000 > /proc/self/oom_score_adj")  # when memory ends, this goes first
+    lines.append("trap '' XFSZ")  # a write over the limit fails instead of killing the shell
+    lines.append("echo 1000 > /proc/self/oom_score_adj")  # first to be killed when memory runs out
     return f'{{ {"; ".join(lines)}; }} 2>/dev/null; cd {WORKSPACE} && exec /bin/bash -c -- "$1"'

@@ -1,4 +1,4 @@
-"""Commands in containers, one for each thread that runs any; files as on this machine, whose folders they see."""
+"""Sandbox in Docker: one container per thread that runs commands; files are accessed on the host."""
 
 import logging
 import secrets
@@ -10,55 +10,58 @@ import anyio.to_thread
 from typing_extensions import override
 
 from agent.config import SandboxConfig
-from agent.config.docker import DockerConfig
 from agent.errors import SandboxError, SandboxUnusable
 from agent.paths import MountTable
-from agent.sandbox.docker_api import ContainerApi, ExecResult, ExecWay, ShellSessionLost, Way
-from agent.sandbox.docker_cli import CALL_S, DockerCli, DockerOutput, DockerRunner, docker_problem
-from agent.sandbox.docker_spec import (
+from agent.sandbox.docker_api import (
+    ContainerApi,
+    DockerExecTransport,
+    ExecResult,
+    ShellSessionLost,
+    http_transport,
+)
+from agent.sandbox.docker_cli import (
+    CALL_S,
     HOME_LABEL,
     INTERNAL,
     NONE,
     THREAD_LABEL,
     ContainerSpec,
     ContainerState,
+    DockerCli,
+    docker_problem,
     installation_id,
     parse_inspect,
 )
-from agent.sandbox.local import LocalSandbox
-from agent.sandbox.locks import PathLocks
-from agent.sandbox.mounts import SharedMounts, ThreadMounts, configured_mounts, no_shared_mounts
+from agent.sandbox.local import FolderSandboxProvider, Shell
+from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
 from agent.sandbox.permissions import open_permissions
-from agent.sandbox.protocol import Sandbox, SandboxProvider
+from agent.sandbox.process import TIMED_OUT
 from agent.sandbox.result import CommandResult
 from agent.thread_storage import ThreadStorage
 
 logger = logging.getLogger(__name__)
 
 CHECK_S = 60.0
-"""How often containers that rest too long are looked for."""
+"""Longest interval between checks for idle containers."""
 
 STOP_S = 10.0
-"""How long the removal of all containers may take at the end; what is left is found at the next start."""
+"""Time limit for removing all containers at shutdown; the next start finds the rest."""
 
-TIMED_OUT = 124
-"""The exit code of a command that took too long, as timeout(1) has it."""
-
-DEAD = "the sandbox's container has ended; files are kept, try again"
+CONTAINER_LOST = "the sandbox container has stopped; files are kept, try again"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Place:
-    """One thread's container.
+class _Container:
+    """A thread's container.
 
     Attributes:
-        lock: Held while it is started, used or removed: commands run one after the other.
-        name: Its name while there is one, else "".
-        api: The way to it; None = it is there, but was not spoken to yet.
-        digest: The spec that it was started for.
-        session: The shell session that commands run in.
-        busy: Whether a turn uses it.
-        used_at: When it was last used, on the loop's clock.
+        lock: Held while it is started, used or removed, so commands of one thread run one after the other.
+        name: Its name, or "" while there is none.
+        api: Its client; None = a container of an earlier process that was not contacted yet.
+        digest: Digest of the spec it was started from.
+        session: The shell session in which commands run.
+        in_use: Whether a turn uses it.
+        used_at: Last use, on the event loop's clock.
     """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -66,305 +69,266 @@ class _Place:
     api: ContainerApi | None = None
     digest: str = ""
     session: str | None = None
-    busy: bool = False
+    in_use: bool = False
     used_at: float = 0.0
 
 
-class DockerSandboxProvider(SandboxProvider):
-    """Gives each thread its folders, and a container that sees them as soon as it runs a command.
+class DockerSandboxProvider(FolderSandboxProvider):
+    """Gives each thread its folders, and starts a container with these folders for its first command.
 
     Args:
         config: The `sandbox` section.
-        folders: The threads' folders.
-        shared: What all threads see besides.
-        runner: Runs Docker; None = the program that is configured.
+        folders: Threads' folders.
+        shared: Mounts that all threads share.
 
     Raises:
-        SandboxUnusable: The program is not installed.
+        SandboxUnusable: The docker program is not installed.
     """
+
+    kind = "docker"
 
     def __init__(
         self,
         config: SandboxConfig,
         folders: ThreadStorage,
         shared: SharedMounts = no_shared_mounts,
-        *,
-        runner: DockerRunner | None = None,
     ) -> None:
-        self._docker: DockerConfig = config.docker
-        fault = docker_problem(self._docker.command) if runner is None else None
-        if fault:
-            raise SandboxUnusable(fault)
-        self._runner = runner or DockerCli(self._docker.command)
+        if problem := docker_problem(config.docker.command):
+            raise SandboxUnusable(problem)
+        super().__init__(folders, mounts=configured_mounts(config.mounts), shared=shared)
+        self._config = config.docker
+        self._docker = DockerCli(self._config.command)
         self._environment = dict(config.environment)
-        self._tables = ThreadMounts(folders, mounts=configured_mounts(config.mounts), shared=shared)
         self._home = installation_id(folders.folders("any").root.parent)
-        self._locks = PathLocks()
-        self._places: dict[str, _Place] = {}
-        self._network_made = False
+        self._containers: dict[str, _Container] = {}
+        self._network_exists = False
 
     @property
     @override
     def description(self) -> str:
         return (
-            f"docker: bash in a container of {self._docker.image}, network {self._docker.network}"
+            f"docker: bash in a container of {self._config.image}, network {self._config.network}"
         )
 
     @property
-    @override
-    def uses_thread_folders(self) -> bool:
-        return True
-
-    @property
-    @override
-    def can_execute(self) -> bool:
-        return True
+    def tracked_threads(self) -> int:
+        """Number of threads that have a container or use one."""
+        return len(self._containers)
 
     @override
-    def sandbox_id(self, thread_id: str) -> str:
-        self._tables.folders(thread_id)
-        return f"docker:{thread_id}"
-
-    @override
-    async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._tables.mount_table(thread_id)
-        return LocalSandbox(
-            sandbox_id=self.sandbox_id(thread_id),
-            table=table,
-            locks=self._locks,
-            shell=partial(self._run, thread_id, table),
-        )
+    def _shell(self, thread_id: str, table: MountTable) -> Shell:
+        return partial(self._run, thread_id, table)
 
     @override
     async def release(self, sandbox_id: str) -> None:
-        place = self._places.get(sandbox_id.removeprefix("docker:"))
-        if place is not None:
-            place.busy = False
+        container = self._containers.get(sandbox_id.removeprefix("docker:"))
+        if container is not None:
+            container.in_use = False
 
     @override
     async def run_maintenance(self) -> None:
-        """Take over what a former process left, then remove what rests too long."""
+        """Adopt containers of an earlier process, then remove idle ones until cancelled."""
         await self._adopt()
-        idle = self._docker.idle_timeout_seconds
+        idle = self._config.idle_timeout_seconds
         while idle > 0:
             await anyio.sleep(min(CHECK_S, idle / 2))
-            for thread_id, place in list(self._places.items()):
-                rests = place.used_at + idle <= anyio.current_time()
-                if place.name and rests:
-                    await self._rest(place)
-                if not (place.name or place.busy or place.lock.locked()):
-                    del self._places[thread_id]
+            for thread_id, container in list(self._containers.items()):
+                if container.name and container.used_at + idle <= anyio.current_time():
+                    await self._remove_if_unlocked(container)
+                if not (container.name or container.in_use or container.lock.locked()):
+                    del self._containers[thread_id]
 
     @override
     async def aclose(self) -> None:
-        """Remove all containers, at the same time and within `STOP_S`."""
-        places, self._places = list(self._places.values()), {}
+        """Remove all containers concurrently, within `STOP_S`."""
+        containers, self._containers = list(self._containers.values()), {}
         with anyio.move_on_after(STOP_S, shield=True):
             async with anyio.create_task_group() as tasks:
-                for place in places:
-                    if place.name:
-                        tasks.start_soon(self._remove, place)
-
-    # --- commands ----------------------------------------------------------------------------------------------
+                for container in containers:
+                    tasks.start_soon(self._remove, container)
 
     async def _run(self, thread_id: str, table: MountTable, command: str, timeout_s: float) -> str:
-        place = self._places.setdefault(thread_id, _Place())
-        place.busy = True
-        async with place.lock:
+        """Run a command. If it does not end by itself, the container is removed: nothing keeps running."""
+        container = self._containers.setdefault(thread_id, _Container())
+        container.in_use = True
+        async with container.lock:
             try:
-                # Before it starts: its shell is only ready when it can enter the workspace.
-                await anyio.to_thread.run_sync(open_permissions, self._tables.folders(thread_id))
-                api = await self._ensure(thread_id, place, table)
-                return table.mask_host_paths(
-                    (await self._said(place, api, command, timeout_s)).text()
-                )
+                # Before the start: the container's shell is ready only if it can enter the workspace.
+                await anyio.to_thread.run_sync(open_permissions, self._mounts.folders(thread_id))
+                api = await self._ensure_started(thread_id, container, table)
+                result = await self._execute(container, api, command, timeout_s)
+                return table.mask_host_paths(result.text())
+            except anyio.get_cancelled_exc_class():
+                await self._remove_shielded(container)
+                raise
             finally:
-                place.used_at = anyio.current_time()
+                container.used_at = anyio.current_time()
 
-    async def _said(
-        self, place: _Place, api: ContainerApi, command: str, timeout_s: float
+    async def _execute(
+        self, container: _Container, api: ContainerApi, command: str, timeout_s: float
     ) -> CommandResult:
-        """Run a command. Whatever ends it early ends its container too: nothing that it started goes on."""
         try:
-            said = await self._in_session(place, api, command, timeout_s)
+            done = await self._execute_in_session(container, api, command, timeout_s)
         except TimeoutError:
-            await self._remove(place)
+            await self._remove(container)
             note = f"The command was stopped: it took longer than {timeout_s:g} s."
             return CommandResult(stdout="", code=TIMED_OUT, note=note)
         except SandboxError as error:
-            logger.warning("a container failed: %s", error)
-            await self._remove(place)
-            raise SandboxError(DEAD) from error
-        except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(CALL_S, shield=True):
-                await self._remove(place)
-            raise
-        place.session = said.session
-        return said.outcome
+            logger.warning("sandbox container %s failed: %s", container.name, error)
+            await self._remove(container)
+            raise SandboxError(CONTAINER_LOST) from error
+        container.session = done.session
+        return done.result
 
-    async def _in_session(
-        self, place: _Place, api: ContainerApi, command: str, timeout_s: float
+    async def _execute_in_session(
+        self, container: _Container, api: ContainerApi, command: str, timeout_s: float
     ) -> ExecResult:
         try:
-            return await api.execute(command, session=place.session, timeout_s=timeout_s)
+            return await api.execute(command, session=container.session, timeout_s=timeout_s)
         except ShellSessionLost:
-            logger.info("a container has lost its shell session: a new one is opened")
-            place.session = None
+            logger.info(
+                "sandbox container %s lost its shell session: opening another", container.name
+            )
             return await api.execute(command, session=None, timeout_s=timeout_s)
 
-    # --- containers --------------------------------------------------------------------------------------------
-
-    async def _ensure(self, thread_id: str, place: _Place, table: MountTable) -> ContainerApi:
-        """Return the way to the thread's container, which is started when there is none, or another one.
+    async def _ensure_started(
+        self, thread_id: str, container: _Container, table: MountTable
+    ) -> ContainerApi:
+        """Return the client of the thread's container; start it if there is none, or its spec has changed.
 
         Raises:
             SandboxError: It cannot be started.
         """
         spec = ContainerSpec(
-            config=self._docker,
+            config=self._config,
             home=self._home,
             thread_id=thread_id,
-            mounts=tuple(sorted(table.mounts, key=lambda one: one.virtual)),
+            mounts=tuple(sorted(table.mounts, key=lambda mount: mount.virtual)),
             environment=self._environment,
         )
-        if place.api is not None and place.digest == spec.digest:
-            return place.api
-        place.name, place.api, place.session = spec.name, None, None
+        if container.api is not None and container.digest == spec.digest:
+            return container.api
+        container.name, container.api, container.session = spec.name, None, None
         try:
-            place.api = await self._found(spec) or await self._started(spec)
+            container.api = await self._reuse(spec) or await self._start(spec)
         finally:
-            if place.api is None:  # failed, or cancelled: nothing half started is left
-                with anyio.move_on_after(CALL_S, shield=True):
-                    await self._remove(place)
-        place.digest = spec.digest
-        return place.api
+            if container.api is None:  # failed or cancelled: leave nothing half started
+                await self._remove_shielded(container)
+        container.digest = spec.digest
+        return container.api
 
-    async def _found(self, spec: ContainerSpec) -> ContainerApi | None:
-        """Take over the container of this name, if it is the wanted one and works; remove it else."""
-        seen = await self._seen(spec)
-        if seen is None:
+    async def _reuse(self, spec: ContainerSpec) -> ContainerApi | None:
+        """Return the client of a running container with this spec; remove any other of the same name."""
+        state = await self._inspect(spec)
+        if state is None:
             return None
-        api = self._api(spec, seen)
-        if seen.running and seen.digest == spec.digest and seen.api_key and api is not None:
+        api = self._api(spec, state)
+        if state.running and state.digest == spec.digest and state.api_key and api is not None:
             try:
-                await api.wait_ready(self._docker.start_timeout_seconds)
+                await api.wait_ready(self._config.start_timeout_seconds)
             except SandboxError:
-                logger.info("the container %s does not answer and is replaced", spec.name)
+                logger.info("sandbox container %s does not respond: replacing it", spec.name)
             else:
                 return api
-        await self._docker_call("rm", "--force", "--volumes", spec.name)
+        await self._docker.try_run("rm", "--force", "--volumes", spec.name)
         return None
 
-    async def _started(self, spec: ContainerSpec) -> ContainerApi:
+    async def _start(self, spec: ContainerSpec) -> ContainerApi:
         await self._make_room(spec)
-        await self._make_network(spec)
-        key = secrets.token_urlsafe(32)
-        ran = await self._runner.run(
+        await self._create_network(spec)
+        done = await self._docker.run(
             spec.arguments(),
-            given=spec.variables(key),
-            timeout_s=self._docker.start_timeout_seconds + CALL_S,
+            stdin=spec.variables(secrets.token_urlsafe(32)),
+            timeout_s=self._config.start_timeout_seconds + CALL_S,
         )
-        if ran.code != 0:
-            # Docker's words name paths of this machine: they are for the log.
-            logger.error(
-                "the container %s cannot be started: %s", spec.name, ran.err.strip()[-500:]
-            )
-            raise SandboxError(
-                "the sandbox's container cannot be started; the reason is in the log"
-            )
-        seen = await self._seen(spec)
-        api = self._api(spec, seen) if seen is not None and seen.running else None
+        if done.code != 0:
+            # Docker's message contains host paths: log only.
+            logger.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
+            raise SandboxError("the sandbox container cannot be started; see the log")
+        state = await self._inspect(spec)
+        api = self._api(spec, state) if state is not None and state.running else None
         if api is None:
-            raise SandboxError("the sandbox's container ended at once, or cannot be reached")
-        await api.wait_ready(self._docker.start_timeout_seconds)
-        logger.info("the container %s is ready", spec.name)
+            raise SandboxError("the sandbox container stopped at once, or cannot be reached")
+        await api.wait_ready(self._config.start_timeout_seconds)
+        logger.info("sandbox container %s is ready", spec.name)
         return api
 
-    def _api(self, spec: ContainerSpec, seen: ContainerState) -> ContainerApi | None:
-        port = self._docker.port
-        if self._docker.network == NONE:
-            way: Way = ExecWay(self._runner, spec.name)
-            return ContainerApi(way, f"http://127.0.0.1:{port}", seen.api_key)
-        if self._docker.network == INTERNAL:
-            host, reached = seen.address, port
-        else:
-            host = self._docker.reach_host or self._docker.publish_address
-            reached = seen.published_port or 0
-        if not host or not reached:
+    def _api(self, spec: ContainerSpec, state: ContainerState) -> ContainerApi | None:
+        config = self._config
+        if config.network == NONE:
+            transport = partial(DockerExecTransport, self._docker, spec.name)
+            return ContainerApi(f"http://127.0.0.1:{config.port}", state.api_key, transport)
+        host: str | None = config.reach_host or config.publish_address
+        port: int | None = state.published_port
+        if config.network == INTERNAL:
+            host, port = state.address, config.port
+        if not host or not port:
             return None
-        return ContainerApi(Way(), f"http://{host}:{reached}", seen.api_key)
+        return ContainerApi(f"http://{host}:{port}", state.api_key, http_transport)
 
-    async def _seen(self, spec: ContainerSpec) -> ContainerState | None:
-        ran = await self._runner.run(["inspect", "--type", "container", spec.name])
-        return parse_inspect(ran.out, self._docker.port) if ran.code == 0 else None
+    async def _inspect(self, spec: ContainerSpec) -> ContainerState | None:
+        done = await self._docker.run(["inspect", "--type", "container", spec.name])
+        return parse_inspect(done.out, self._config.port) if done.code == 0 else None
 
     async def _make_room(self, spec: ContainerSpec) -> None:
-        """Remove the containers that rest longest, so that with the new one there are not too many."""
-        there = [place for place in self._places.values() if place.name and place.name != spec.name]
-        over = len(there) + 1 - self._docker.replicas
-        resting = sorted(
-            (place for place in there if not place.busy and not place.lock.locked()),
-            key=lambda place: place.used_at,
-        )
-        if over > len(resting):
-            logger.warning("all %d sandbox containers are in use: one more is started", len(there))
-        for place in resting[: max(over, 0)]:
-            await self._rest(place)
+        """Remove the least recently used idle containers, so that the new one stays within `replicas`."""
+        others = [one for one in self._containers.values() if one.name not in ("", spec.name)]
+        excess = max(len(others) + 1 - self._config.replicas, 0)
+        idle = [one for one in others if not one.in_use and not one.lock.locked()]
+        if excess > len(idle):
+            logger.warning("all %d sandbox containers are in use: starting one more", len(others))
+        for container in sorted(idle, key=lambda one: one.used_at)[:excess]:
+            await self._remove_if_unlocked(container)
 
-    async def _make_network(self, spec: ContainerSpec) -> None:
-        if self._docker.network != INTERNAL or self._network_made:
+    async def _create_network(self, spec: ContainerSpec) -> None:
+        if self._config.network != INTERNAL or self._network_exists:
             return
-        known = await self._runner.run(["network", "inspect", spec.network])
+        known = await self._docker.run(["network", "inspect", spec.network])
         if known.code != 0:
             # No way out, and none from one container to another.
             isolated = "com.docker.network.bridge.enable_icc=false"
-            ran = await self._docker_call(
+            done = await self._docker.try_run(
                 "network", "create", "--internal", "--opt", isolated, spec.network
             )
-            if ran.code != 0:
-                raise SandboxError("the sandbox's network cannot be made; the reason is in the log")
-        self._network_made = True
+            if done.code != 0:
+                raise SandboxError("the sandbox network cannot be created; see the log")
+        self._network_exists = True
 
-    async def _rest(self, place: _Place) -> None:
-        """Remove a container, unless it is in use just now."""
+    async def _remove_if_unlocked(self, container: _Container) -> None:
         try:
-            place.lock.acquire_nowait()
+            container.lock.acquire_nowait()
         except anyio.WouldBlock:
             return
         try:
-            logger.info("the container %s rests and is removed", place.name)
-            await self._remove(place)
+            logger.info("removing idle sandbox container %s", container.name)
+            await self._remove(container)
         finally:
-            place.lock.release()
+            container.lock.release()
 
-    async def _remove(self, place: _Place) -> None:
-        name, place.name, place.api, place.session = place.name, "", None, None
+    async def _remove_shielded(self, container: _Container) -> None:
+        with anyio.move_on_after(CALL_S, shield=True):
+            await self._remove(container)
+
+    async def _remove(self, container: _Container) -> None:
+        name, container.name, container.api, container.session = container.name, "", None, None
+        container.in_use = False
         if name:
-            await self._docker_call("rm", "--force", "--volumes", name)
+            await self._docker.try_run("rm", "--force", "--volumes", name)
 
     async def _adopt(self) -> None:
-        """Find what a former process left: what runs may be used again, and rests until then; the rest goes."""
+        """Keep the running containers of an earlier process for reuse; remove the stopped ones."""
         form = f'{{{{.Names}}}}\t{{{{.State}}}}\t{{{{.Label "{THREAD_LABEL}"}}}}'
-        ran = await self._docker_call(
+        done = await self._docker.try_run(
             "ps", "--all", "--filter", f"label={HOME_LABEL}={self._home}", "--format", form
         )
-        for line in ran.out.splitlines() if ran.code == 0 else ():
+        for line in done.out.splitlines() if done.code == 0 else ():
             name, state, thread_id = (*line.split("\t"), "", "")[:3]
-            if thread_id in self._places or any(p.name == name for p in self._places.values()):
-                continue  # somebody is at it already, perhaps before it knows the name
-            place = _Place(name=name, used_at=anyio.current_time())
+            known = any(one.name == name for one in self._containers.values())
+            if known or thread_id in self._containers:
+                continue  # a command is using it, perhaps before the name is known
+            container = _Container(name=name, used_at=anyio.current_time())
             if state == "running" and thread_id:
-                logger.info("the container %s of a former process is taken over", name)
-                self._places[thread_id] = place
+                logger.info("adopting sandbox container %s of an earlier process", name)
+                self._containers[thread_id] = container
             else:
-                await self._remove(place)
-
-    async def _docker_call(self, *arguments: str) -> DockerOutput:
-        """Call Docker where a failure is only worth a line in the log."""
-        try:
-            ran = await self._runner.run(arguments)
-        except SandboxError as error:
-            ran = DockerOutput(code=-1, out="", err=error.user_message)
-        if ran.code != 0:
-            logger.warning("docker %s: %s", arguments[0], ran.err.strip()[-300:])
-        return ran
+                await self._remove(container)

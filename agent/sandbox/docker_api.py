@@ -1,8 +1,9 @@
-"""The API of the all-in-one sandbox image: is it ready, run this. Over HTTP, or by `docker exec` without a network."""
+"""HTTP API of the all-in-one sandbox image: readiness and shell commands, over HTTP or through `docker exec`."""
 
 import base64
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,16 @@ from typing_extensions import override
 
 from agent.errors import SandboxError
 from agent.paths import WORKSPACE
-from agent.sandbox.docker_cli import CALL_S, DockerRunner
+from agent.sandbox.docker_cli import CALL_S, DockerCli
 from agent.sandbox.result import CommandResult
 
-MAX_ANSWER_BYTES = 20_000_000
-"""Longest answer that is read."""
+MAX_RESPONSE_BYTES = 20_000_000
 
 POLL_S = 0.2
-"""How often a container that starts is asked whether it is ready."""
+"""Interval of readiness checks while a container starts."""
 
-SLACK_S = 10.0
-"""How much longer than us the container may wait for a command, so that our deadline is the one that counts."""
+MARGIN_S = 10.0
+"""The container's own timeout exceeds ours by this much, so that ours takes effect."""
 
 KEY_HEADER = "x-aio-api-key"
 
@@ -31,54 +31,56 @@ _READY = "parley-ready"
 
 
 class ShellSessionLost(SandboxError):
-    """The sandbox does not know its shell session any more."""
+    """The sandbox does not know its shell session anymore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """How a command ended, and the session that it ran in."""
+    """Result of a command, and the shell session that it ran in."""
 
-    outcome: CommandResult
+    result: CommandResult
     session: str | None
 
 
 class ContainerApi:
-    """Speaks with one container. Every call opens its connection and closes it.
+    """Client of one container. Every call opens and closes its own connection.
 
     Args:
-        transport: Gives the way to it, anew for each call.
-        base_url: Where its API is, on that way.
-        key: Its key.
+        base_url: Base URL of the API.
+        api_key: Its key.
+        open_transport: Opens a transport for one call.
     """
 
-    def __init__(self, transport: "Way", base_url: str, key: str) -> None:
-        self._transport = transport
+    def __init__(
+        self, base_url: str, api_key: str, open_transport: Callable[[], httpx.AsyncBaseTransport]
+    ) -> None:
         self._base_url = base_url
-        self._headers = {KEY_HEADER: key}
+        self._headers = {KEY_HEADER: api_key}
+        self._open_transport = open_transport
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Wait until it answers and its shell really runs a command: the first is often true before the second.
+        """Wait until its shell runs a command; the API often responds before that.
 
         Raises:
-            SandboxError: Not within the time.
+            SandboxError: It is not ready in time.
         """
         try:
             with anyio.fail_after(timeout_s):
-                while not await self._is_ready():  # noqa: ASYNC110 - nothing else tells
+                while not await self._is_ready():  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(POLL_S)
         except TimeoutError as error:
-            raise SandboxError("the sandbox's container did not become ready in time") from error
+            raise SandboxError("the sandbox container did not become ready in time") from error
 
     async def execute(self, command: str, *, session: str | None, timeout_s: float) -> ExecResult:
-        """Run a command in a session, a new one when none is named.
+        """Run a command in a shell session; None opens a new one.
 
         Raises:
-            SessionLost: There is no such session any more; the command did not run.
+            ShellSessionLost: The session does not exist anymore; the command did not run.
             TimeoutError: It took longer.
-            SandboxError: The container is gone, or answers with something else.
+            SandboxError: The container is gone, or its response is invalid.
         """
-        wait = round(timeout_s + SLACK_S)
-        asked: dict[str, Any] = {
+        wait = round(timeout_s + MARGIN_S)
+        request: dict[str, Any] = {
             "command": wrap_command(command),
             "async_mode": False,
             "timeout": wait,
@@ -87,20 +89,19 @@ class ContainerApi:
             "truncate": False,
         }
         if session is not None:
-            asked["id"] = session
+            request["id"] = session
         with anyio.fail_after(timeout_s):
-            status, answer = await self._call("POST", "/v1/shell/exec", asked)
-        return parse_exec_response(status, answer)
+            return parse_exec_response(*await self._call("POST", "/v1/shell/exec", request))
 
     async def _is_ready(self) -> bool:
         try:
             status, _ = await self._call("GET", "/v1/sandbox", None)
             if status != httpx.codes.OK:
                 return False
-            said = await self.execute(f"echo {_READY}", session=None, timeout_s=CALL_S)
+            done = await self.execute(f"echo {_READY}", session=None, timeout_s=CALL_S)
         except (SandboxError, TimeoutError):
             return False
-        return said.outcome.code == 0 and _READY in said.outcome.stdout
+        return done.result.code == 0 and _READY in done.result.stdout
 
     async def _call(
         self, method: str, path: str, content: dict[str, Any] | None
@@ -108,61 +109,45 @@ class ContainerApi:
         try:
             async with (
                 httpx.AsyncClient(
-                    transport=self._transport.open(),
+                    transport=self._open_transport(),
                     base_url=self._base_url,
                     headers=self._headers,
-                    timeout=None,  # noqa: S113 - callers bound the whole call
+                    timeout=None,  # noqa: S113 - callers limit the whole call
                     trust_env=False,
                 ) as client,
                 client.stream(method, path, json=content) as response,
             ):
-                return response.status_code, _object(await _body(response))
+                return response.status_code, _json_object(await _body(response))
         except (httpx.HTTPError, OSError) as error:
-            raise SandboxError("the sandbox's container does not answer") from error
+            raise SandboxError("the sandbox container does not respond") from error
 
 
-class Way:
-    """A way to a container's API: over HTTP."""
-
-    def open(self) -> httpx.AsyncBaseTransport:
-        """Return a transport, which its user closes."""
-        # Plain HTTP: a context that trusts nobody spares loading certificates for every call.
-        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return httpx.AsyncHTTPTransport(verify=nobody, trust_env=False)
+def http_transport() -> httpx.AsyncBaseTransport:
+    """Return a transport for plain HTTP; an empty TLS context avoids loading certificates for every call."""
+    return httpx.AsyncHTTPTransport(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False)
 
 
-class ExecWay(Way):
-    """A way into a container without a network: its own curl, started by `docker exec`."""
+class DockerExecTransport(httpx.AsyncBaseTransport):
+    """Reaches a container without a network: `docker exec` runs its curl."""
 
-    def __init__(self, runner: DockerRunner, name: str) -> None:
-        self._runner = runner
-        self._name = name
-
-    @override
-    def open(self) -> httpx.AsyncBaseTransport:
-        return _ExecTransport(self._runner, self._name)
-
-
-class _ExecTransport(httpx.AsyncBaseTransport):
-    def __init__(self, runner: DockerRunner, name: str) -> None:
-        self._runner = runner
-        self._name = name
+    def __init__(self, docker: DockerCli, container: str) -> None:
+        self._docker = docker
+        self._container = container
 
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        body = (await request.aread()).decode()
-        arguments = ["exec", "--interactive", self._name, "curl", "--config", "-"]
-        given = curl_config(request, body).encode()
-        # Bounded by whoever asked: a command may take long.
-        ran = await self._runner.run(arguments, given=given, timeout_s=86_400)
-        text, _, status = ran.out.rpartition("\n")
-        if ran.code != 0 or not status.isdigit():
-            raise httpx.ConnectError("no answer from inside the container", request=request)
+        config = curl_config(request, (await request.aread()).decode()).encode()
+        arguments = ["exec", "--interactive", self._container, "curl", "--config", "-"]
+        # The caller sets the deadline: a command may take long.
+        done = await self._docker.run(arguments, stdin=config, timeout_s=86_400)
+        text, _, status = done.out.rpartition("\n")
+        if done.code != 0 or not status.isdigit():
+            raise httpx.ConnectError("no response from inside the container", request=request)
         return httpx.Response(int(status), content=text.encode(), request=request)
 
 
 def curl_config(request: httpx.Request, body: str) -> str:
-    r"""Write a request as curl's configuration; the key is in it, so it goes to curl's input, not its arguments.
+    r"""Format a request as a curl config. It contains the key, so it is passed on stdin, not as arguments.
 
     >>> print(curl_config(httpx.Request("POST", "http://a/b", headers={KEY_HEADER: "v"}), '{"x": "\\n"}'))
     silent
@@ -173,17 +158,13 @@ def curl_config(request: httpx.Request, body: str) -> str:
     header = "x-aio-api-key: v"
     data-binary = "{\"x\": \"\\n\"}"
     """
+    headers = [f"{name}: {value}" for name, value in request.headers.items() if name in _PASSED]
     lines = [
         "silent",
         f"url = {_quoted(str(request.url))}",
         f"request = {_quoted(request.method)}",
         'write-out = "\\n%{http_code}"',
-        'header = "Expect:"',
-        *(
-            f"header = {_quoted(f'{name}: {value}')}"
-            for name, value in request.headers.items()
-            if name in _PASSED
-        ),
+        *(f"header = {_quoted(header)}" for header in ("Expect:", *headers)),
     ]
     if body:
         lines.append(f"data-binary = {_quoted(body)}")
@@ -191,9 +172,9 @@ def curl_config(request: httpx.Request, body: str) -> str:
 
 
 def wrap_command(command: str) -> str:
-    """Write a command so that it is one line for any shell, runs by bash in the workspace, and reads nothing.
+    """Wrap a command into one line that any shell can read; bash runs it in the workspace with empty stdin.
 
-    Files that it makes may be changed by everybody: inside and outside work as different users on them.
+    The umask is 0: users inside and outside the container differ, and both must be able to change the files.
     """
     packed = base64.b64encode(command.encode("utf-8", "replace")).decode()
     return (
@@ -202,12 +183,12 @@ def wrap_command(command: str) -> str:
 
 
 def parse_exec_response(status: int, answer: dict[str, Any]) -> ExecResult:
-    """Read the answer to an execution.
+    """Parse the response to an execution.
 
     Raises:
-        SessionLost, SandboxError: As `ContainerApi.execute`.
+        ShellSessionLost, TimeoutError, SandboxError: As `ContainerApi.execute`.
 
-    >>> parse_exec_response(200, {"success": True, "data": {"session_id": "s", "output": "hi", "exit_code": 0}}).session
+    >>> parse_exec_response(200, {"success": True, "data": {"session_id": "s", "exit_code": 0}}).session
     's'
     """
     data = answer.get("data")
@@ -225,8 +206,10 @@ def parse_exec_response(status: int, answer: dict[str, Any]) -> ExecResult:
     if data.get("status") not in (None, "completed") or not isinstance(code, int):
         raise TimeoutError
     session = data.get("session_id")
-    outcome = CommandResult(stdout=output, code=code)
-    return ExecResult(outcome=outcome, session=session if isinstance(session, str) else None)
+    return ExecResult(
+        result=CommandResult(stdout=output, code=code),
+        session=session if isinstance(session, str) else None,
+    )
 
 
 def _quoted(text: str) -> str:
@@ -234,7 +217,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _json_object(content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError:
@@ -243,11 +226,9 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    parts: list[bytes] = []
-    room = MAX_ANSWER_BYTES
+    body = bytearray()
     async for part in response.aiter_bytes():
-        room -= len(part)
-        if room < 0:
-            raise SandboxError("the command's output is too long; write it to a file")
-        parts.append(part)
-    return b"".join(parts)
+        body += part
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise SandboxError("the command's output is too long; redirect it to a file")
+    return bytes(body)

@@ -1,4 +1,4 @@
-"""From the `sandbox` section to the thing that makes sandboxes."""
+"""Builds the sandbox provider that the `sandbox` section configures."""
 
 import logging
 from collections.abc import Callable
@@ -19,54 +19,42 @@ from agent.thread_storage import ThreadStorage
 logger = logging.getLogger(__name__)
 
 BUILT_IN = ("auto", "bubblewrap", "local")
-"""Values of `sandbox.use` that name no class."""
+"""Values of `sandbox.use` that are not class names."""
 
 PROVIDER_CLASSES = {"docker": "agent.sandbox.docker:DockerSandboxProvider"}
-"""Short names of classes, which are imported only when they are wanted."""
+"""Short names of classes that are imported only if configured."""
 
 
 def build_sandbox_provider(
     config: SandboxConfig, folders: ThreadStorage, shared: SharedMounts = no_shared_mounts
 ) -> SandboxProvider:
-    """Build what `sandbox.use` names. `auto` is bubblewrap where a trial succeeds, else `local`.
+    """Build the provider that `sandbox.use` names. `auto` is bubblewrap if it works here, otherwise `local`.
 
-    A `module:Class` is called with `config`, `folders` and `shared`. Blocking: it looks at the mounts and runs a trial.
+    A `module:Class` is called with `config`, `folders` and `shared`. Blocking: checks mounts, may run a test command.
 
     Raises:
-        ObjectNotImportable: `use` names no class, or one that cannot be called like this.
-        SandboxUnusable: It names bubblewrap, which does not work here.
+        ObjectNotImportable: `use` is not a class, or cannot be called like this.
+        SandboxUnusable: `use` is bubblewrap, which does not work here.
     """
     if config.use not in BUILT_IN:
-        return _built(PROVIDER_CLASSES.get(config.use, config.use), config, folders, shared)
+        use = PROVIDER_CLASSES.get(config.use, config.use)
+        return _build_class(use, config, folders, shared)
     fault = None if config.use == "local" else probe_bubblewrap(config.bubblewrap_path)
     if config.use == "bubblewrap" and fault:
         raise SandboxUnusable(f"sandbox.use: bubblewrap does not work here: {fault}")
+    mounts = configured_mounts(config.mounts)
     if config.use == "local" or fault:
         if fault:
             logger.info("commands cannot be confined here: %s", fault)
         return LocalSandboxProvider(
             folders,
-            mounts=configured_mounts(config.mounts),
+            mounts=mounts,
             shared=shared,
             host_bash=config.allow_host_bash,
             environment=config.environment,
             fault=fault,
         )
-    return BubblewrapSandboxProvider(
-        folders, mounts=configured_mounts(config.mounts), shared=shared, rules=_rules(config)
-    )
-
-
-def sandbox_problem(config: SandboxConfig) -> str | None:
-    """Return why the configured sandbox cannot be used here, or None. Blocking: it may run a trial."""
-    if PROVIDER_CLASSES.get(config.use, config.use) == PROVIDER_CLASSES["docker"]:
-        return docker_problem(config.docker.command)
-    fault = probe_bubblewrap(config.bubblewrap_path) if config.use == "bubblewrap" else None
-    return f"sandbox.use: bubblewrap does not work here: {fault}" if fault else None
-
-
-def _rules(config: SandboxConfig) -> BubblewrapOptions:
-    return BubblewrapOptions(
+    options = BubblewrapOptions(
         limits=ProcessLimits(
             memory_mb=config.memory_mb,
             cpu_s=config.cpu_seconds,
@@ -77,9 +65,18 @@ def _rules(config: SandboxConfig) -> BubblewrapOptions:
         environment=config.environment,
         program=config.bubblewrap_path,
     )
+    return BubblewrapSandboxProvider(folders, mounts=mounts, shared=shared, options=options)
 
 
-def _built(
+def sandbox_problem(config: SandboxConfig) -> str | None:
+    """Return why the configured sandbox cannot be used here, or None. Blocking: may run a test command."""
+    if PROVIDER_CLASSES.get(config.use, config.use) == PROVIDER_CLASSES["docker"]:
+        return docker_problem(config.docker.command)
+    fault = probe_bubblewrap(config.bubblewrap_path) if config.use == "bubblewrap" else None
+    return f"sandbox.use: bubblewrap does not work here: {fault}" if fault else None
+
+
+def _build_class(
     use: str, config: SandboxConfig, folders: ThreadStorage, shared: SharedMounts
 ) -> SandboxProvider:
     found = import_object(use)

@@ -1,7 +1,7 @@
-"""A look at where a command for this machine's own shell leads: only what names a path outside is refused. Pure.
+"""Checks the paths in a command for this machine's own shell. Pure.
 
-This is no boundary: who allows commands on this machine allows all that its user may do. It keeps a model that means
-no harm from leaving its folders by mistake.
+Not a security boundary: whoever allows host bash allows everything the service's user may do. The check keeps a
+well-meaning model from leaving its folders by mistake.
 """
 
 import posixpath
@@ -9,67 +9,61 @@ import re
 
 from agent.errors import PathNotAllowed
 from agent.paths import USER_DATA, MountTable, relative_parts
-from agent.sandbox.shell_parser import Command, Word, parse
+from agent.sandbox.shell_parser import ShellCommand, ShellWord, parse_shell, shell_arguments
 
-_SYSTEM = ("/bin", "/sbin", "/usr", "/lib", "/lib64", "/opt", "/tmp", "/etc/ssl/certs")  # noqa: S108 - only named here
-_FILES = ("/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/urandom")
-_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
-_URL = re.compile(r"https?://", re.IGNORECASE)
-_FILE_URL = re.compile(r"file://", re.IGNORECASE)
+_SYSTEM = ("/bin", "/sbin", "/usr", "/lib", "/lib64", "/opt", "/tmp", "/etc/ssl/certs")  # noqa: S108 - names only
+_DEVICES = re.compile(r"/dev/(?:null|zero|stdin|stdout|stderr|urandom|fd/\d+)")
 _PATH = re.compile(r"(?:^|[=:,@])(/[^=:,]*)")
-_MOVES = ("cd", "pushd")
 
 
 def check_host_paths(command: str, table: MountTable) -> None:
     """Check the paths that a command names.
 
     Raises:
-        PathNotAllowed: One leads outside, or cannot be known before.
+        PathNotAllowed: A path leads outside the mounts, or is only known when the command runs.
     """
-    for one in parse(command).commands:
-        _check_move(one)
+    for one in parse_shell(command).commands:
+        _check_cd(one)
+        nested = shell_arguments(one.words)
         for word in (*one.words, *one.targets):
             _check_word(word, table)
-            for text in word.inner:
-                check_host_paths(text, table)
-        for flag, given in zip(one.called, one.called[1:], strict=False):
-            if re.fullmatch(r"-\w*c", flag.text):
-                check_host_paths(given.text, table)
+            nested += word.substitutions
+        for text in nested:
+            check_host_paths(text, table)
 
 
-def _check_move(command: Command) -> None:
-    called = command.called
-    if not called or called[0].text not in _MOVES:
+def _check_cd(command: ShellCommand) -> None:
+    if not command.words or command.words[0].text not in ("cd", "pushd"):
         return
-    goals = [word for word in called[1:] if not word.text.startswith("-") or word.text == "-"]
-    if not goals:
-        raise PathNotAllowed("cd needs a folder: the workspace is where every command begins")
-    goal = goals[0]
-    if goal.expands or goal.text in ("-", "/") or goal.text.startswith("~"):
-        raise PathNotAllowed(f"cd only to a folder that is named as it is: {goal.text}")
+    targets = [w for w in command.words[1:] if not w.text.startswith("-") or w.text == "-"]
+    if not targets:
+        raise PathNotAllowed("cd needs a folder; commands start in the workspace")
+    target = targets[0].text
+    if "$" in target or targets[0].substitutions or target in ("-", "/") or target[0:1] == "~":
+        raise PathNotAllowed(f"cd takes a literal folder name only, not {target}")
 
 
-def _check_word(word: Word, table: MountTable) -> None:
+def _check_word(word: ShellWord, table: MountTable) -> None:
     text = word.text
-    if _FILE_URL.search(text):
-        raise PathNotAllowed("file:// addresses are not allowed: use paths")
-    if _URL.match(text):
+    if "file://" in text.lower():
+        raise PathNotAllowed("file:// URLs are not allowed: use paths")
+    if re.match(r"https?://", text, re.IGNORECASE):
         return
     if not word.is_quoted and ".." in re.split(r"[/\\=]", text):
         raise PathNotAllowed(f"path traversal is not allowed: {text}")
     if word.is_quoted and " " in text:
-        return  # text, not a path
+        return  # prose, not a path
     for path in _PATH.findall(text):
         _check_path(path, table)
 
 
 def _check_path(path: str, table: MountTable) -> None:
-    normal = posixpath.normpath(path)
-    normal = f"/{normal.lstrip('/')}"
-    roots = [USER_DATA, *(mapping.virtual for mapping in table.mounts)]
-    if any(relative_parts(normal, root) is not None for root in (*roots, *_SYSTEM)):
+    normal = "/" + posixpath.normpath(path).lstrip("/")
+    mounts = sorted(mount.virtual for mount in table.mounts)
+    if _DEVICES.fullmatch(normal) or any(
+        relative_parts(normal, root) is not None for root in (USER_DATA, *mounts, *_SYSTEM)
+    ):
         return
-    if normal in _FILES or _DESCRIPTOR.fullmatch(normal):
-        return
-    shown = ", ".join(sorted(mapping.virtual for mapping in table.mounts))
-    raise PathNotAllowed(f"only paths below these folders can be used: {shown} (not {path})")
+    raise PathNotAllowed(
+        f"only paths below these folders can be used: {', '.join(mounts)} (not {path})"
+    )

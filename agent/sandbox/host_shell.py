@@ -1,4 +1,4 @@
-"""The shell of this machine, for commands that nothing confines."""
+"""Runs commands in this machine's own shell, unconfined."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from agent.sandbox.process import ProcessSpec, run_process
 from agent.thread_storage import ThreadFolders
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where commands are looked for, unless `sandbox.environment` says otherwise."""
+"""PATH of commands, unless `sandbox.environment` sets another."""
 
 _SHELL = shutil.which("bash", path=PATH) or "/bin/sh"
 
@@ -22,8 +22,8 @@ class HostShell:
 
     Attributes:
         folders: The thread's folders.
-        table: What the agent sees of this machine.
-        environment: Variables of the commands; nothing of the service's own environment reaches them.
+        table: The mounts that the agent sees.
+        environment: Variables of the commands; nothing is inherited from the service.
     """
 
     folders: ThreadFolders
@@ -31,14 +31,14 @@ class HostShell:
     environment: Mapping[str, str]
 
     async def run(self, command: str, timeout_s: float) -> str:
-        """Run a command, with virtual paths turned into those of this machine, and back in what it writes.
+        """Run a command; virtual paths in it become host paths, and host paths in its output virtual ones.
 
         Raises:
-            PathNotAllowed: It names a path outside of what the agent sees.
+            PathNotAllowed: It names a path outside the mounts.
             SandboxError: There is no shell.
         """
         check_host_paths(command, self.table)
-        start = ProcessSpec(
+        spec = ProcessSpec(
             argv=[_SHELL, "-c", "--", translate_paths(command, self.table)],
             environment={
                 "PATH": PATH,
@@ -49,13 +49,13 @@ class HostShell:
             },
             cwd=self.folders.workspace,
         )
-        text = (await run_process(start, timeout_s=timeout_s)).text()
+        text = (await run_process(spec, timeout_s=timeout_s)).text()
         return self.table.mask_host_paths(text).replace(str(self.folders.user_data), USER_DATA)
 
 
 def translate_paths(command: str, table: MountTable) -> str:
-    """Replace virtual paths in a command by host paths, at path boundaries only."""
-    hosts = {mapping.virtual: str(mapping.host) for mapping in table.mounts}
-    names = "|".join(re.escape(virtual) for virtual in hosts)  # the longest first
+    """Replace virtual paths in a command with host paths, at path boundaries only."""
+    hosts = {mount.virtual: str(mount.host) for mount in table.mounts}
+    names = "|".join(re.escape(virtual) for virtual in hosts)  # longest first
     path = re.compile(rf"(?<![\w./-])(?:{names})(?![\w-]|\.\w)")
     return path.sub(lambda found: hosts[found.group()], command)

@@ -1,15 +1,16 @@
-"""The folders of this machine, fenced by paths. Commands run here only where the operator allowed it."""
+"""Sandbox on this machine: files of one thread below its mounts, with an optional shell."""
 
 import json
 import subprocess
 import sys
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Mapping as StrMapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,24 +27,23 @@ from agent.sandbox.search_roots import SearchRoot, search_roots
 from agent.thread_storage import ThreadStorage
 
 SEARCH_DEADLINE_S = 10.0
-"""How long one grep may take."""
+"""Time limit of one grep."""
 
 T = TypeVar("T")
 
-
 Shell = Callable[[str, float], Awaitable[str]]
-"""Runs a command within some seconds, as `Sandbox.execute` says."""
+"""Runs a command with a deadline in seconds; see `Sandbox.execute`."""
 
 
 class LocalSandbox(Sandbox):
-    """The files of one thread, straight on this machine's disk, with whatever shell goes with them.
+    """The files of one thread on this machine's disk, and a shell.
 
     Args:
         sandbox_id: `{kind}:{thread id}`.
-        table: What is seen.
-        locks: Those of all sandboxes over the same files.
-        shell: Runs the commands; None = commands are off.
-        search_deadline_s: How long one grep may take.
+        table: The mounts that it sees.
+        locks: Shared by all sandboxes over the same files.
+        shell: Runs commands; None = commands are off.
+        search_deadline_s: Time limit of one grep.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class LocalSandbox(Sandbox):
 
     @override
     async def grep(self, path: str, query: GrepQuery) -> FileListing:
-        asked, parts = await _in_thread(lambda: search_roots(self._table, path))
+        start, roots = await _in_thread(lambda: search_roots(self._table, path))
         try:
             with anyio.fail_after(self._search_deadline_s):
-                answer = await self._search(parts, query)
+                answer = await self._search(roots, query)
         except TimeoutError as error:
             raise SearchTimeout from error
         if "error" in answer:
             raise SandboxError(str(answer["error"]))
         lines = tuple(
-            f"{_joined(asked, name)}:{number}: {text}" for name, number, text in answer["lines"]
+            f"{_joined(start, name)}:{number}: {text}" for name, number, text in answer["lines"]
         )
         return FileListing(lines=lines, truncated=answer["truncated"])
 
@@ -116,69 +116,70 @@ class LocalSandbox(Sandbox):
         return await self._shell(command, timeout_s)
 
     def _list_dir(self, path: str, max_depth: int) -> FileListing:
-        asked, parts = search_roots(self._table, path)
-        found: dict[str, None] = {}  # in order, each once: parts share the folders above them
-        for part in parts:
-            names = part.prefix.split("/") if part.prefix else []
+        start, roots = search_roots(self._table, path)
+        found: dict[str, None] = {}  # ordered and unique: roots share the folders above them
+        for root in roots:
+            names = root.prefix.split("/") if root.prefix else []
             shown = min(len(names), max_depth)
             found.update(dict.fromkeys("/".join(names[: at + 1]) + "/" for at in range(shown)))
             if max_depth > len(names):
-                found.update(dict.fromkeys(_entries(part, max_depth - len(names))))
-        lines = tuple(_joined(asked, name) for name in islice(found, files.MAX_LISTED))
+                found.update(dict.fromkeys(_entries(root, max_depth - len(names))))
+        lines = tuple(_joined(start, name) for name in islice(found, files.MAX_LISTED))
         return FileListing(lines=lines, truncated=len(found) > files.MAX_LISTED)
 
     def _write_file(self, path: str, content: str, *, append: bool) -> None:
-        way = files.resolve_path(self._table, path, write=True)
-        with self._locks.locked(self._id, _key(way)):
+        resolved = files.resolve_path(self._table, path, write=True)
+        with self._locks.locked(self._id, resolved.host):
             if append:
-                files.append_text(way, content)
+                files.append_text(resolved, content)
             else:
-                files.write_text(way, content)
+                files.write_text(resolved, content)
 
     def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        way = files.resolve_path(self._table, path, write=True)
-        with self._locks.locked(self._id, _key(way)):
-            text = files.read_text(way)
+        resolved = files.resolve_path(self._table, path, write=True)
+        with self._locks.locked(self._id, resolved.host):
+            text = files.read_text(resolved)
             if old == "":
                 return
             if old not in text:
-                raise SandboxError(f"the text to replace was not found in the file: {way.virtual}")
-            files.write_text(way, text.replace(old, new, -1 if everywhere else 1))
+                raise SandboxError(f"the text to replace was not found in {resolved.virtual}")
+            files.write_text(resolved, text.replace(old, new, -1 if everywhere else 1))
 
     def _glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
     ) -> FileListing:
-        asked, parts = search_roots(self._table, path)
-        wanted = search.GlobQuery(pattern=pattern, include_dirs=include_dirs)
+        start, roots = search_roots(self._table, path)
         found: list[str] = []
-        for part in parts:
-            with files.open_path(part.way) as folder, files.os_errors_explained(part.way.virtual):
-                room = max_results - len(found)
+        truncated = False
+        for root in roots:
+            with files.open_path(root.path) as folder, files.os_errors_explained(root.path.virtual):
                 more, truncated = search.find_files(
-                    folder, wanted, max_results=room, prefix=part.start
+                    folder,
+                    pattern,
+                    include_dirs=include_dirs,
+                    max_results=max_results - len(found),
+                    prefix=root.path_prefix,
                 )
             found += more
             if truncated:
                 break
-        else:
-            truncated = False
-        return FileListing(lines=tuple(_joined(asked, name) for name in found), truncated=truncated)
+        return FileListing(lines=tuple(_joined(start, name) for name in found), truncated=truncated)
 
     def _check_file(self, path: str) -> str:
-        way = files.resolve_path(self._table, path)
-        files.require_file(way)
-        return way.virtual
+        resolved = files.resolve_path(self._table, path)
+        files.require_file(resolved)
+        return resolved.virtual
 
-    async def _search(self, parts: Sequence[SearchRoot], query: GrepQuery) -> dict[str, Any]:
-        """Run `search.py` as a child process; it is killed when the deadline cancels this."""
-        prefixes = [part.prefix for part in parts]
+    async def _search(self, roots: Sequence[SearchRoot], query: GrepQuery) -> dict[str, Any]:
+        """Run `search.py` as a child process; it is killed when the deadline cancels this call."""
+        prefixes = [root.prefix for root in roots]
         with ExitStack() as stack:
 
-            def opened() -> list[int]:
-                return [stack.enter_context(files.open_path(part.way)) for part in parts]
+            def open_roots() -> list[int]:
+                return [stack.enter_context(files.open_path(root.path)) for root in roots]
 
-            # Entered on the stack inside the thread: descriptors are closed also if this is cancelled just then.
-            descriptors = await _in_thread(opened)
+            # Entered inside the thread: descriptors are closed even if this is cancelled meanwhile.
+            descriptors = await _in_thread(open_roots)
             done = await anyio.run_process(
                 [sys.executable, "-I", "-S", search.__file__, *map(str, descriptors)],
                 input=json.dumps({**asdict(query), "prefixes": prefixes}).encode(),
@@ -194,17 +195,79 @@ class LocalSandbox(Sandbox):
         return answer
 
 
-class LocalSandboxProvider(SandboxProvider):
-    """Gives each thread its folders, and all threads the configured mounts and what they share.
+class FolderSandboxProvider(SandboxProvider):
+    """Base of the providers whose files are on this machine: thread folders, configured and shared mounts.
 
     Args:
-        folders: The threads' folders.
-        mounts: Further folders that the agent sees.
-        shared: What all threads see besides.
-        host_bash: Whether commands may run on this machine, unconfined.
-        environment: Variables of those commands.
-        fault: Why commands cannot be confined here, where that was tried.
+        folders: Threads' folders.
+        mounts: Configured mounts.
+        shared: Mounts that all threads share.
     """
+
+    kind: ClassVar[str]
+    """Prefix of its sandbox ids."""
+
+    def __init__(
+        self,
+        folders: ThreadStorage,
+        *,
+        mounts: Sequence[Mount] = (),
+        shared: SharedMounts = no_shared_mounts,
+    ) -> None:
+        self._mounts = ThreadMounts(folders, mounts=mounts, shared=shared)
+        self._locks = PathLocks()
+
+    @property
+    @override
+    def uses_thread_folders(self) -> bool:
+        return True
+
+    @property
+    @override
+    def can_execute(self) -> bool:
+        return True
+
+    @override
+    def sandbox_id(self, thread_id: str) -> str:
+        self._mounts.folders(thread_id)
+        return f"{self.kind}:{thread_id}"
+
+    @override
+    async def acquire(self, thread_id: str) -> Sandbox:
+        table = await self._mounts.mount_table(thread_id)
+        return LocalSandbox(
+            sandbox_id=self.sandbox_id(thread_id),
+            table=table,
+            locks=self._locks,
+            shell=self._shell(thread_id, table),
+        )
+
+    @override
+    async def release(self, sandbox_id: str) -> None:
+        """Do nothing: no process runs between commands."""
+
+    @override
+    async def aclose(self) -> None:
+        """Do nothing: every command ends with its call."""
+
+    @abstractmethod
+    def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
+        """Return what runs a thread's commands; None = commands are off."""
+
+
+class LocalSandboxProvider(FolderSandboxProvider):
+    """Gives each thread its folders, with an unconfined shell if the operator allows it.
+
+    Args:
+        folders: Threads' folders.
+        mounts: Configured mounts.
+        shared: Mounts that all threads share.
+        host_bash: Whether commands run on this machine, unconfined.
+        environment: Variables of these commands.
+        fault: Why bubblewrap does not work here, if that was tried.
+    """
+
+    kind = "local"
 
     def __init__(
         self,
@@ -216,11 +279,10 @@ class LocalSandboxProvider(SandboxProvider):
         environment: StrMapping[str, str] | None = None,
         fault: str | None = None,
     ) -> None:
-        self._tables = ThreadMounts(folders, mounts=mounts, shared=shared)
+        super().__init__(folders, mounts=mounts, shared=shared)
         self._host_bash = host_bash
         self._environment = dict(environment or {})
         self._fault = fault
-        self._locks = PathLocks()
 
     @property
     @override
@@ -231,55 +293,27 @@ class LocalSandboxProvider(SandboxProvider):
 
     @property
     @override
-    def uses_thread_folders(self) -> bool:
-        return True
-
-    @property
-    @override
     def can_execute(self) -> bool:
         return self._host_bash
 
     @override
-    def sandbox_id(self, thread_id: str) -> str:
-        self._tables.folders(thread_id)
-        return f"local:{thread_id}"
-
-    @override
-    async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._tables.mount_table(thread_id)
-        shell = HostShell(
-            folders=self._tables.folders(thread_id), table=table, environment=self._environment
-        )
-        return LocalSandbox(
-            sandbox_id=self.sandbox_id(thread_id),
-            table=table,
-            locks=self._locks,
-            shell=shell.run if self._host_bash else None,
-        )
-
-    @override
-    async def release(self, sandbox_id: str) -> None:
-        """Do nothing: folders need no rest."""
-
-    @override
-    async def aclose(self) -> None:
-        """Do nothing: every command has ended with its call."""
+    def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
+        if not self._host_bash:
+            return None
+        folders = self._mounts.folders(thread_id)
+        return HostShell(folders=folders, table=table, environment=self._environment).run
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
 
 
-def _entries(part: SearchRoot, max_depth: int) -> list[str]:
-    """List what is in a part, by paths below the path that was asked for."""
-    with files.open_path(part.way) as folder, files.os_errors_explained(part.way.virtual):
+def _entries(root: SearchRoot, max_depth: int) -> list[str]:
+    """List a search root, as paths below the requested path."""
+    with files.open_path(root.path) as folder, files.os_errors_explained(root.path.virtual):
         entries = islice(search.walk(folder, max_depth=max_depth), files.MAX_LISTED + 1)
-        return [part.below(one.path) + ("/" if one.is_dir else "") for one in entries]
+        return [root.path_prefix + one.path + ("/" if one.is_dir else "") for one in entries]
 
 
 def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if name else folder
-
-
-def _key(way: files.ResolvedPath) -> str:
-    return str(way.root.joinpath(*way.parts))

@@ -1,4 +1,4 @@
-"""One lock for each (sandbox, path) that is being changed, and none for the others."""
+"""Per-file locks: one for each (sandbox, path) that is being changed."""
 
 import threading
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ class _Entry:
 
 
 class PathLocks:
-    """Serialises changes of one file. Held in worker threads, for the time of one small file operation."""
+    """Serializes changes to a file. Held in worker threads for one small file operation."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
-        """Return how many files are locked or waited for now."""
+        """Return how many files are locked or waited for."""
         return len(self._entries)
 
     @contextmanager
     def locked(self, sandbox_id: str, path: str) -> Iterator[None]:
-        """Hold the lock of one file; its entry goes when the last user leaves."""
+        """Hold the lock of one file; the last user removes it."""
         key = (sandbox_id, path)
         with self._guard:
             entry = self._entries.setdefault(key, _Entry())

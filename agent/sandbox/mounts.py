@@ -1,4 +1,4 @@
-"""What each thread's sandbox sees: the thread's folders, the configured mounts, and what all threads share."""
+"""Builds each thread's mount table: its folders, configured mounts, and mounts that all threads share."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ from agent.thread_storage import ThreadFolders, ThreadStorage
 logger = logging.getLogger(__name__)
 
 SharedMounts = Callable[[], Sequence[Mount]]
-"""Gives the folders that all threads share now, read-only ones; asked at every acquire, in a worker thread."""
+"""Returns the read-only mounts that all threads share; called in a worker thread for every `acquire`."""
 
 
 def no_shared_mounts() -> Sequence[Mount]:
-    """Return no folders."""
+    """Return no mounts."""
     return ()
 
 
 class ThreadMounts:
-    """Makes threads' folders and says what their sandboxes see."""
+    """Creates threads' folders and their mount tables."""
 
     def __init__(
         self,
@@ -41,51 +41,49 @@ class ThreadMounts:
         """Return a thread's folders without creating them.
 
         Raises:
-            ThreadIdInvalid: It can have none.
+            ThreadIdInvalid: The id cannot name folders.
         """
         return self._folders.folders(thread_id)
 
     async def mount_table(self, thread_id: str) -> MountTable:
-        """Make the thread's folders and return its table.
+        """Create the thread's folders and return its mount table.
 
         Raises:
-            ThreadIdInvalid, SandboxError: It can have none.
+            ThreadIdInvalid, SandboxError: It has none.
         """
-        folders = self._folders.folders(thread_id)
+        folders = self.folders(thread_id)
 
-        def made() -> MountTable:
+        def build() -> MountTable:
             with files.os_errors_explained("the thread's folders"):
                 folders.create()
-            # Resolved: a fence compares with resolved paths.
+            # Resolved, because `resolve_path` compares with resolved paths.
             shared = [replace(one, host=one.host.resolve()) for one in self._shared()]
             return MountTable((*folders.mounts(), *self._mounts, *shared))
 
-        return await anyio.to_thread.run_sync(made)
+        return await anyio.to_thread.run_sync(build)
 
 
 def configured_mounts(configured: Sequence[MountConfig]) -> tuple[Mount, ...]:
-    """Turn the configured mounts into mappings; those that cannot be used are logged and left out. Blocking."""
-    usable = []
+    """Return the configured mounts; unusable ones are logged and ignored. Blocking."""
+    mounts = []
     for mount in configured:
         host = Path(mount.host_path)
-        problem = _problem_of(mount, host)
-        if problem:
-            logger.warning("sandbox.mounts: %s is left out: %s", mount.container_path, problem)
-            continue
         virtual = mount.container_path.rstrip("/")
-        usable.append(Mount(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
-    return tuple(usable)
+        if problem := _problem(virtual, host):
+            logger.warning("sandbox.mounts: ignoring %s: %s", mount.container_path, problem)
+            continue
+        mounts.append(Mount(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
+    return tuple(mounts)
 
 
-def _problem_of(mount: MountConfig, host: Path) -> str | None:
-    virtual = mount.container_path.rstrip("/")
+def _problem(virtual: str, host: Path) -> str | None:
     if not host.is_absolute() or not virtual.startswith("/") or ".." in virtual.split("/"):
         return "both paths must be absolute, without `..`"
     if not host.is_dir():
         return "host_path is not a folder"
     if any(
-        relative_parts(virtual, taken) is not None or relative_parts(taken, virtual)
-        for taken in RESERVED
+        relative_parts(virtual, reserved) is not None or relative_parts(reserved, virtual)
+        for reserved in RESERVED
     ):
-        return "container_path overlaps a folder of Parley's own"
+        return "container_path overlaps a reserved folder"
     return None

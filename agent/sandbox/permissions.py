@@ -1,4 +1,4 @@
-"""Opens a thread's files to whatever user works on them inside a container. Blocking."""
+"""Opens a thread's files to the unknown user that works on them inside a container. Blocking."""
 
 import contextlib
 import os
@@ -8,32 +8,33 @@ from agent.thread_storage import ThreadFolders
 
 _ALL = 0o777
 MAX_ENTRIES = 200_000
-"""Most files and folders of one thread that are opened at a time."""
+"""Maximum number of files and folders of one thread that are opened per call."""
 
 
 def open_permissions(folders: ThreadFolders) -> None:
-    """Let every user change what is in the thread's folders, and nobody but us come to them on this machine.
+    """Let every user change the thread's files; on this machine only the service can reach them.
 
-    A container's user has a number of its own. What it makes is open to us in the same way, by its umask. A
-    file with several names is left as it is: it may have a name elsewhere.
+    The container's user has a different id. Files that it creates are open to the service by its umask. Files with
+    several hard links are left alone: they may have a name elsewhere.
     """
     folders.root.chmod(0o700)
     folders.user_data.chmod(0o711)
-    folders.acp_workspace.chmod(0o755)  # is only read there
+    folders.acp_workspace.chmod(0o755)  # read only
     left = MAX_ENTRIES
     for folder in (folders.workspace, folders.uploads, folders.outputs):
-        _open(folder.stat().st_mode, str(folder))
-        for _, names, others, here in os.fwalk(folder, follow_symlinks=False):
+        if stat.S_IMODE(folder.stat().st_mode) & _ALL != _ALL:
+            folder.chmod(_ALL)  # its parent is closed to everyone else
+        for _, names, others, descriptor in os.fwalk(folder, follow_symlinks=False):
             for name in (*names, *others):
                 left -= 1
                 if left < 0:
                     return
-                _open_entry(name, here)
+                _open_entry(name, descriptor)
 
 
-def _open_entry(name: str, here: int) -> None:
-    with contextlib.suppress(OSError):  # gone meanwhile, or another's
-        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+def _open_entry(name: str, folder: int) -> None:
+    with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if not is_file and not stat.S_ISDIR(status.st_mode):
             return
@@ -41,13 +42,8 @@ def _open_entry(name: str, here: int) -> None:
         if stat.S_IMODE(status.st_mode) & wanted == wanted:
             return
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        fd = os.open(name, flags, dir_fd=here)
+        descriptor = os.open(name, flags, dir_fd=folder)
         try:
-            os.fchmod(fd, stat.S_IMODE(status.st_mode) | wanted)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | wanted)
         finally:
-            os.close(fd)
-
-
-def _open(mode: int, folder: str) -> None:
-    if stat.S_IMODE(mode) & _ALL != _ALL:
-        os.chmod(folder, _ALL)  # noqa: PTH101 - its parent is closed to everybody else
+            os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Runs one command as a process group of its own: bounded output, a deadline, nothing left behind."""
+"""Runs one command in its own process group, with bounded output and a deadline; no process is left behind."""
 
 import contextlib
 import os
@@ -15,22 +15,22 @@ from agent.errors import SandboxError
 from agent.sandbox.result import CommandResult, OutputBuffer, exit_code
 
 DRAIN_S = 0.5
-"""How long output is awaited after the shell has ended: a child that left the group may hold the pipe for ever."""
+"""How long output is read after the shell ends: a child that left the group may hold the pipe open forever."""
 
-TIMED_OUT = 124  # the exit code that timeout(1) gives
+TIMED_OUT = 124  # exit code, as timeout(1)
 
 Watchdog = Callable[[int], Awaitable[str]]
-"""Gets the process id; returns, with a sentence for the model, only when the command has to be stopped."""
+"""Gets the process id; returns a sentence for the model when the command must be stopped, otherwise never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """How a command is started.
+    """How to start a command.
 
     Attributes:
         argv: Program and arguments.
-        environment: All variables that it gets; nothing of this process is inherited.
-        cwd: Where it begins.
+        environment: All of its variables; nothing is inherited from this process.
+        cwd: Working folder.
         descriptors: Open files that it inherits.
     """
 
@@ -41,77 +41,77 @@ class ProcessSpec:
 
 
 async def run_process(
-    start: ProcessSpec, *, timeout_s: float, watch: Watchdog | None = None
+    spec: ProcessSpec, *, timeout_s: float, watchdog: Watchdog | None = None
 ) -> CommandResult:
-    """Run a command to its end, its deadline, or what `watch` says.
+    """Run a command until it ends, its deadline passes, or the watchdog stops it.
 
-    Its input is empty. Its process group is killed when it ends, is stopped, or this call is cancelled.
+    Its stdin is empty. Its process group is killed when it ends, is stopped, or this call is cancelled.
 
     Raises:
         SandboxError: It cannot be started.
     """
     out, err, notes = OutputBuffer(), OutputBuffer(), list[str]()
-    async with await _started(start) as process:
+    async with await _start(spec) as process:
         try:
             with anyio.move_on_after(timeout_s) as deadline:
-                await _followed(process, (out, err), watch, notes)
+                await _communicate(process, (out, err), watchdog, notes)
         finally:
             _kill_group(process.pid)
-        # Killed or ended: this takes no time.
+        # Killed or ended: this returns at once.
         code = exit_code(await process.wait())
     if deadline.cancelled_caught:
         code, notes = TIMED_OUT, [f"The command was stopped: it took longer than {timeout_s:g} s."]
     return CommandResult(stdout=out.text(), stderr=err.text(), code=code, note=" ".join(notes))
 
 
-async def _started(start: ProcessSpec) -> Process:
+async def _start(spec: ProcessSpec) -> Process:
     try:
-        # Shielded: a call that is cancelled just now must get hold of the process, to kill it and wait for it.
+        # Shielded: a cancelled call must still get the process, to kill it and wait for it.
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
-                list(start.argv),
+                list(spec.argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=start.cwd,
-                env=dict(start.environment),
+                cwd=spec.cwd,
+                env=dict(spec.environment),
                 start_new_session=True,
-                pass_fds=start.descriptors,
+                pass_fds=spec.descriptors,
             )
     except (OSError, ValueError) as error:
         raise SandboxError("the shell cannot be started") from error
     return process
 
 
-async def _followed(
+async def _communicate(
     process: Process,
-    tapes: tuple[OutputBuffer, OutputBuffer],
-    watch: Watchdog | None,
+    buffers: tuple[OutputBuffer, OutputBuffer],
+    watchdog: Watchdog | None,
     notes: list[str],
 ) -> None:
-    """Record the output until the process has ended, or the watch has said why it must not go on."""
+    """Read the output until the process ends; the watchdog may kill it and add a note."""
     async with anyio.create_task_group() as group:
-        if watch is not None:
-            group.start_soon(_watched, watch, process, notes)
+        if watchdog is not None:
+            group.start_soon(_watch, watchdog, process, notes)
         async with anyio.create_task_group() as readers:
-            for stream, tape in zip((process.stdout, process.stderr), tapes, strict=True):
-                readers.start_soon(_recorded, stream, tape)
+            for stream, buffer in zip((process.stdout, process.stderr), buffers, strict=True):
+                readers.start_soon(_read, stream, buffer)
             await process.wait()
             _kill_group(process.pid)
             readers.cancel_scope.deadline = anyio.current_time() + DRAIN_S
         group.cancel_scope.cancel()
 
 
-async def _recorded(stream: ByteReceiveStream | None, tape: OutputBuffer) -> None:
+async def _read(stream: ByteReceiveStream | None, buffer: OutputBuffer) -> None:
     if stream is None:
         return
     with contextlib.suppress(anyio.BrokenResourceError):
         async for piece in stream:
-            tape.add(piece)
+            buffer.append(piece)
 
 
-async def _watched(watch: Watchdog, process: Process, notes: list[str]) -> None:
-    notes.append(await watch(process.pid))
+async def _watch(watchdog: Watchdog, process: Process, notes: list[str]) -> None:
+    notes.append(await watchdog(process.pid))
     _kill_group(process.pid)
 
 

@@ -1,12 +1,16 @@
-"""What tools ask of a sandbox. Paths are virtual everywhere here."""
+"""Protocols of sandboxes and their providers. All paths are virtual."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
+
+import anyio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileListing:
-    """What a listing or search found: one line each; `truncated` when there was more."""
+    """Lines of a listing or search; `truncated` if there were more."""
 
     lines: tuple[str, ...]
     truncated: bool = False
@@ -14,14 +18,14 @@ class FileListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrepQuery:
-    """A search in files.
+    """A text search.
 
     Attributes:
-        pattern: A Python regular expression, or plain text when `literal`.
+        pattern: A Python regular expression, or plain text if `literal`.
         glob: Only files whose path below the searched folder matches; None = all.
         literal: Whether `pattern` is plain text.
-        case_sensitive: Whether case counts.
-        max_results: At most so many matching lines.
+        case_sensitive: Whether case matters.
+        max_results: Maximum number of matching lines.
     """
 
     pattern: str
@@ -32,7 +36,7 @@ class GrepQuery:
 
 
 class Sandbox(Protocol):
-    """The files of one thread, and its shell. Every method raises SandboxError with a text without host paths."""
+    """The files and the shell of one thread. Methods raise SandboxError, whose text contains no host paths."""
 
     @property
     def id(self) -> str:
@@ -40,19 +44,19 @@ class Sandbox(Protocol):
         ...
 
     async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
-        """List a folder as full virtual paths, folders with a trailing slash, ignored names left out."""
+        """List a folder as full virtual paths; folders end with a slash, ignored names are omitted."""
         ...
 
     async def read_file(self, path: str) -> str:
-        """Return the text of a UTF-8 file, at most `files.MAX_TEXT_BYTES` large."""
+        """Return the text of a UTF-8 file of at most `files.MAX_TEXT_BYTES`."""
         ...
 
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
-        """Write a file, creating folders on the way; without `append` the old content is replaced at once."""
+        """Write a file and create missing folders; without `append`, the content is replaced atomically."""
         ...
 
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        """Replace `old` in a file, the first time it occurs or everywhere; an empty `old` changes nothing."""
+        """Replace the first or every occurrence of `old` in a file; an empty `old` changes nothing."""
         ...
 
     async def glob(
@@ -62,73 +66,87 @@ class Sandbox(Protocol):
         ...
 
     async def grep(self, path: str, query: GrepQuery) -> FileListing:
-        """Search the text files of a folder, or one file: `path:line: text`."""
+        """Search the text files of a folder, or one file. Lines have the form `path:line: text`."""
         ...
 
     async def check_file(self, path: str) -> str:
-        """Return the normalised path of an existing regular file."""
+        """Return the normalized path of an existing regular file."""
         ...
 
     async def execute(self, command: str, *, timeout_s: float) -> str:
-        """Run a command by a shell in the workspace; return what it wrote, as `Outcome.text` puts it together.
+        """Run a shell command in the workspace; return its output, formatted by `CommandResult.text`.
 
-        The shell reads nothing from its caller. When the deadline passes or the call is cancelled, everything the
-        command started is killed; nothing that it started in the background outlives the call where that can
-        be helped.
+        Stdin is empty. When the deadline passes or the call is cancelled, everything the command started is
+        killed. Background processes do not outlive the call, as far as that can be enforced.
 
         Args:
             command: Shell text.
-            timeout_s: Seconds it may take; the answer says so when they were not enough.
+            timeout_s: Time limit, seconds; the output says so if it is exceeded.
 
         Raises:
             CommandsDisabled: This sandbox runs no commands.
-            SandboxError: The shell cannot be started, or the thread has used up its space.
+            SandboxError: The shell cannot be started, or the thread is over its disk quota.
         """
         ...
 
 
 class SandboxProvider(Protocol):
-    """Where sandboxes come from: one for each thread."""
+    """Provides one sandbox per thread."""
 
     @property
     def description(self) -> str:
-        """What people read about it when the service starts, one line."""
+        """One line about it, shown to the operator at startup."""
         return type(self).__name__
 
     @property
     def uses_thread_folders(self) -> bool:
-        """Whether the sandbox sees the thread's folders of this machine, so that nothing has to be copied."""
+        """Whether sandboxes see the thread's folders on this machine, so that files need no copying."""
         ...
 
     @property
     def can_execute(self) -> bool:
-        """Whether commands can be run, so that the agent has `bash`."""
+        """Whether commands can be run; if so, the agent has the `bash` tool."""
         ...
 
     def sandbox_id(self, thread_id: str) -> str:
-        """Return the id that the thread's sandbox has, made or not. Pure.
+        """Return the id of the thread's sandbox, whether or not it exists. Pure.
 
         Raises:
-            ThreadIdInvalid: It can have none.
+            ThreadIdInvalid: The id cannot name a sandbox.
         """
         ...
 
     async def acquire(self, thread_id: str) -> Sandbox:
-        """Return the thread's sandbox, made ready. Asking again gives the same files.
+        """Return the thread's sandbox, ready for use. Acquiring again gives the same files.
 
         Raises:
-            ThreadIdInvalid, SandboxError: There is none.
+            ThreadIdInvalid, SandboxError: It cannot be provided.
         """
         ...
 
     async def release(self, sandbox_id: str) -> None:
-        """Say that a turn is over and the sandbox may rest; its files stay."""
+        """Mark a sandbox as idle after a turn; its files are kept."""
         ...
 
     async def run_maintenance(self) -> None:
-        """Look after resting sandboxes until cancelled; return at once where nothing has to be looked after."""
-        return  # without a body of its own it would be abstract
+        """Remove idle sandboxes until cancelled; return at once if there is nothing to maintain."""
+        return  # without a body it would be abstract
 
     async def aclose(self) -> None:
-        """End whatever still runs. Nothing may be acquired after that."""
+        """Stop everything that still runs. Nothing may be acquired afterwards."""
         ...
+
+
+@asynccontextmanager
+async def maintained(provider: SandboxProvider) -> AsyncIterator[SandboxProvider]:
+    """Run the provider's maintenance in the background until the block ends."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(provider.run_maintenance)
+            yield provider
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # Maintenance raises nothing, so a single error comes from the caller's block: raise it as it was.
+        if len(group.exceptions) != 1:
+            raise
+        raise group.exceptions[0] from group.exceptions[0].__cause__

@@ -1,19 +1,19 @@
-"""What a command left: its output as the model reads it."""
+"""Result of a command, formatted for the model, and the bounded buffer that collects its output."""
 
 from dataclasses import dataclass
 
 NO_OUTPUT = "(no output)"
 KEPT_BYTES = 1_000_000
-"""Most of one stream that is kept while a command runs: half from its beginning, half from its end."""
+"""Bytes kept of each output stream: half from its start, half from its end."""
 
 
 class OutputBuffer:
-    r"""Keeps both ends of a stream of any length.
+    r"""Keeps the start and the end of a stream of any length.
 
-    >>> tape = OutputBuffer(kept_bytes=8)
+    >>> buffer = OutputBuffer(kept_bytes=8)
     >>> for piece in (b"abc", b"defghi", b"jkl"):
-    ...     tape.add(piece)
-    >>> tape.text()
+    ...     buffer.append(piece)
+    >>> buffer.text()
     'abcd\n... [4 bytes left out]\nijkl'
     """
 
@@ -23,39 +23,39 @@ class OutputBuffer:
         self._tail = bytearray()
         self._dropped = 0
 
-    def add(self, piece: bytes) -> None:
-        """Take the next piece of the stream."""
+    def append(self, piece: bytes) -> None:
+        """Add the next piece of the stream."""
         room = self._half - len(self._head)
         self._head += piece[:room]
         self._tail += piece[room:] if room < len(piece) else b""
-        # Cut only when it is twice too long: otherwise each small piece would move the whole tail.
+        # Trimmed only at twice its size: otherwise each small piece would move the whole tail.
         if len(self._tail) > 2 * self._half:
-            self._cut()
+            self._trim()
 
     def text(self) -> str:
-        """Return what was kept; bytes that are no UTF-8 become replacement characters."""
-        self._cut()
+        """Return what was kept; bytes that are not UTF-8 become replacement characters."""
+        self._trim()
         if self._dropped:
             note = f"\n... [{self._dropped} bytes left out]\n"
-            return _decoded(self._head) + note + _decoded(self._tail)
-        return _decoded(self._head + self._tail)
+            return _decode(self._head) + note + _decode(self._tail)
+        return _decode(self._head + self._tail)
 
-    def _cut(self) -> None:
-        over = len(self._tail) - self._half
-        if over > 0:
-            del self._tail[:over]
-            self._dropped += over
+    def _trim(self) -> None:
+        excess = len(self._tail) - self._half
+        if excess > 0:
+            del self._tail[:excess]
+            self._dropped += excess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a command ended.
+    """Output and exit code of a command.
 
     Attributes:
-        stdout: What it wrote there.
-        stderr: What it wrote there.
-        code: Its exit code; 128 + n when signal n ended it, as shells count.
-        note: A sentence when it was stopped from outside: the deadline, a limit.
+        stdout: Standard output.
+        stderr: Standard error.
+        code: Exit code; 128 + n if signal n ended it, as in shells.
+        note: A sentence if it was stopped from outside, by the deadline or a limit.
     """
 
     stdout: str
@@ -64,7 +64,7 @@ class CommandResult:
     note: str = ""
 
     def text(self) -> str:
-        r"""Put it together for the model.
+        r"""Format it for the model.
 
         >>> CommandResult(stdout="a\n", stderr="b\n", code=1).text()
         'a\n\nStd Error:\nb\n\nExit Code: 1'
@@ -83,7 +83,7 @@ class CommandResult:
 
 
 def exit_code(returncode: int) -> int:
-    """Turn a process' return code into a shell's: negative ones are signals.
+    """Convert a process return code into a shell exit code: negative ones are signals.
 
     >>> exit_code(-9), exit_code(3)
     (137, 3)
@@ -91,5 +91,5 @@ def exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def _decoded(content: bytes | bytearray) -> str:
+def _decode(content: bytes | bytearray) -> str:
     return content.decode("utf-8", "replace").replace("\0", "\ufffd")

@@ -1,8 +1,7 @@
-"""Walks folders and searches files. Standard library only: also run by itself, as a child process with a deadline.
+"""Walks folders and searches files. Standard library only: also runs as a child process with a deadline.
 
-A regular expression of the model can run for ever and holds the interpreter's lock while it does; in a child
-process it harms nobody and can be killed. The folder arrives as an inherited descriptor, so that nothing
-can be put in its place in between, and no symlink is followed below it.
+A regular expression from the model can run forever and hold the interpreter lock. In a child process it can be
+killed. The folder is passed as an inherited descriptor, so it cannot be swapped, and no symlink below it is followed.
 """
 
 import contextlib
@@ -20,22 +19,22 @@ IGNORED = frozenset(
     (
         *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", "dist", "build"),
         *(".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".idea", ".DS_Store"),
-        ".tool-results",  # long results of tools: read by their path, looked for by nobody
+        ".tool-results",  # long tool results: read by path, never searched
     )
 )
-"""Names that listings and searches leave out."""
+"""Names that listings and searches skip."""
 
 MAX_VISITED = 50_000  # entries of one walk: bounds its time on huge trees
-MAX_DEPTH = 40  # folders below each other; each holds one descriptor open
+MAX_DEPTH = 40  # nested folders; each holds one descriptor open
 MAX_FILE_BYTES = 1_000_000  # larger files are not searched
 MAX_LINE_CHARS = 2_000  # longer lines are not searched
 SHOWN_LINE_CHARS = 200  # of a matching line
 MAX_MEMORY_BYTES = 512_000_000  # of the child process
-MAX_CPU_S = 30  # of the child process, should nobody kill it at its deadline
+MAX_CPU_S = 30  # of the child process, if nobody kills it at its deadline
 
 
 class WalkEntry(NamedTuple):
-    """Something that a walk met: its path below the start, and how to open it (`name` below `dir_fd`)."""
+    """An entry of a walk: its path below the start, and how to open it (`name` in `dir_fd`)."""
 
     path: str
     is_dir: bool
@@ -45,7 +44,7 @@ class WalkEntry(NamedTuple):
 
 
 def is_ignored(name: str) -> bool:
-    """Say whether listings leave this name out.
+    """Say whether listings skip this name.
 
     >>> is_ignored("node_modules"), is_ignored("a.pyc"), is_ignored("a.py")
     (True, True, False)
@@ -54,7 +53,7 @@ def is_ignored(name: str) -> bool:
 
 
 def printable_name(name: str) -> str:
-    r"""Return a name that fits in one line of valid text: control characters and broken bytes become `?`.
+    r"""Return a name as one line of valid text: control characters and invalid bytes become `?`.
 
     >>> printable_name("a\nb"), printable_name("caf\udce9"), printable_name("café")
     ('a?b', 'caf?', 'café')
@@ -63,21 +62,21 @@ def printable_name(name: str) -> str:
 
 
 def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[WalkEntry]:
-    """Yield what is below an open folder, sorted, folders before their content, symlinks as they are.
+    """Yield the entries below an open folder, sorted, folders before their content. Symlinks are not followed.
 
     Args:
-        folder_fd: The folder; stays open, and stays the caller's.
-        max_depth: 1 = the folder's own entries.
-        prefix: The folder's own path below the start, with a trailing slash; empty at the start.
+        folder_fd: The folder; the caller closes it.
+        max_depth: 1 = direct entries only.
+        prefix: The folder's path below the start, with a trailing slash, or "".
     """
     with os.scandir(folder_fd) as entries:
-        # DirEntry answers these from the listing itself; a symlink is neither file nor folder.
-        seen = sorted(
+        # DirEntry knows these from the listing; a symlink is neither a file nor a folder.
+        children = sorted(
             (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
             for entry in entries
             if not is_ignored(entry.name)
         )
-    for name, is_dir, is_file in seen:
+    for name, is_dir, is_file in children:
         path = prefix + printable_name(name)
         yield WalkEntry(path, is_dir, is_file, folder_fd, name)
         if is_dir and max_depth > 1:
@@ -88,7 +87,7 @@ def _walk_below(parent_fd: int, name: str, max_depth: int, prefix: str) -> Itera
     try:
         folder_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     except OSError:
-        return  # gone, swapped for a symlink, or not readable: not there for us
+        return  # removed, replaced by a symlink, or not readable
     try:
         yield from walk(folder_fd, max_depth=max_depth, prefix=prefix)
     finally:
@@ -96,9 +95,9 @@ def _walk_below(parent_fd: int, name: str, max_depth: int, prefix: str) -> Itera
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test for paths below a folder. `*` stays within a name, `**` spans folders.
+    """Return a predicate for paths below a folder. `*` stays within a name, `**` spans folders.
 
-    A pattern without a slash is looked for at every depth.
+    A pattern without a slash matches at every depth.
 
     >>> match = glob_matcher("src/**/*.py")
     >>> match("src/a.py"), match("src/x/y/a.py"), match("a.py"), match("src/a.txt")
@@ -112,7 +111,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
     tests = [None if s == "**" else re.compile(fnmatch.translate(s)) for s in segments]
 
     def matches(path: str) -> bool:
-        # `reached` holds how many segments of the pattern the path so far can stand for: linear, no backtracking.
+        # `reached` holds how many pattern segments the path so far can match: linear, no backtracking.
         reached = _skip({0}, tests)
         for name in path.split("/"):
             stepped = {at for at in reached if at < len(tests) and tests[at] is None}
@@ -128,7 +127,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
-    """Add the places behind a `**`, which may stand for no folder at all."""
+    """Add the positions after a `**`, which may match no folder at all."""
     result = set(reached)
     for at in range(len(tests)):
         if at in result and tests[at] is None:
@@ -136,30 +135,29 @@ def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
     return result
 
 
-class GlobQuery(NamedTuple):
-    """What a glob looks for."""
-
-    pattern: str
-    include_dirs: bool = False
-
-
 def find_files(
-    folder_fd: int, wanted: GlobQuery, *, max_results: int, prefix: str = ""
+    folder_fd: int,
+    pattern: str,
+    *,
+    include_dirs: bool = False,
+    max_results: int,
+    prefix: str = "",
 ) -> tuple[list[str], bool]:
-    """Return the paths that a glob pattern finds, and whether there are more.
+    """Return the paths that match a glob pattern, and whether there are more.
 
     Args:
         folder_fd: The folder.
-        wanted: The pattern.
-        max_results: At most so many paths.
-        prefix: The folder's own path below where the pattern begins, with a trailing slash.
+        pattern: See `glob_matcher`.
+        include_dirs: Whether folders count.
+        max_results: Maximum number of paths.
+        prefix: The folder's path below the start of the pattern, with a trailing slash.
     """
-    matches = glob_matcher(wanted.pattern)
+    matches = glob_matcher(pattern)
     found: list[str] = []
     for visited, entry in enumerate(walk(folder_fd, prefix=prefix)):
         if visited >= MAX_VISITED:
             return found, True
-        if not (entry.is_file or (wanted.include_dirs and entry.is_dir)) or not matches(entry.path):
+        if not (entry.is_file or (include_dirs and entry.is_dir)) or not matches(entry.path):
             continue
         if len(found) >= max_results:
             return found, True
@@ -172,8 +170,8 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
 
     Args:
         descriptors: The open folders, or the regular file.
-        query: `pattern`, `glob`, `literal`, `case_sensitive`, `max_results`, and `prefixes`: each one's path
-            below the path that was asked for.
+        query: `pattern`, `glob`, `literal`, `case_sensitive`, `max_results`, and `prefixes`: the path of each
+            folder below the requested path.
 
     Returns:
         `{"lines": [[path, number, text], ...], "truncated": bool}` (path "" for the file itself), or `{"error": text}`.
@@ -196,15 +194,15 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
 
 
 def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield every file to search, open; it is closed when the next one is asked for."""
+    """Yield every file to search, open; it is closed before the next one."""
     if stat.S_ISREG(os.fstat(fd).st_mode):
         yield "", fd
         return
-    wanted = glob_matcher(glob) if isinstance(glob, str) and glob else None
+    matches = glob_matcher(glob) if isinstance(glob, str) and glob else None
     for visited, entry in enumerate(walk(fd, prefix=prefix)):
         if visited >= MAX_VISITED:
             return
-        if not entry.is_file or (wanted is not None and not wanted(entry.path)):
+        if not entry.is_file or (matches is not None and not matches(entry.path)):
             continue
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -231,10 +229,10 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 
 
 def main() -> None:
-    """Search the descriptors named by the arguments: the query is JSON on stdin, the result JSON on stdout."""
+    """Search the descriptors given as arguments. The query is JSON on stdin, the result JSON on stdout."""
     limits = ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S))
     for kind, most in limits:
-        with contextlib.suppress(OSError, ValueError):  # not every system can limit everything
+        with contextlib.suppress(OSError, ValueError):  # not every system supports every limit
             resource.setrlimit(kind, (most, most))
     sys.stdout.write(
         json.dumps(search_text([int(one) for one in sys.argv[1:]], json.load(sys.stdin)))

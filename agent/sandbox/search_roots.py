@@ -1,4 +1,4 @@
-"""From a virtual path to the folders behind it: one, or, above folders that threads share, each of those."""
+"""Finds the folders behind a virtual path: one, or all mounts below it."""
 
 from dataclasses import dataclass
 
@@ -6,54 +6,50 @@ from agent.errors import PathNotAllowed
 from agent.paths import USER_DATA, MountTable, normalize_path, relative_parts
 from agent.sandbox.files import ResolvedPath, resolve_path
 
-_NEVER_LISTED = ("/", "/mnt", USER_DATA)
+_NEVER_LISTED = ("/", "/mnt", USER_DATA, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRoot:
-    """Something to look into: `prefix` is its way below the path that was asked for, "" for that path itself."""
+    """A folder to list or search; `prefix` is its path below the requested one, "" for the requested path itself."""
 
     prefix: str
-    way: ResolvedPath
+    path: ResolvedPath
 
     @property
-    def start(self) -> str:
-        """How the paths of what is in it begin."""
+    def path_prefix(self) -> str:
+        """Prefix of the paths inside it, with a trailing slash."""
         return f"{self.prefix}/" if self.prefix else ""
-
-    def below(self, name: str) -> str:
-        """Return the path of something in it, below the path that was asked for."""
-        return f"{self.start}{name}"
 
 
 def search_roots(table: MountTable, path: str) -> tuple[str, list[SearchRoot]]:
-    """Return the normalised path and what there is to look into.
+    """Return the normalized path and the folders to look into.
 
-    A folder that exists only as the way to others, like /mnt/skills, has those as its parts.
+    A folder that exists only as the parent of mounts, such as /mnt/skills, gives these mounts.
 
     Raises:
-        PathNotAllowed: It leads nowhere, or out of its folder.
+        PathNotAllowed: The path leads nowhere, or out of its mount.
     """
     try:
-        way = resolve_path(table, path)
+        resolved = resolve_path(table, path)
     except PathNotAllowed:
-        parts = _parts_below(table, path)
-        if not parts:
+        roots = _mounts_below(table, path)
+        if not roots:
             raise
-        return normalize_path(path), parts
-    return way.virtual, [SearchRoot(prefix="", way=way)]
+        return normalize_path(path), roots
+    return resolved.virtual, [SearchRoot(prefix="", path=resolved)]
 
 
-def _parts_below(table: MountTable, path: str) -> list[SearchRoot]:
-    wanted = normalize_path(path)
-    if wanted in _NEVER_LISTED or wanted == "":
+def _mounts_below(table: MountTable, path: str) -> list[SearchRoot]:
+    folder = normalize_path(path)
+    if folder in _NEVER_LISTED:
         return []
-    found = [(relative_parts(mapping.virtual, wanted), mapping.virtual) for mapping in table.mounts]
+    found = [(relative_parts(mount.virtual, folder), mount.virtual) for mount in table.mounts]
     return sorted(
         (
-            SearchRoot(prefix="/".join(way), way=resolve_path(table, virtual))
-            for way, virtual in found
-            if way
+            SearchRoot(prefix="/".join(parts), path=resolve_path(table, virtual))
+            for parts, virtual in found
+            if parts
         ),
-        key=lambda part: part.prefix,
+        key=lambda root: root.prefix,
     )

@@ -1,7 +1,7 @@
-"""The filter of system calls for confined commands, as a program for the kernel. Pure.
+"""Seccomp filter for confined commands, as a BPF program. Pure.
 
-It takes away what ordinary programs never use and what most kernel faults were found in. It adds to the
-namespaces, it does not replace them. Numbers: `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux 6.
+It denies system calls that ordinary programs do not use and that most kernel vulnerabilities were found in. It adds
+to the namespaces, it does not replace them. Numbers: `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux 6.
 """
 
 import struct
@@ -58,11 +58,11 @@ _DENIED = {  # x86_64, aarch64
     "ioperm": (173, None),
     "modify_ldt": (154, None),
     "uselib": (134, None),
-    # keys of the kernel, which no namespace keeps apart
+    # kernel keys, which namespaces do not separate
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
-    # memory that no limit of a process counts
+    # memory outside all process limits
     "shmget": (29, 194),
     "msgget": (68, 186),
     "memfd_create": (319, 279),
@@ -74,15 +74,15 @@ _DENIED = {  # x86_64, aarch64
 _CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
-_X32 = 0x40000000  # calls of x86_64's 32-bit form, which have numbers of their own
+_X32 = 0x40000000  # x32 calls, which have their own numbers
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _FAMILIES = (
     1,
     2,
     10,
     16,
-)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK: it leads to the machine outside
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put words into a terminal's mouth
+)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK: it reaches the host
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # inject input into a terminal
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
@@ -91,25 +91,30 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct secc
 
 
 def seccomp_filter(machine: str) -> bytes | None:
-    """Return the filter for a machine (`platform.machine()`), or None where its numbers are not known."""
+    """Return the filter for an architecture (`platform.machine()`), or None if its numbers are unknown."""
     if machine not in _ARCHITECTURES:
         return None
     column, architecture = _ARCHITECTURES[machine]
     denied = [numbers[column] for numbers in _DENIED.values()]
     lines = [
         _line(_LOAD, _ARCHITECTURE),
-        *_unless(_JEQ, architecture, _ENOSYS),
+        *_fail_unless(_JEQ, architecture, _ENOSYS),
         _line(_LOAD, _NUMBER),
-        *(_when(_JGE, _X32, _ENOSYS) if machine == "x86_64" else ()),
-        # The C library then falls back to clone, whose flags can be looked at.
-        *_when(_JEQ, _CLONE3[column], _ENOSYS),
-        *(line for number in denied if number is not None for line in _when(_JEQ, number, _EPERM)),
-        *_looked_at(_CLONE[column], _FIRST, _when(_JSET, _NEW_NAMESPACES, _EPERM)),
-        *_looked_at(_SOCKET[column], _FIRST, _only(_FAMILIES, _EAFNOSUPPORT)),
-        *_looked_at(
+        *(_fail_if(_JGE, _X32, _ENOSYS) if machine == "x86_64" else ()),
+        # The C library then falls back to clone, whose flags can be checked.
+        *_fail_if(_JEQ, _CLONE3[column], _ENOSYS),
+        *(
+            line
+            for number in denied
+            if number is not None
+            for line in _fail_if(_JEQ, number, _EPERM)
+        ),
+        *_check_argument(_CLONE[column], _FIRST, _fail_if(_JSET, _NEW_NAMESPACES, _EPERM)),
+        *_check_argument(_SOCKET[column], _FIRST, _allow_only(_FAMILIES, _EAFNOSUPPORT)),
+        *_check_argument(
             _IOCTL[column],
             _SECOND,
-            [*_when(_JEQ, _TIOCSTI, _EPERM), *_when(_JEQ, _TIOCLINUX, _EPERM)],
+            [*_fail_if(_JEQ, _TIOCSTI, _EPERM), *_fail_if(_JEQ, _TIOCLINUX, _EPERM)],
         ),
         _line(_RETURN, _ALLOW),
     ]
@@ -117,21 +122,21 @@ def seccomp_filter(machine: str) -> bytes | None:
 
 
 def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """Return one instruction; jumps count the instructions that are passed over."""
+    """Return one instruction; jumps count skipped instructions."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
-def _when(test: int, value: int, error: int) -> list[bytes]:
-    """Fail the call when the loaded value passes a test."""
+def _fail_if(test: int, value: int, error: int) -> list[bytes]:
+    """Fail the call if the loaded value passes a test."""
     return [_line(test, value, 0, 1), _line(_RETURN, _ERRNO | error)]
 
 
-def _unless(test: int, value: int, error: int) -> list[bytes]:
+def _fail_unless(test: int, value: int, error: int) -> list[bytes]:
     return [_line(test, value, 1, 0), _line(_RETURN, _ERRNO | error)]
 
 
-def _only(values: Iterable[int], error: int) -> list[bytes]:
-    """Allow the call for some values of what is loaded, fail it for all others."""
+def _allow_only(values: Iterable[int], error: int) -> list[bytes]:
+    """Allow the call for some loaded values, fail it for all others."""
     allowed = [line for value in values for line in _allowing(value)]
     return [*allowed, _line(_RETURN, _ERRNO | error)]
 
@@ -140,7 +145,7 @@ def _allowing(value: int) -> list[bytes]:
     return [_line(_JEQ, value, 0, 1), _line(_RETURN, _ALLOW)]
 
 
-def _looked_at(number: int, offset: int, tests: list[bytes]) -> list[bytes]:
-    """Apply tests to an argument of one call; the number is loaded again for what follows."""
+def _check_argument(number: int, offset: int, tests: list[bytes]) -> list[bytes]:
+    """Apply tests to an argument of one call, then load the call number again."""
     body = [_line(_LOAD, offset), *tests, _line(_LOAD, _NUMBER)]
     return [_line(_JEQ, number, 0, len(body)), *body]

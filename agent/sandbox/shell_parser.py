@@ -1,207 +1,155 @@
-"""Takes shell text apart, as far as a look before running it needs: commands, words, quotes, heredocs. Pure.
+"""Splits shell text into simple commands, for log lines and guard messages. Not a security boundary. Pure.
 
-It is no shell: what it cannot follow, it says so (`Script.is_whole`), and nothing depends on it for confinement.
+Expansion, functions and control flow are not interpreted. Confinement is the sandbox's job and never depends on
+what this parser finds.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-_BREAKS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n", "(", ")")
-_REDIRECT = re.compile(r"\d*(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||>|<)")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _KEYWORDS = frozenset(("then", "else", "elif", "do", "if", "while", "until", "!", "{", "}"))
-_SUBSTITUTION = re.compile(r"\$\((?!\()|`|[<>]\(")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_NESTING = 4  # levels of parentheses inside a substitution
+
+
+def _parentheses(depth: int) -> str:
+    nested = rf"|{_parentheses(depth - 1)}" if depth else ""
+    return rf"\((?>[^()'\"\\]|\\.|'[^']*'|\"(?>[^\"\\]|\\.)*\"{nested})*+\)"
+
+
+# Atomic groups and possessive quantifiers: without backtracking, hostile text cannot make this slow.
+_SUBSTITUTION = rf"\${_parentheses(_NESTING)}|`[^`]*`"
+_PIECE = rf"""(?xs:
+    '(?P<single>[^']*)'
+  | "(?P<double>(?>[^"\\$`]|\\.|{_SUBSTITUTION}|\$(?!\())*+)"
+  | (?P<substitution>{_SUBSTITUTION}|[<>]{_parentheses(_NESTING)})
+  | \\(?P<escaped>.)
+  | (?P<plain>[^\s;|&()<>'"`\\$]+|\$(?!\())
+)"""
+_PIECES = re.compile(_PIECE)
+_SUBSTITUTIONS = re.compile(_SUBSTITUTION, re.DOTALL)
+_WORD = re.compile(rf"(?>{re.sub(r'[?]P<[a-z]+>', '?:', _PIECE)})++")
+_BLANK = re.compile(r"[ \t\r]+|\#[^\n]*")
+_REDIRECT = re.compile(r"\d*(?:&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||>(?!\()|<(?!\())[ \t]*")
+_SEPARATOR = re.compile(r"&&|\|\||;;|\|&|[;|&\n()]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class ShellWord:
     """One word of a command.
 
     Attributes:
-        text: Without its quotes; variables and substitutions as they were written.
-        is_quoted: Whether a part of it stood in quotes.
-        inner: The texts of the substitutions in it.
+        text: Without quotes; variables and substitutions as written.
+        is_quoted: Whether any part is quoted.
+        substitutions: The commands inside its `$(...)`, backticks, `<(...)` and `>(...)`.
     """
 
     text: str
     is_quoted: bool = False
-    inner: tuple[str, ...] = ()
-
-    @property
-    def expands(self) -> bool:
-        """Whether what it becomes is known only to the shell."""
-        return "$" in self.text or bool(self.inner)
+    substitutions: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
-class Command:
+class ShellCommand:
     """One simple command.
 
     Attributes:
-        words: Its words, keywords like `do` before them left out.
-        targets: Where it redirects to or from.
-        heredocs: The texts that it is given in line.
-        ended_by: What follows it: `|`, `;`, `&` ... or nothing.
+        assignments: The `NAME=value` in front of the program.
+        words: The program and its arguments; leading keywords such as `do` are dropped.
+        targets: Files it redirects to or from.
+        heredocs: Its inline input.
+        separator: What follows it: `|`, `;`, `&` ..., or "".
     """
 
-    words: list[Word] = field(default_factory=list)
-    targets: list[Word] = field(default_factory=list)
+    assignments: list[str] = field(default_factory=list)
+    words: list[ShellWord] = field(default_factory=list)
+    targets: list[ShellWord] = field(default_factory=list)
     heredocs: list[str] = field(default_factory=list)
-    ended_by: str = ""
-
-    @property
-    def assignments(self) -> list[str]:
-        """The `NAME=value` in front."""
-        count = next(
-            (at for at, word in enumerate(self.words) if not _ASSIGNMENT.match(word.text)),
-            len(self.words),
-        )
-        return [word.text for word in self.words[:count]]
-
-    @property
-    def called(self) -> list[Word]:
-        """The program and its arguments."""
-        return self.words[len(self.assignments) :]
+    separator: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """Shell text taken apart; `is_whole` is false when a quote or bracket was never closed."""
+class ShellScript:
+    """Parsed shell text; `is_complete` is false if a quote or substitution is never closed."""
 
-    commands: tuple[Command, ...]
-    is_whole: bool
+    commands: tuple[ShellCommand, ...]
+    is_complete: bool
 
 
-def parse(text: str) -> Script:
-    """Take shell text apart.
+def parse_shell(text: str) -> ShellScript:
+    """Split shell text.
 
-    >>> [[word.text for word in one.words] for one in parse("echo 'a;b' && ls").commands]
+    >>> [[word.text for word in one.words] for one in parse_shell("echo 'a;b' && ls").commands]
     [['echo', 'a;b'], ['ls']]
-    >>> parse("echo 'open").is_whole
+    >>> parse_shell("echo 'open").is_complete
     False
     """
-    reader = _Reader(text.replace("\\\n", ""))
-    return Script(commands=tuple(reader.commands()), is_whole=reader.is_whole)
-
-
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._pending: list[tuple[Command, str]] = []  # heredocs whose text begins at the next line
-        self.is_whole = True
-
-    def commands(self) -> Iterator[Command]:
-        command = Command()
-        while self._at < len(self._text):
-            mark = next((one for one in _BREAKS if self._text.startswith(one, self._at)), None)
-            if mark is not None and not self._is_redirect():
-                self._at += len(mark)
-                command.ended_by = mark
-                if mark == "\n":
-                    self._take_heredocs()
-                if command.words or command.targets:
-                    yield command
-                command = Command()
-            else:
-                self._take(command)
-        if command.words or command.targets:
-            yield command
-
-    def _is_redirect(self) -> bool:
-        return _REDIRECT.match(self._text, self._at) is not None
-
-    def _take(self, command: Command) -> None:
-        """Take blanks, a comment, a redirection or a word."""
-        char = self._text[self._at]
-        redirect = _REDIRECT.match(self._text, self._at)
-        if char in " \t\r":
-            self._at += 1
-        elif char == "#":
-            end = self._text.find("\n", self._at)
-            self._at = end if end >= 0 else len(self._text)
-        elif redirect and not self._text.startswith(("<(", ">("), self._at):
-            self._redirected(command, redirect)
+    text = text.replace("\\\n", "")
+    commands = [ShellCommand()]
+    pending: list[tuple[ShellCommand, str]] = []  # heredocs whose text starts on the next line
+    at, redirect, is_complete = 0, "", True
+    while at < len(text):
+        command = commands[-1]
+        if found := _BLANK.match(text, at):
+            at = found.end()
+        elif found := _REDIRECT.match(text, at):
+            redirect, at = found[0].strip(), found.end()
+        elif found := _SEPARATOR.match(text, at):
+            command.separator, redirect, at = found[0], "", found.end()
+            while pending and found[0] == "\n":
+                at = _read_heredoc(text, at, *pending.pop(0))
+            commands.append(ShellCommand())
+        elif found := _WORD.match(text, at):
+            _add_word(command, _word(found[0]), redirect, pending)
+            redirect, at = "", found.end()
         else:
-            word = self._word()
-            if command.words or word.is_quoted or word.text not in _KEYWORDS:
-                command.words.append(word)
+            is_complete, at = False, at + 1
+    kept = tuple(one for one in commands if one.words or one.targets or one.assignments)
+    return ShellScript(commands=kept, is_complete=is_complete)
 
-    def _redirected(self, command: Command, found: re.Match[str]) -> None:
-        self._at = found.end()
-        while self._at < len(self._text) and self._text[self._at] in " \t":
-            self._at += 1
-        target = self._word()
-        if found.group().endswith(("<<", "<<-")):
-            self._pending.append((command, target.text))
-        elif target.text:
-            command.targets.append(target)
 
-    def _take_heredocs(self) -> None:
-        for command, label in self._pending:
-            end = re.compile(rf"^\t*{re.escape(label)}[ \t]*$", re.MULTILINE)
-            found = end.search(self._text, self._at)
-            stop = found.start() if found else len(self._text)
-            command.heredocs.append(self._text[self._at : stop])
-            self._at = min(found.end() + 1 if found else stop, len(self._text))
-        self._pending.clear()
+def shell_arguments(words: Sequence[ShellWord]) -> list[str]:
+    """Return the scripts among a shell's arguments: those after `-c`."""
+    return [text.text for flag, text in pairwise(words) if re.fullmatch(r"-\w*c", flag.text)]
 
-    def _word(self) -> Word:
-        parts: list[str] = []
-        inner: list[str] = []
-        is_quoted = False
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if char in "'\"":
-                is_quoted = True
-                parts.append(self._quoted(char, inner))
-            elif _SUBSTITUTION.match(self._text, self._at):
-                parts.append(self._substitution(inner))
-            elif char == "\\":
-                parts.append(self._text[self._at + 1 : self._at + 2])
-                self._at += 2
-            elif char in " \t\r\n;|&()<>":
-                break
-            else:
-                parts.append(char)
-                self._at += 1
-        if not parts and not is_quoted:
-            self._at += 1  # nothing that is known: go on behind it
-        return Word(text="".join(parts), is_quoted=is_quoted, inner=tuple(inner))
 
-    def _quoted(self, quote: str, inner: list[str]) -> str:
-        start = self._at = self._at + 1
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if char == quote:
-                self._at += 1
-                return self._text[start : self._at - 1]
-            if quote == '"' and _SUBSTITUTION.match(self._text, self._at) and char not in "<>":
-                self._substitution(inner)
-            else:
-                self._at += 2 if quote == '"' and char == "\\" else 1
-        self.is_whole = False
-        return self._text[start:]
+def _add_word(
+    command: ShellCommand, word: ShellWord, redirect: str, pending: list[tuple[ShellCommand, str]]
+) -> None:
+    if redirect.lstrip("0123456789") in ("<<", "<<-"):
+        pending.append((command, word.text))
+    elif redirect:
+        command.targets.append(word)
+    elif not command.words and _ASSIGNMENT.match(word.text):
+        command.assignments.append(word.text)
+    elif command.words or word.is_quoted or word.text not in _KEYWORDS:
+        command.words.append(word)
 
-    def _substitution(self, inner: list[str]) -> str:
-        """Take `$(...)`, a pair of backticks, `<(...)` or `>(...)`."""
-        start = self._at
-        if self._text[start] == "`":
-            end = self._text.find("`", start + 1)
-            self.is_whole = self.is_whole and end >= 0
-            self._at = end + 1 if end >= 0 else len(self._text)
-            inner.append(self._text[start + 1 : self._at - 1])
-            return self._text[start : self._at]
-        self._at += 2
-        depth = 1
-        while self._at < len(self._text) and depth:
-            char = self._text[self._at]
-            if char in "'\"":
-                self._quoted(char, [])
-                continue
-            depth += (char == "(") - (char == ")")
-            self._at += 1
-        self.is_whole = self.is_whole and depth == 0
-        inner.append(self._text[start + 2 : self._at - (depth == 0)])
-        return self._text[start : self._at]
+
+def _read_heredoc(text: str, at: int, command: ShellCommand, label: str) -> int:
+    end = re.compile(rf"^\t*{re.escape(label)}[ \t]*$", re.MULTILINE).search(text, at)
+    stop = end.start() if end else len(text)
+    command.heredocs.append(text[at:stop])
+    return min(end.end() + 1, len(text)) if end else stop
+
+
+def _word(raw: str) -> ShellWord:
+    parts: list[str] = []
+    substitutions: list[str] = []
+    is_quoted = False
+    for piece in _PIECES.finditer(raw):
+        kind = str(piece.lastgroup)
+        parts.append(piece[kind])
+        is_quoted = is_quoted or kind in ("single", "double")
+        if kind in ("double", "substitution"):
+            substitutions += _commands_in(piece[kind], kind)
+    return ShellWord(text="".join(parts), is_quoted=is_quoted, substitutions=tuple(substitutions))
+
+
+def _commands_in(text: str, kind: str) -> Iterator[str]:
+    found = [text] if kind == "substitution" else [one[0] for one in _SUBSTITUTIONS.finditer(text)]
+    for one in found:
+        if not one.startswith("$(("):  # arithmetic
+            yield one[1:-1] if one.startswith("`") else one[2:-1]

@@ -1,4 +1,4 @@
-"""Watches a confined command while it runs: its memory as a whole, and the disk."""
+"""Watches a confined command while it runs: total memory of its processes, and disk space."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from agent.sandbox.disk import DiskLimits, DiskUsage, free_bytes, is_disk_low, m
 
 TICK_S = 0.2
 SLACK_MB = 16
-"""How far a command that may write nothing may still grow the folders: names and empty folders take space too."""
+"""How far a command that may not write can still grow the folders: names and empty folders take space too."""
 
 _MIB = 2**20
 _KIB = 1024
-_SURVEY_EVERY = 25  # ticks, at least; a look at the free space comes with each
+_MEASURE_EVERY = 25  # ticks, at least; free space is checked at each tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandWatchdog:
-    """What is watched.
+    """Stops a command that uses too much memory or disk.
 
     Attributes:
         folder: The thread's files.
-        before: What they held when the command began.
-        disk: What they may hold.
-        memory_mb: What all processes together may use; MiB.
-        tick_s: Seconds between two looks.
+        before: Their size when the command started.
+        disk: Their limits.
+        memory_mb: Memory limit of all processes together, MiB.
+        tick_s: Seconds between checks.
     """
 
     folder: Path
@@ -37,13 +37,13 @@ class CommandWatchdog:
     tick_s: float = TICK_S
 
     async def watch(self, pid: int) -> str:
-        """Return, with the reason, when the command must be stopped; look every `tick_s` seconds until then."""
+        """Check every `tick_s` seconds; return a reason, for the model, when the command must be stopped."""
         try:
-            return await self._stopping(pid)
+            return await self._watch(pid)
         except OSError:
             return "The command was stopped: the conversation's files are gone."
 
-    async def _stopping(self, pid: int) -> str:
+    async def _watch(self, pid: int) -> str:
         free_before = await anyio.to_thread.run_sync(free_bytes, self.folder)
         ticks = 0
         while True:
@@ -59,35 +59,32 @@ class CommandWatchdog:
         if free_before > self.disk.free_mb * _MIB and is_disk_low(self.folder, self.disk):
             return "The command was stopped: the disk is nearly full."
         written = free_before - free_bytes(self.folder)
-        if ticks % _SURVEY_EVERY == 0 or written > self._left():
-            return self._too_much(measure_usage(self.folder))
+        left = max(self.disk.quota_mb * _MIB - self.before.size, SLACK_MB * _MIB)
+        if ticks % _MEASURE_EVERY == 0 or written > left:
+            return self._quota_reason(measure_usage(self.folder))
         return ""
 
-    def _left(self) -> int:
-        """Return how many bytes more the thread may use, at least the slack."""
-        return max(self.disk.quota_mb * _MIB - self.before.size, SLACK_MB * _MIB)
-
-    def _too_much(self, usage: DiskUsage) -> str:
-        grown = usage.size > self.before.size + SLACK_MB * _MIB
-        if usage.exceeds(self.disk) and (grown or not self.before.exceeds(self.disk)):
+    def _quota_reason(self, usage: DiskUsage) -> str:
+        grew = usage.size > self.before.size + SLACK_MB * _MIB
+        if usage.exceeds(self.disk) and (grew or not self.before.exceeds(self.disk)):
             return (
-                "The command was stopped: the conversation's files take more than the "
-                f"{self.disk.quota_mb} MB that they may."
+                "The command was stopped: the conversation's files take more than the limit of "
+                f"{self.disk.quota_mb} MB."
             )
         return ""
 
 
 def process_tree_memory(pid: int) -> int:
-    """Return the bytes of memory that a process and all below it use. What they share is counted once."""
-    pids = list(_family(pid))
-    # The quick figure counts shared pages several times: it is never too small, so mostly it is enough.
+    """Return the memory of a process and its descendants, bytes. Shared pages are counted once."""
+    pids = list(_process_tree(pid))
+    # The quick figure counts shared pages several times. It is never too small, so it is usually enough.
     rough = sum(_field(Path(f"/proc/{one}/status"), "VmRSS:") for one in pids)
     if len(pids) == 1 or rough < 64 * _MIB:
         return rough
     return sum(_field(Path(f"/proc/{one}/smaps_rollup"), "Pss:") for one in pids)
 
 
-def _family(pid: int) -> Iterable[int]:
+def _process_tree(pid: int) -> Iterable[int]:
     waiting = [pid]
     while waiting:
         one = waiting.pop()
@@ -98,7 +95,7 @@ def _family(pid: int) -> Iterable[int]:
 
 
 def _field(file: Path, name: str) -> int:
-    """Return a field given in kB as bytes; 0 when the process is gone."""
+    """Return a field given in kB as bytes; 0 if the process is gone."""
     for line in _text(file).splitlines():
         if line.startswith(name):
             return int(line.split()[1]) * _KIB

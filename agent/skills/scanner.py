@@ -80,7 +80,7 @@ class SkillFile:
     def from_bytes(cls, path: str, content: bytes, *, is_program: bool = False) -> "SkillFile":
         """Make a piece of a file's bytes; only UTF-8 without NUL is text.
 
-        >>> SkillFile.of("a.sh", b"#!/bin/sh").is_program
+        >>> SkillFile.from_bytes("a.sh", b"#!/bin/sh").is_program
         True
         """
         try:

@@ -1,1 +1,1 @@
-"""What the model may do: files, handing over, asking back; and the tools of the configuration."""
+"""Tools of the agent: built-in ones and those of the configuration."""

@@ -1,4 +1,4 @@
-"""ask_clarification: puts a question to the user and ends the turn. The text of a question is made here too. Pure."""
+"""ask_clarification: asks the user a question and ends the turn. Also formats questions. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,21 +24,21 @@ ICONS = {
 class AskClarificationArgs(BaseModel):
     """Arguments of ask_clarification."""
 
-    question: str = Field(description="The question, complete in itself.")
+    question: str = Field(description="The question. It must be understandable on its own.")
     clarification_type: Literal[
         "missing_info",
         "ambiguous_requirement",
         "approach_choice",
         "risk_confirmation",
         "suggestion",
-    ] = Field(default="missing_info", description="What kind of question this is.")
+    ] = Field(default="missing_info", description="The kind of question.")
     context: str | None = Field(default=None, description="Why you ask, in one sentence.")
-    # Models send lists, JSON in strings, single strings: all are taken (see `parse_options`).
+    # Models send lists, JSON strings and plain strings; see `parse_options`.
     options: list[str] | str | None = Field(default=None, description="Answers to choose from.")
 
 
 def ask_clarification_tool() -> BaseTool:
-    """Build ask_clarification. The clarification middleware answers its calls; the code below runs without it only."""
+    """Build ask_clarification. The clarification middleware answers its calls; this code runs only without it."""
 
     async def ask_clarification(**arguments: object) -> str:
         return question_text(arguments)
@@ -47,22 +47,22 @@ def ask_clarification_tool() -> BaseTool:
         coroutine=ask_clarification,
         name=NAME,
         description=(
-            "Ask the user when you cannot go on well without an answer: something is missing or ambiguous, there are "
-            "several ways, or an action is risky. The turn ends with it; the answer is the next message."
+            "Ask the user if you cannot continue without an answer: information is missing or ambiguous, there are "
+            "several approaches, or an action is risky. This ends your turn; the answer is the next message."
         ),
         args_schema=AskClarificationArgs,
         return_direct=True,
     )
 
 
-def question_text(arguments: Mapping[str, Any], words: AgentMessages = ENGLISH) -> str:
-    r"""Write a question as the user sees it.
+def question_text(arguments: Mapping[str, Any], messages: AgentMessages = ENGLISH) -> str:
+    r"""Format a question for the user.
 
     >>> question_text({"question": "Which?", "options": ["a", "b"]})
     '❓ Which?\n\n  1. a\n  2. b'
     """
     icon = ICONS.get(str(arguments.get("clarification_type")), ICONS["missing_info"])
-    question = str(arguments.get("question") or "").strip() or words.bare_question
+    question = str(arguments.get("question") or "").strip() or messages.bare_question
     context = arguments.get("context")
     text = f"{icon} {context}\n\n{question}" if context else f"{icon} {question}"
     options = parse_options(arguments.get("options"))
@@ -72,7 +72,7 @@ def question_text(arguments: Mapping[str, Any], words: AgentMessages = ENGLISH) 
 
 
 def parse_options(given: object) -> list[str]:
-    """Return the options in whatever form a model sent them.
+    """Return the options, whatever form the model sent them in.
 
     >>> parse_options('["a", "b"]'), parse_options("just this"), parse_options(None), parse_options([1, {"label": "x"}])
     (['a', 'b'], ['just this'], [], ['1', 'x'])

@@ -1,4 +1,4 @@
-"""bash: commands in the thread's sandbox, looked at before they run."""
+"""bash: runs commands in the thread's sandbox after auditing them."""
 
 import json
 import logging
@@ -20,39 +20,39 @@ BASH = "bash"
 LOGGED_CHARS = 2_000  # of a command
 
 _DESCRIPTION = """\
-Run a command in bash, in the workspace. It reads nothing from you, and nothing that it starts keeps running after \
-it. State does not last from one command to the next, files do. Answers with what the command wrote, its errors, and \
-its exit code where that is not 0."""
+Run a bash command in the workspace. Standard input is empty, and background processes are stopped when the command \
+ends. Files persist between commands; shell state, such as variables and the working folder, does not. Returns stdout, \
+stderr, and the exit code if it is not 0."""
 
 
 class BashArgs(BaseModel):
     """Arguments of bash."""
 
-    description: str = Field(default="", description="In a few words, why you do this.")
-    command: str = Field(description="The command, or several, as for bash -c.")
+    description: str = Field(default="", description="Why you run this, in a few words.")
+    command: str = Field(description="One or more commands, as for bash -c.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLimits:
-    """Bounds of one command: how long it may take, seconds; how long its answer may be, characters, 0 = any."""
+    """Limits of one command: run time in seconds, result size in characters (0 = no limit)."""
 
     timeout_s: float = 600.0
     output_chars: int = 20_000
 
 
 def bash_tool(sandboxes: SandboxProvider, limits: ShellLimits) -> BaseTool:
-    """Build the tool over the sandboxes given."""
+    """Build the tool over a sandbox provider."""
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
-        verdict = audit_command(args.command)
+        audit = audit_command(args.command)
 
         async def work(sandbox: Sandbox) -> str:
-            _log(args.command, verdict, thread_id_for_run(runtime.context, runtime.config))
-            if verdict.decision is AuditDecision.BLOCK:
-                return f"Error: {BLOCKED} Reason: {verdict.reason}."
+            _log(args.command, audit, thread_id_for_run(runtime.context, runtime.config))
+            if audit.decision is AuditDecision.BLOCK:
+                return f"Error: {BLOCKED} Reason: the command {audit.reason}."
             text = await sandbox.execute(args.command, timeout_s=limits.timeout_s)
-            return format_output(text, verdict, limits.output_chars)
+            return format_output(text, audit, limits.output_chars)
 
         return await run_in_sandbox(sandboxes, runtime, work)
 
@@ -61,24 +61,24 @@ def bash_tool(sandboxes: SandboxProvider, limits: ShellLimits) -> BaseTool:
     )
 
 
-def format_output(text: str, verdict: AuditResult, limit: int) -> str:
-    r"""Cut a command's answer in the middle and put the verdict's warning behind it, together within the limit.
+def format_output(text: str, audit: AuditResult, limit: int) -> str:
+    r"""Truncate a command's output in the middle and append the warning, together within the limit.
 
-    >>> format_output("ok", AuditResult(kind=AuditDecision.WARN, reason="mind the gap"), 0)
-    'ok\n\nWarning: mind the gap.'
+    >>> format_output("ok", AuditResult(decision=AuditDecision.WARN, reason="changes PATH"), 0)
+    'ok\n\nWarning: the command changes PATH.'
     """
-    if verdict.decision is not AuditDecision.WARN:
+    if audit.decision is not AuditDecision.WARN:
         return truncate_middle(text, limit)
-    warning = f"\n\nWarning: {verdict.reason}."
+    warning = f"\n\nWarning: the command {audit.reason}."
     return truncate_middle(text, max(limit - len(warning), 1) if limit else 0) + warning
 
 
-def _log(command: str, verdict: AuditResult, thread_id: str) -> None:
+def _log(command: str, audit: AuditResult, thread_id: str) -> None:
     line = {
         "timestamp": datetime.now(UTC).isoformat(),
         "thread_id": thread_id,
         "command": command[:LOGGED_CHARS],
-        "verdict": verdict.decision.value,
-        "reason": verdict.reason,
+        "verdict": audit.decision.value,
+        "reason": audit.reason,
     }
     audit_log.info("%s", json.dumps(line, ensure_ascii=False))

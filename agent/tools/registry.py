@@ -1,4 +1,4 @@
-"""All tools of one agent: those of the configuration, then the built-in ones; no name twice."""
+"""Builds an agent's tools: built-in ones and those of the `tools` section."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def built_in_tools(
     sandboxes: SandboxProvider, limits: ToolLimits, shell: ShellLimits | None = None
 ) -> tuple[BaseTool, ...]:
-    """Build the tools that every agent has; `bash` where the sandboxes run commands."""
+    """Build the tools that every agent has; `bash` only if the sandboxes run commands."""
     return (
         *file_tools(sandboxes, limits),
         *([bash_tool(sandboxes, shell or ShellLimits())] if sandboxes.can_execute else ()),
@@ -35,24 +35,24 @@ def configured_tools(
 ) -> list[BaseTool]:
     """Resolve the `tools` section. Blocking: it imports modules.
 
-    `use` names a tool, or a callable that gets the entry's further keys and returns one.
+    `use` names a tool, or a callable that receives the entry's other keys and returns one.
 
     Args:
         entries: The section.
         groups: Only tools of these groups; None = all.
 
     Raises:
-        ObjectNotImportable: An entry names no tool.
+        ObjectNotImportable: An entry is not a tool.
     """
     return [_tool_of(entry) for entry in entries if groups is None or entry.group in groups]
 
 
 def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
-    """Keep the first tool of each name: providers refuse a list in which a name stands twice."""
+    """Keep the first tool of each name: providers reject duplicate names."""
     kept: dict[str, BaseTool] = {}
     for tool in tools:
         if tool.name in kept:
-            logger.warning("the tool name %s is given twice; the later one is left out", tool.name)
+            logger.warning("duplicate tool name %s: ignoring the second one", tool.name)
             continue
         kept[tool.name] = tool
     return list(kept.values())
@@ -66,13 +66,13 @@ def _tool_of(entry: ToolConfig) -> BaseTool:
         except ObjectNotImportable as error:
             raise ObjectNotImportable(f"tools: {entry.name}: {error}") from error
         except (TypeError, ValueError) as error:
-            # The keys hold secrets: the text of the error is not shown when it may quote them.
+            # Keys may be secret: the error text, which may quote them, is not shown.
             raise ObjectNotImportable(
-                f"tools: {entry.name}: {entry.use} cannot be built with the keys given "
+                f"tools: {entry.name}: {entry.use} cannot be built with these keys "
                 f"({type(error).__name__})"
             ) from error
     if not isinstance(found, BaseTool):
         raise ObjectNotImportable(f"tools: {entry.name}: {entry.use} is not a LangChain tool")
     if found.name != entry.name:
-        logger.warning("tools: %s is named %s by its code", entry.name, found.name)
+        logger.warning("tools: %s: its code names the tool %s", entry.name, found.name)
     return found

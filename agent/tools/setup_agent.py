@@ -1,4 +1,4 @@
-"""The tool with which a bootstrap run stores the custom agent that it sets up."""
+"""setup_agent: saves the custom agent that a bootstrap run sets up."""
 
 from typing import Final
 
@@ -11,9 +11,9 @@ from agent.errors import AgentExists, AgentInvalid, AgentNotFound, CustomAgentEr
 from agent.options import RunContext
 
 NAMELESS: Final = (
-    "Error: this conversation works with the lead agent, which cannot be saved over. Keep to what the person asked "
-    "for while the conversation lasts. Tell them: an agent of its own needs a name first; the person who runs this "
-    "bot gives it one, in the session of the channel or over /api/agents."
+    "Error: this conversation uses the lead agent, which cannot be overwritten. Follow the user's wishes for the rest "
+    "of the conversation. Tell them that a custom agent needs a name first: the bot's operator sets it in the "
+    "channel's session or with /api/agents."
 )
 
 
@@ -21,53 +21,53 @@ class SetupArgs(BaseModel):
     """Arguments of setup_agent."""
 
     soul: str = Field(
-        description="The agent's role, tone, rules and knowledge, as Markdown: all that it keeps to."
+        description="The complete instructions, as Markdown: role, tone, rules and knowledge."
     )
-    description: str = Field(description="One line that says what the agent is for.")
+    description: str = Field(description="The agent's purpose, in one line.")
 
 
 def setup_agent_tool(agents: CustomAgentStore) -> BaseTool:
-    """Build setup_agent over the custom agents given."""
+    """Build setup_agent over the custom agents."""
 
     async def setup_agent(soul: str, description: str, runtime: ToolRuntime) -> str:
         caller = RunContext.from_runtime(runtime.context, runtime.config)
         if caller.agent_name is None:
             return NAMELESS
         try:
-            saved = await _saved(agents, caller, soul, description)
+            saved = await _save(agents, caller, soul, description)
         except CustomAgentError as error:
             return f"Error: {error.user_message}"
-        return f"The agent {saved.name} is saved and works like this from the next message on."
+        return f"The agent {saved.name} is saved. It takes effect with the next message."
 
     return StructuredTool.from_function(
         coroutine=setup_agent,
         name="setup_agent",
         description=(
-            "Save the agent that this conversation sets up. Call it once the person has said what they want, "
-            "with the whole text; calling it again replaces the text."
+            "Save the agent that this conversation sets up. Call it with the complete text once the user has said "
+            "what they want; calling it again replaces the text."
         ),
         args_schema=SetupArgs,
     )
 
 
-async def _saved(
+async def _save(
     agents: CustomAgentStore, caller: RunContext, soul: str, description: str
 ) -> CustomAgent:
-    """Store a new agent, or another form of one that the same person made."""
+    """Create an agent, or update one that the same person created."""
     if not soul.strip():
-        raise AgentInvalid("soul is empty: write down what the person asked for")
+        raise AgentInvalid("soul is empty: write what the user asked for")
     name = normalize_agent_name(caller.agent_name or "")
     texts = {"soul": soul, "description": " ".join(description.split())[:1024]}
 
-    def changed(old: CustomAgent) -> CustomAgent:
+    def apply(old: CustomAgent) -> CustomAgent:
         if old.made_by is None or old.made_by != caller.user_id:
             raise AgentExists(
-                f"the agent {name} was set up by somebody else; an administrator can change it over /api/agents"
+                f"the agent {name} was created by someone else; an administrator can change it with /api/agents"
             )
         return old.model_copy(update=texts)
 
     try:
-        return await agents.update(name, changed)
+        return await agents.update(name, apply)
     except AgentNotFound:
-        made = CustomAgent(name=name, made_by=caller.user_id)
-        return await agents.create(made.model_copy(update=texts))
+        new = CustomAgent(name=name, made_by=caller.user_id)
+        return await agents.create(new.model_copy(update=texts))

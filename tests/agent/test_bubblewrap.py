@@ -139,11 +139,15 @@ async def test_every_command_is_logged_with_its_verdict(
     caplog.set_level(logging.INFO, "agent.tools.bash.audit")
     async with open_agent(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
         said = results(await home.say("go"))
-    lines = [json.loads(record.getMessage()) for record in caplog.records if "shell" in record.name]
+    lines = [
+        json.loads(record.getMessage())
+        for record in caplog.records
+        if record.name.endswith(".audit")
+    ]
     assert [line["verdict"] for line in lines] == ["pass", "warn", "block"]
     assert {line["thread_id"] for line in lines} == {THREAD}
     assert lines[0]["command"] == "echo é"
-    assert said[1] == "(no output)\n\nWarning: everybody may now change that."
+    assert said[1] == "(no output)\n\nWarning: the command makes files writable for everyone."
 
 
 @needs_bubblewrap

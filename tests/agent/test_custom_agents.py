@@ -187,10 +187,10 @@ async def test_only_bootstrap_runs_have_the_tool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("context", "answer"),
     [
-        ({"user_id": "slack:T:eve"}, "cannot be saved over"),
-        ({"user_id": "slack:T:eve", "agent_name": "theirs"}, "set up by somebody else"),
-        ({"user_id": "slack:T:eve", "agent_name": "admins"}, "set up by somebody else"),
-        ({"agent_name": "admins"}, "set up by somebody else"),
+        ({"user_id": "slack:T:eve"}, "cannot be overwritten"),
+        ({"user_id": "slack:T:eve", "agent_name": "theirs"}, "created by someone else"),
+        ({"user_id": "slack:T:eve", "agent_name": "admins"}, "created by someone else"),
+        ({"agent_name": "admins"}, "created by someone else"),
         ({"user_id": "slack:T:eve", "agent_name": "../up"}, "letters, digits and hyphens"),
         ({"user_id": "slack:T:eve", "agent_name": "lead-agent"}, "cannot be named"),
     ],

@@ -22,9 +22,9 @@ from agent.sandbox.docker_api import (
     parse_exec_response,
     wrap_command,
 )
-from agent.sandbox.docker_spec import ContainerSpec, installation_id, parse_inspect
+from agent.sandbox.docker_cli import ContainerSpec, installation_id, parse_inspect
 from agent.sandbox.factory import build_sandbox_provider
-from agent.sandbox.maintenance import maintained
+from agent.sandbox.protocol import maintained
 from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.fakes.docker import Machine, machine
@@ -308,6 +308,17 @@ async def test_a_cancelled_command_is_ended_with_its_container(docker: Machine) 
             await until((workspace / "started").exists)
             tasks.cancel_scope.cancel()
         assert docker.containers == []
+
+
+async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: Machine) -> None:
+    async with sandboxes(docker, idle_timeout_seconds=0.2) as provider:
+        async with maintained(provider), anyio.create_task_group() as tasks:
+            tasks.start_soon(run, provider, "touch started; sleep 600")
+            workspace = docker.folder.parent / "home/threads/t1/user-data/workspace"
+            await until((workspace / "started").exists)
+            tasks.cancel_scope.cancel()
+        async with maintained(provider):
+            await until(lambda: provider.tracked_threads == 0)
 
 
 async def test_a_container_that_died_is_told_and_replaced(docker: Machine) -> None:

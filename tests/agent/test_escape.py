@@ -66,7 +66,7 @@ class Cell:
             ThreadStorage(home),
             mounts=[Folder(virtual="/mnt/docs", host=home / "docs", read_only=True)],
             shared=lambda: [skill],
-            rules=BubblewrapOptions(
+            options=BubblewrapOptions(
                 limits=limits,
                 disk=disk or DiskLimits(quota_mb=64, free_mb=1),
                 environment={"GREETING": "hello"},
@@ -341,7 +341,7 @@ async def test_pipes_and_devices_hang_no_tool(cell: Cell) -> None:
             ("grep", {"path": "pipe", "pattern": "."}),
         ):
             assert "not a regular file" in await cell.use(tool, **arguments)
-        assert await cell.use("grep", path="way", pattern=".") == "(nothing found)"
+        assert await cell.use("grep", path="way", pattern=".") == "(no matches)"
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ async def test_processor_time_is_limited(tmp_path: Path) -> None:
     cell = Cell(tmp_path, limits=ProcessLimits(cpu_s=1))
     said = await cell.bash("while :; do :; done")
     assert "Exit Code: 1" in said  # 137 or 152, by the signal
-    assert "1 s of processor time" in said
+    assert "1 s of CPU time" in said
 
 
 @needs_python
@@ -398,11 +398,11 @@ async def test_memory_of_all_processes_together_is_limited(tmp_path: Path) -> No
 async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
     cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=1))
     said = await cell.bash("n=0; while :; do n=$((n+1)); head -c 4000000 /dev/zero > f$n; done")
-    assert "more than the 20 MB that they may" in said
+    assert "more than the limit of 20 MB" in said
     said = await cell.bash("echo more > new.txt; mkdir folder && echo made")
-    assert "Delete what is not needed" in said
+    assert "Delete files you do not need" in said
     assert (cell.folders.workspace / "new.txt").stat().st_size == 0
-    assert "Delete what is not needed" in await cell.bash("rm -r f* new.txt folder")
+    assert "Delete files you do not need" in await cell.bash("rm -r f* new.txt folder")
     assert await cell.bash("echo again > new.txt; cat new.txt") == "again\n"
 
 
@@ -414,21 +414,21 @@ async def test_what_must_stay_free_stays_free(tmp_path: Path) -> None:
 async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
     cell = Cell(tmp_path, disk=DiskLimits(quota_mb=2, free_mb=1))
     said = await cell.bash("mkdir d; head -c 4000000 /dev/zero > d/f; chmod 000 d")
-    assert "now take 3 MB" in said
+    assert "take 3 MB" in said
     assert await cell.bash("rm -r d") != "(no output)"
 
 
 async def test_folders_without_end_count_as_too_much(cell: Cell) -> None:
     nest = "mkdir -p $(printf 'd/%.0s' $(seq 500))"
-    assert "deeper in each other than 64 levels" in await cell.bash(nest)
-    assert "Delete what is not needed" in await cell.bash("echo x > new.txt")
+    assert "nested deeper than 64 levels" in await cell.bash(nest)
+    assert "Delete files you do not need" in await cell.bash("echo x > new.txt")
     await cell.bash("rm -r d new.txt")
     assert await cell.bash("echo x > new.txt; cat new.txt") == "x\n"
 
 
 async def test_files_without_end_count_as_too_much(tmp_path: Path) -> None:
     cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=100))
-    assert "delete what is not needed" in await cell.bash("touch $(seq 200)")
+    assert "delete those you do not need" in await cell.bash("touch $(seq 200)")
     assert await cell.bash("rm *") != "(no output)"
     assert await cell.bash("ls") == "(no output)"
 

@@ -76,7 +76,7 @@ async def test_a_file_is_written_read_changed_and_listed(bench: Bench) -> None:
     assert await bench.text("ls", path=UPLOADS) == "(empty)"
     assert await bench.text("glob", path=WORKSPACE, pattern="*.txt") == path
     assert await bench.text("grep", path=WORKSPACE, pattern="THREE") == f"{path}:3: three"
-    assert await bench.text("grep", path=WORKSPACE, pattern="none") == "(nothing found)"
+    assert await bench.text("grep", path=WORKSPACE, pattern="none") == "(no matches)"
 
 
 @pytest.mark.parametrize(
@@ -255,4 +255,4 @@ def test_a_name_given_twice_keeps_the_first(caplog: pytest.LogCaptureFixture) ->
     other = StructuredTool.from_function(lambda: "x", name="twice", description="Other.")
     with caplog.at_level(logging.WARNING):
         assert deduplicate_tools([twice, other]) == [twice]
-    assert "twice is given twice" in caplog.text
+    assert "duplicate tool name twice" in caplog.text

@@ -155,7 +155,7 @@ def test_a_tape_keeps_both_ends_however_the_pieces_fall() -> None:
     for size in (1, 3, 7, 100, 260):
         tape = OutputBuffer(kept_bytes=20)
         for start in range(0, len(whole), size):
-            tape.add(whole[start : start + size])
+            tape.append(whole[start : start + size])
         head, _, tail = tape.text().partition("\n... [240 bytes left out]\n")
         assert (head, tail) == (whole[:10].decode(), whole[-10:].decode())
 

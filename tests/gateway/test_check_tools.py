@@ -25,7 +25,7 @@ from gateway.config import load_config
         ),
         (
             "sandbox: {use: docker, docker: {command: no-such-docker}}",
-            "docker needs the program no-such-docker, which is not installed here",
+            "docker needs the program no-such-docker, which is not installed",
         ),
         ('tools: [{name: web_fetch, group: web, use: "agent.tools.web:fetch_page"}]', None),
         ("acp_agents: {helper: {command: sh}}", None),

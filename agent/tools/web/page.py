@@ -40,7 +40,7 @@ def page_text(answer: WebResponse, max_chars: int) -> str:
         WebError: It is no text.
 
     >>> from httpx import URL
-    >>> page = WebResponse(url=URL("http://a.example/"), kind="text/plain", charset=None, body=b"hello")
+    >>> page = WebResponse(url=URL("http://a.example/"), media_type="text/plain", charset=None, body=b"hello")
     >>> page_text(page, 100)
     '# a.example\n\nhello'
     """
