@@ -1,4 +1,4 @@
-"""The platforms by name. An SDK is imported only when its platform is configured: some cost seconds and megabytes."""
+"""Builds the adapter of every enabled instance. An SDK is imported only if its platform is used: some cost seconds."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
-from bots.config import BotsConfig
+from bots.config import BotsConfig, platform_of
 from bots.terminal.adapter import TerminalAdapter
 from bus.config import ChannelPolicy
 from bus.platform import Adapter, CommandInfo
@@ -16,7 +16,7 @@ PLATFORMS: Mapping[str, str] = {
     "telegram": "bots.telegram.adapter",
     "feishu": "bots.feishu.adapter",
 }
-"""Name of the section in `channels` -> module with `build(name, config, commands) -> Adapter`."""
+"""Platform -> module with `build(name, config, commands) -> Adapter`."""
 
 REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "slack": {"socket": ("bot_token", "app_token"), "http": ("bot_token", "signing_secret")},
@@ -29,17 +29,17 @@ REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "webhook": ("app_id", "app_secret", "encrypt_key", "verification_token"),
     },
 }
-"""Keys without which a platform cannot be connected to, by its mode."""
+"""Platform -> mode -> keys without which it cannot connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltAdapters:
-    """The adapters of the enabled platforms.
+    """The adapters of the enabled instances, by name.
 
     Attributes:
         terminal: The one of `adapters` behind `parley chat`, if enabled.
-        faults: Platforms that are enabled and cannot be connected to: name -> what to do.
-        webhooks: Platforms that deliver by HTTP, and the door of each.
+        faults: Instances that are enabled and cannot be built -> what to do.
+        webhooks: The endpoints of instances whose platform calls by HTTP.
     """
 
     adapters: Mapping[str, Adapter]
@@ -51,17 +51,16 @@ class BuiltAdapters:
 def build_adapters(
     config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path
 ) -> BuiltAdapters:
-    """Make the adapters of the enabled platforms; one that cannot be made harms no other.
+    """Build the adapters of the enabled instances; one that cannot be built harms no other.
 
     Args:
-        config: The platforms' sections.
-        commands: What platforms that can register commands are told.
-        files: Where the terminal keeps files handed over.
+        config: The sections.
+        commands: What platforms list that have command menus.
+        files: Where the terminal saves files.
     """
     adapters: dict[str, Adapter] = {}
     faults: dict[str, str] = {}
-    for name, module in PLATFORMS.items():
-        section: ChannelPolicy = getattr(config, name)
+    for name, section in config.platforms.items():
         if not section.enabled:
             continue
         fault = missing_keys(name, section)
@@ -69,7 +68,8 @@ def build_adapters(
             faults[name] = fault
             continue
         try:
-            adapters[name] = importlib.import_module(module).build(name, section, commands)
+            module = importlib.import_module(PLATFORMS[platform_of(section)])
+            adapters[name] = module.build(name, section, commands)
         except ImportError as error:
             faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
     terminal = TerminalAdapter(files=files) if config.terminal.enabled else None
@@ -84,8 +84,8 @@ def build_adapters(
 
 
 def missing_keys(name: str, section: ChannelPolicy) -> str | None:
-    """Return which keys of an enabled platform are not set, as a line that says what to do, or None."""
-    required = REQUIRED.get(name, {}).get(getattr(section, "mode", ""), ())
+    """Return which required keys of a section are not set, as a line for the operator, or None."""
+    required = REQUIRED.get(platform_of(section), {}).get(getattr(section, "mode", ""), ())
     keys = [key for key in required if not getattr(section, key)]
     if not keys:
         return None

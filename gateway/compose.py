@@ -56,7 +56,7 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
         built = registry.build_adapters(config.bots, COMMANDS, files=config.home / "terminal")
         services = replace(services, webhooks=built.webhooks)
         policies: dict[str, ChannelPolicy] = {
-            name: getattr(config.bots, name) for name in built.adapters
+            name: config.bots.sections[name] for name in built.adapters
         }
         bus = await stack.enter_async_context(
             run_bus(

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
-from bots.config import BotsConfig
-from bus.config import BusConfig
+from bots.config import BotsConfig, find_shared_accounts, is_instance, section_model
+from bus.config import BusConfig, ChannelPolicy
 from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
 from gateway.config_validation import (
     find_unknown_keys,
@@ -243,7 +243,7 @@ class _ConfigBuilder:
         gateway = self._validate(GatewayConfig, "gateway", self._tree.get("gateway"))
         channels = self._channels()
         bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
-        bots = self._validate(BotsConfig, "channels", _pick_fields(channels, BotsConfig))
+        bots = self._bots_config(channels)
         self._warn_unknown_keys()
         if not (root and agent and database and gateway and bus and bots):
             return None
@@ -285,6 +285,29 @@ class _ConfigBuilder:
             ]
             return None
 
+    def _bots_config(self, channels: Mapping[str, Any]) -> BotsConfig | None:
+        """Return the bots' sections, each instance checked under its own path."""
+        bots = self._validate(BotsConfig, "channels", _pick_fields(channels, BotsConfig))
+        instances: dict[str, ChannelPolicy | None] = {}
+        for name, section in channels.items():
+            if name in BotsConfig.model_fields or name in BusConfig.model_fields:
+                continue
+            try:
+                model = section_model(name, section)
+            except ValueError as error:
+                self._problems.append(f"{self._label}: channels.{name}: {error}")
+                continue
+            if model is not None:
+                instances[name] = self._validate(model, f"channels.{name}", section)
+        if bots is None or None in instances.values():
+            return None
+        bots = BotsConfig.model_validate({**bots.sections, **instances})
+        self._problems += [
+            f"{self._label}: {key}: channels.{other} uses the same bot: give each its own"
+            for key, other in find_shared_accounts(bots)
+        ]
+        return bots
+
     def _channels(self) -> dict[str, Any]:
         channels = self._tree.get("channels")
         if channels is None:
@@ -308,8 +331,9 @@ class _ConfigBuilder:
             if key not in known:
                 self._warn(unknown_key_warning(key, "", known))
         known = [*BusConfig.model_fields, *BotsConfig.model_fields]
-        for key in self._channels() if isinstance(self._tree.get("channels"), dict) else ():
-            if key not in known:
+        channels = self._tree.get("channels")
+        for key, section in channels.items() if isinstance(channels, dict) else ():
+            if str(key) not in known and not is_instance(section):
                 self._warn(unknown_key_warning(key, "channels", known))
 
     def _tracing_config(self, environ: Mapping[str, str]) -> TracingConfig:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bots.config import BotsConfig
+from bots.config import BotsConfig, is_instance
 
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SECRET_KEY = re.compile(
@@ -90,12 +90,12 @@ def _resolve_text(value: str, path: str, environ: Mapping[str, str], done: Resol
 def _is_disabled_channel(path: str, section: dict[Any, Any]) -> bool:
     parent, _, name = path.rpartition(".")
     known = BotsConfig.model_fields.get(name)
-    if parent != "channels" or known is None:
+    if parent != "channels" or not (known or is_instance(section)):
         return False
     enabled = section.get("enabled")
-    return not (
-        known.get_default(call_default_factory=True).enabled if enabled is None else enabled
-    )
+    if enabled is None and known:
+        enabled = known.get_default(call_default_factory=True).enabled
+    return not enabled
 
 
 def _drop_variable(value: object) -> object:

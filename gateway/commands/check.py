@@ -21,7 +21,6 @@ from agent.sandbox.factory import (
 )
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
-from bots.config import BotsConfig
 from bots.registry import missing_keys
 from gateway.config import EXTENSIONS_FILE, Config, load_config
 from gateway.serving import startup_report
@@ -56,8 +55,7 @@ def find_config_problems(config: Config) -> Iterator[str]:
     for fault in _find_agent_problems(config.agent):
         yield f"{label}: {fault}"
     yield from _find_mcp_problems(config)
-    for name in BotsConfig.model_fields:
-        section = getattr(config.bots, name)
+    for name, section in config.bots.sections.items():
         if section.enabled and (fault := missing_keys(name, section)):
             yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
 
@@ -138,7 +136,6 @@ def _find_acp_problems(config: AgentConfig) -> Iterator[str]:
 
 
 def _channel_lines(config: Config) -> Iterator[tuple[str, str]]:
-    for name in BotsConfig.model_fields:
-        section = getattr(config.bots, name)
+    for name, section in config.bots.sections.items():
         fault = missing_keys(name, section) if section.enabled else None
         yield name, (fault or "on") if section.enabled else "off"

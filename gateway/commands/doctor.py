@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
-from bots.diagnosis import PLATFORMS, diagnose_channel
+from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
@@ -63,7 +63,7 @@ async def run_checks(config: Config, wishes: DoctorOptions) -> DoctorReport:
     found: dict[str, Sequence[CheckResult]] = {}
 
     async def look(name: str) -> None:
-        section = getattr(config.bots, name)
+        section = config.bots.sections[name]
         runs = states is not None
         how = DiagnosisOptions(alone=not runs, served=runs, commands=COMMANDS)
         found[name] = await diagnose_channel(name, section, how)
@@ -74,7 +74,7 @@ async def run_checks(config: Config, wishes: DoctorOptions) -> DoctorReport:
         elif wishes.ask_models:
             found[MODELS] = await check_models(config.agent)
 
-    enabled = [name for name in PLATFORMS if getattr(config.bots, name).enabled]
+    enabled = [name for name, section in config.bots.platforms.items() if section.enabled]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(try_all)
         for name in enabled:
@@ -88,7 +88,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     """Look at what needs no network. Blocking."""
     source = str(config.source) if config.source else "no file; built-in defaults"
     found = [CheckResult(subject="configuration", text=source)]
-    channels = tuple(f"channels.{name}." for name in PLATFORMS)
+    channels = tuple(f"channels.{name}." for name in config.bots.platforms)
     # A platform's own settings are told with the platform.
     found += [
         problem("configuration", line)
@@ -99,7 +99,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
         CheckResult(subject="configuration", text=line, grade=Severity.WARNING)
         for line in config.warnings
     ]
-    if not any(getattr(config.bots, name).enabled for name in PLATFORMS):
+    if not any(section.enabled for section in config.bots.platforms.values()):
         text = "no chat platform is on"
         fix = "`parley init` sets one up"
         found.append(CheckResult(subject="channels", text=text, grade=Severity.NOTE, fix=fix))

@@ -5,7 +5,6 @@ from typing import Annotated, Any, assert_never
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 from pydantic import BaseModel
 
-from bots.config import BotsConfig
 from bus.config import ChannelPolicy
 from bus.messages import (
     OutboundEdit,
@@ -161,8 +160,7 @@ def channel_states(services: Services) -> dict[str, dict[str, Any]]:
     counters = services.bus.counters() if services.bus else {}
     faults = dict(services.channel_faults)
     states: dict[str, dict[str, Any]] = {}
-    for name in BotsConfig.model_fields:
-        policy: ChannelPolicy = getattr(services.config.bots, name)
+    for name, policy in services.config.bots.sections.items():
         state = _channel_state(policy, health.get(name), faults.get(name))
         counted = {
             reason: count for (channel, reason), count in counters.items() if channel == name
@@ -203,9 +201,7 @@ async def list_channels(services: ServicesDep) -> dict[str, Any]:
 @router.post("/{name}/restart", response_model=ActionResponse)
 async def restart_channel(name: str, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
     """Connect a platform anew."""
-    policy: ChannelPolicy | None = (
-        getattr(services.config.bots, name) if name in BotsConfig.model_fields else None
-    )
+    policy = services.config.bots.sections.get(name)
     if policy is None:
         raise HTTPException(404, "There is no channel of this name.")
     fault = dict(services.channel_faults).get(name)

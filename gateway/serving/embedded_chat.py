@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from bots.registry import PLATFORMS
 from bots.terminal.adapter import TERMINAL
 from gateway import logs
 from gateway.command_errors import CommandFailed
@@ -59,6 +58,7 @@ async def _check_no_pending_work(config: Config) -> None:
 def _disable_platforms(config: Config) -> Config:
     """Return the configuration without the platforms: they belong to `parley serve`."""
     off = {
-        name: getattr(config.bots, name).model_copy(update={"enabled": False}) for name in PLATFORMS
+        name: section.model_copy(update={"enabled": False})
+        for name, section in config.bots.platforms.items()
     }
     return replace(config, bots=config.bots.model_copy(update=off))

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from agent.config import DEMO_MODEL_CLASS
 from agent.importer import missing_package_hint
-from bots.config import BotsConfig
+from bots.config import TelegramConfig
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
 
@@ -50,8 +50,7 @@ def config_hints(config: Config) -> Iterator[str]:
     """Yield what is missing for more."""
     if not has_platform(config):
         yield NO_CHANNEL_HINT
-    if hint := _webhook_host_hint(config):
-        yield hint
+    yield from _webhook_host_hints(config)
     yield from config.warnings
 
 
@@ -62,24 +61,23 @@ def missing_packages(config: Config) -> Iterator[str]:
             yield f"the model {model.name} cannot answer: {fault}"
 
 
-def _webhook_host_hint(config: Config) -> str | None:
-    """Return what is missing for Telegram's deliveries to get past the check of their `Host`."""
-    telegram = config.bots.telegram
-    host = urlsplit(telegram.webhook_url).hostname
+def _webhook_host_hints(config: Config) -> Iterator[str]:
+    """Yield what is missing for Telegram's requests to pass the check of their `Host` header."""
     known = {name.lower() for name in (*LOOPBACK_NAMES, *config.gateway.allowed_hosts)}
-    if not telegram.enabled or telegram.mode != "webhook" or host is None or host in known:
-        return None
-    return (
-        f"channels.telegram.webhook_url leads to {host}: add it to gateway.allowed_hosts, unless your proxy changes"
-        " the Host header"
-    )
+    for name, section in config.bots.platforms.items():
+        if not (isinstance(section, TelegramConfig) and section.enabled):
+            continue
+        host = urlsplit(section.webhook_url).hostname
+        if section.mode == "webhook" and host is not None and host not in known:
+            yield (
+                f"channels.{name}.webhook_url leads to {host}: add it to gateway.allowed_hosts, unless your proxy"
+                " changes the Host header"
+            )
 
 
 def has_platform(config: Config) -> bool:
     """Return whether a chat platform is enabled; the terminal does not count."""
-    return any(
-        getattr(config.bots, name).enabled for name in BotsConfig.model_fields if name != "terminal"
-    )
+    return any(section.enabled for section in config.bots.platforms.values())
 
 
 def format_lines(lines: Iterator[tuple[str, str]]) -> str:

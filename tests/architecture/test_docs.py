@@ -93,12 +93,14 @@ def channel_fields() -> Iterator[tuple[str, object]]:
         (p, d) for p, d in fields(ChannelPolicy, "channels.*") if p != "channels.*.dm_policy"
     )
     yield "channels.*.dm_policy", "see below"
+    yield "channels.*.platform", "the section's name"
     for name, section in BotsConfig.model_fields.items():
         model = section.annotation
         assert isinstance(model, type)
         own = vars(model)["__annotations__"]
         for path, default in fields(model, f"channels.{name}"):
-            if path.rpartition(".")[2] in own:
+            key = path.rpartition(".")[2]
+            if key in own and key != "platform":
                 yield path, default
 
 
@@ -150,7 +152,8 @@ def test_every_configuration_shown_can_be_used(page: Path, tmp_path: Path) -> No
             continue
         (tmp_path / "config.yaml").write_text(text, "utf-8")
         names = re.findall(r"\$([A-Z_]+)", text)
-        config = load_config(str(tmp_path / "config.yaml"), dict.fromkeys(names, "a-long-value"))
+        environ = {name: f"a-long-value-of-{name}" for name in names}
+        config = load_config(str(tmp_path / "config.yaml"), environ)
         assert config.warnings == ()
 
 

@@ -5,9 +5,17 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from pydantic import BaseModel
+import pytest
+from pydantic import BaseModel, ValidationError
 
-from bots.config import BotsConfig, FeishuConfig, SlackConfig, TelegramConfig, TerminalConfig
+from bots.config import (
+    BotsConfig,
+    FeishuConfig,
+    SlackConfig,
+    TelegramConfig,
+    TerminalConfig,
+    find_shared_accounts,
+)
 from bots.registry import PLATFORMS, REQUIRED, build_adapters
 
 
@@ -33,6 +41,53 @@ def test_missing_tokens_name_their_keys_and_harm_no_other(tmp_path: Path) -> Non
         "telegram": "channels.telegram.bot_token is not set",
         "feishu": "channels.feishu.app_id and channels.feishu.app_secret are not set",
     }
+
+
+def test_several_instances_of_one_platform(tmp_path: Path) -> None:
+    config = BotsConfig.model_validate(
+        {
+            "telegram": {"enabled": True, "bot_token": "1:a"},
+            "telegram-support": {
+                "platform": "telegram",
+                "enabled": True,
+                "bot_token": "2:b",
+                "mode": "webhook",
+                "webhook_url": "https://bot.example.com/webhooks/telegram-support",
+                "webhook_secret": "sixteen-characters",
+            },
+            "sales": {"platform": "slack", "enabled": True},
+            "off": {"platform": "feishu"},
+        }
+    )
+    built = build_adapters(config, (), files=tmp_path)
+    assert {name: adapter.name for name, adapter in built.adapters.items()} == {
+        name: name for name in ("telegram", "telegram-support", "terminal")
+    }
+    assert set(built.webhooks) == {"telegram-support"}
+    assert built.faults == {
+        "sales": "channels.sales.bot_token and channels.sales.app_token are not set"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "words"),
+    [
+        ("support", {"platform": "telegramm"}, "slack, telegram or feishu"),
+        ("Support Desk", {"platform": "slack"}, "lower-case"),
+        ("slack", {"platform": "telegram"}, "'slack'"),
+    ],
+)
+def test_wrong_instances_are_refused(name: str, section: dict[str, str], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        BotsConfig.model_validate({name: section})
+
+
+def test_one_account_in_two_sections_is_found() -> None:
+    token = {"platform": "telegram", "enabled": True, "bot_token": "1:a"}
+    config = BotsConfig.model_validate(
+        {"one": token, "two": token, "off": {**token, "enabled": False}}
+    )
+    assert list(find_shared_accounts(config)) == [("channels.two.bot_token", "one")]
 
 
 def test_the_tables_know_every_platform() -> None:

@@ -273,6 +273,38 @@ def test_the_example_is_valid_as_it_stands() -> None:
     assert not any(getattr(config.bots, name).enabled for name in ("slack", "telegram", "feishu"))
 
 
+def test_instances_are_sections_of_their_own(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        "channels: {support: {platform: telegram, enabled: true, bot_token: '1:a', allowed_users: [42],"
+        " bot_tokn: x}, quiet: {platform: slack, bot_token: $NO_BOT}}",
+    )
+    support = config.bots.sections["support"]
+    assert (support.enabled, support.allowed_users) == (True, ["42"])
+    assert not config.bots.sections["quiet"].enabled
+    (line,) = config.warnings
+    assert "channels.support.bot_tokn" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("channels: {support: {platform: irc}}", ["channels.support", "slack, telegram or feishu"]),
+        ("channels: {s: {platform: slack, mode: x}}", ["channels.s.mode", "socket"]),
+        ("channels: {s: {platform: slack, dm_policy: [x]}}", ["channels.s.dm_policy"]),
+        (
+            "channels: {a: {platform: feishu, enabled: true, app_id: i},"
+            " b: {platform: feishu, enabled: true, app_id: i}}",
+            ["channels.b.app_id", "channels.a uses the same bot"],
+        ),
+    ],
+)
+def test_wrong_instances_name_their_key(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert all(word in str(caught.value) for word in words)
+
+
 def uncommented() -> dict[str, Any]:
     """Return the example with every commented key switched on."""
     lines = [re.sub(r"^(\s*)#-", r"\1", line) for line in EXAMPLE.read_text("utf-8").splitlines()]
