@@ -1,9 +1,18 @@
-"""When a failed attempt may be repeated. Pure."""
+"""Waiting between attempts: backoff, and store calls that are repeated until the store is back."""
 
+import logging
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from bus.errors import DeliveryError
+import anyio
+
+from store.errors import RowConflict, RowNotFound, StoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,48 +34,45 @@ class Backoff:
         return whole * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, guards nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLater:
-    """Try again after `wait_s` seconds."""
-
-    wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeUnknown:
-    """The message may be out: settle that before anything is repeated."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Trying again cannot help."""
-
-
-RetryDecision = RetryLater | OutcomeUnknown | GiveUp
-
-
-def decide_retry(
-    error: DeliveryError, *, attempt: int, age_s: float, backoff: Backoff, limit_s: float
-) -> RetryDecision:
-    """Decide what follows a failed delivery attempt.
+class StoreRetry:
+    """Repeats store calls until they succeed, and logs when the store fails and when it is back.
 
     Args:
-        error: What the adapter raised.
-        attempt: Attempts made so far, this one included.
-        age_s: How long the delivery has been owed.
-        backoff: The waits where the platform names none.
-        limit_s: After how long a retryable delivery is given up.
-
-    >>> decide_retry(DeliveryError("429", retryable=True, retry_after_s=7.0), attempt=1, age_s=0.0,
-    ...       backoff=Backoff(), limit_s=60.0)
-    RetryLater(wait_s=7.0)
-    >>> decide_retry(DeliveryError("gone"), attempt=1, age_s=0.0, backoff=Backoff(), limit_s=60.0)
-    GiveUp()
+        name: What waits for the store, for the log.
+        backoff: The waits between attempts.
     """
-    if error.ambiguous:
-        return OutcomeUnknown()
-    if not error.retryable or age_s > limit_s:
-        return GiveUp()
-    if error.retry_after_s is not None:
-        return RetryLater(wait_s=error.retry_after_s)
-    return RetryLater(wait_s=backoff.wait_s(attempt))
+
+    def __init__(self, name: str, backoff: Backoff | None = None) -> None:
+        self._name = name
+        self._backoff = backoff or Backoff(first_s=0.25, cap_s=5.0)
+        self._failures = 0
+
+    async def call(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Await `operation()` until it raises no StoreError; return its result.
+
+        Raises:
+            RowNotFound, RowConflict: answers of the store, which a repetition does not change.
+        """
+        while True:
+            try:
+                result = await operation()
+            except (RowNotFound, RowConflict):
+                raise
+            except StoreError as error:
+                await self.wait(error)
+            else:
+                self.recovered()
+                return result
+
+    async def wait(self, error: StoreError) -> None:
+        """Wait after a failed store call, longer each time in a row."""
+        if not self._failures:
+            log.error("%s: waiting for the store: %s", self._name, error)
+        self._failures += 1
+        await anyio.sleep(self._backoff.wait_s(self._failures))
+
+    def recovered(self) -> None:
+        """Note that the store works."""
+        if self._failures:
+            log.info("%s: the store works again", self._name)
+        self._failures = 0

@@ -50,8 +50,10 @@ from store.errors import RowNotFound, StoreError
 from store.inbox import InboxStore
 from store.message_edits import MessageEditStore
 from store.message_history import MessageHistoryStore
-from store.outbox import MessageTopicStore, OutboxRow, OutboxStore
+from store.message_topics import MessageTopicStore
+from store.outbox import OutboxRow, OutboxStore
 from store.pairings import Pairing, PairingStore
+from store.retention import Retention
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ class Bus:
         self.conversations = parts.shelves.conversations
         self.origins = parts.shelves.origins
         self.pairings = parts.shelves.pairings
-        self.outbox = parts.delivery.outbox
+        self.outbox = OutboxStore(parts.database)
         self._delivery = parts.delivery
         self._mailboxes = parts.mailboxes
         self._supervised = parts.supervised
@@ -109,13 +111,11 @@ class Bus:
 
     async def resend(self, delivery_id: int) -> OutboxRow:
         """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
-        row = await self.outbox.resend(delivery_id, now=self._now())
-        self._delivery.notify(row.conversation)
-        return row
+        return await self._delivery.resend(delivery_id)
 
     async def discard(self, delivery_id: int) -> None:
         """Forget a delivery that is not being sent. Raises RowNotFound, RowConflict."""
-        await self.outbox.discard(delivery_id)
+        await self._delivery.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
         """Let the person of a pairing code in. Raises RowNotFound."""
@@ -138,6 +138,7 @@ class _Parts:
     """What the bus is made of."""
 
     shelves: Shelves
+    database: Database
     delivery: DeliveryWorker
     mailboxes: ConversationWorkers
     router: InboundDispatcher
@@ -220,7 +221,6 @@ def _build(site: _Dependencies, tasks: TaskGroup) -> _Parts:
     delivery = DeliveryWorker(
         adapters=site.adapters,
         outbox=OutboxStore(database, now=now),
-        origins=shelves.origins,
         gateway=site.gateway,
         now=now,
     )
@@ -257,7 +257,7 @@ def _build(site: _Dependencies, tasks: TaskGroup) -> _Parts:
         name: AdapterSupervisor(adapter, now=now, backoff=RESTARTS)
         for name, adapter in site.adapters.items()
     }
-    return _Parts(shelves, delivery, mailboxes, router, intake, supervised, choices)
+    return _Parts(shelves, database, delivery, mailboxes, router, intake, supervised, choices)
 
 
 def _shelves(site: _Dependencies, choices: SettingsResolver) -> Shelves:
@@ -265,7 +265,7 @@ def _shelves(site: _Dependencies, choices: SettingsResolver) -> Shelves:
     return Shelves(
         inbox=InboxStore(database, now=now),
         conversations=ConversationStore(database, now=now),
-        origins=MessageTopicStore(database),
+        origins=MessageTopicStore(database, now=now),
         pairings=PairingStore(database, now=now),
         revisions=MessageEditStore(database),
         languages=LanguageResolver(site.config, site.policies, choices),
@@ -376,12 +376,11 @@ def _commands(
 
 async def _keep_house(parts: _Parts, now: Clock) -> None:
     """Prune the journal every hour, and look for messages that nobody works on."""
-    sweeps = 0
+    sweeps, retention = 0, Retention(parts.database)
     while True:
         try:
             if sweeps % PRUNE_EVERY == 0:
-                await parts.shelves.inbox.prune(now=now())
-                await parts.delivery.outbox.prune(now=now())
+                await retention.prune(now=now())
             await anyio.sleep(SWEEP_S)
             taken = await parts.router.resume(older_than=now() - SWEEP_S)
             if taken:

@@ -18,7 +18,8 @@ MAX_VERSIONS = 1000
 """Versions of one assistant that are kept; beyond it the oldest go."""
 
 _JOINED = """
-SELECT a.created_at, a.updated_at, v.* FROM assistant a
+SELECT v.assistant_id, v.version, v.graph_id, v.name, v.description, v.config, v.context, v.metadata,
+    v.created_at AS version_created_at, a.created_at, a.updated_at FROM assistant a
 JOIN assistant_version v ON v.assistant_id = a.assistant_id AND v.version = a.version
 """
 _ALL = f"{_JOINED} ORDER BY a.created_at, a.assistant_id"
@@ -30,8 +31,9 @@ VALUES (:assistant_id, :version, :created_at, :updated_at)
 ON CONFLICT (assistant_id) DO UPDATE SET version = excluded.version, updated_at = excluded.updated_at
 """
 _INSERT_VERSION = """
-INSERT INTO assistant_version (assistant_id, version, graph_id, name, description, config, context, metadata, made_at)
-VALUES (:assistant_id, :version, :graph_id, :name, :description, :config, :context, :metadata, :made_at)
+INSERT INTO assistant_version
+    (assistant_id, version, graph_id, name, description, config, context, metadata, created_at)
+VALUES (:assistant_id, :version, :graph_id, :name, :description, :config, :context, :metadata, :version_created_at)
 """
 _NEWEST = "SELECT max(version) AS n FROM assistant_version WHERE assistant_id = :assistant_id"
 _DROP_OLD = (
@@ -44,7 +46,8 @@ WHERE assistant_id = :assistant_id
 RETURNING assistant_id
 """
 _VERSIONS = """
-SELECT a.created_at, v.made_at AS updated_at, v.* FROM assistant a
+SELECT v.assistant_id, v.version, v.graph_id, v.name, v.description, v.config, v.context, v.metadata,
+    v.created_at AS version_created_at, a.created_at, v.created_at AS updated_at FROM assistant a
 JOIN assistant_version v ON v.assistant_id = a.assistant_id
 WHERE a.assistant_id = :assistant_id ORDER BY v.version DESC
 """
@@ -223,7 +226,7 @@ def _params(one: Assistant) -> dict[str, Value]:
         "metadata": encode(one.metadata),
         "created_at": one.created_at,
         "updated_at": one.updated_at,
-        "made_at": one.version_created_at,
+        "version_created_at": one.version_created_at,
     }
 
 
@@ -239,5 +242,5 @@ def _assistant(row: Row) -> Assistant:
         version=row["version"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
-        version_created_at=row["made_at"],
+        version_created_at=row["version_created_at"],
     )

@@ -1,81 +1,122 @@
-"""Chats that got another id: everything that was kept under the old one goes on under the new one."""
+"""Chats whose id changed: everything stored under the old id moves to the new one."""
 
 from store.conversations import ChatMigration
 from store.database import Database, Params, Transaction
 
-_NOTE = """
-INSERT INTO moved_chat (channel, workspace, chat, now_chat)
-VALUES (:channel, :workspace, :chat, :now_chat)
-ON CONFLICT (channel, workspace, chat) DO NOTHING
-RETURNING chat
+_INSERT = """
+INSERT INTO chat_migration (channel, workspace, old_chat, new_chat)
+VALUES (:channel, :workspace, :old_chat, :new_chat)
+ON CONFLICT (channel, workspace, old_chat) DO NOTHING
+RETURNING old_chat
 """
-_ALL = "SELECT * FROM moved_chat"
-_CONVERSATIONS = """
-UPDATE conversation SET chat = :now_chat,
-    topic = CASE topic WHEN '' THEN '' ELSE :chat || ':' || topic END
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat
-AND NOT (topic = '' AND EXISTS (
-    SELECT 1 FROM conversation AS other
-    WHERE other.channel = :channel AND other.workspace = :workspace AND other.chat = :now_chat
-    AND other.topic = ''
-))
+_ALL = "SELECT * FROM chat_migration"
+# Both chats may have a conversation without a topic: the old one is then merged into the new one. Its rows
+# follow those of the new one; a thread of its own is kept only if the new conversation has none.
+_BOTH_FLAT = """
+SELECT old.id AS old_id, new.id AS new_id
+FROM conversation AS old JOIN conversation AS new
+    ON new.channel = old.channel AND new.workspace = old.workspace AND new.chat = :new_chat AND new.topic = ''
+WHERE old.channel = :channel AND old.workspace = :workspace AND old.chat = :old_chat AND old.topic = ''
 """
-_ORIGINS = """
-UPDATE origin SET chat = :now_chat, message_id = :chat || ':' || message_id,
-    topic = CASE topic WHEN '' THEN '' ELSE :chat || ':' || topic END
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat
-"""
-_CHOICES = """
-UPDATE choice SET chat = :now_chat,
-    topic = CASE topic WHEN '' THEN '' ELSE :chat || ':' || topic END
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat
-AND NOT (topic = '' AND EXISTS (
-    SELECT 1 FROM choice AS other
-    WHERE other.channel = :channel AND other.workspace = :workspace AND other.chat = :now_chat
-    AND other.topic = ''
-))
-"""
+_MERGE = (
+    """
+    UPDATE inbox SET conversation_id = :new_id,
+        seq = seq + (SELECT last_seq FROM conversation WHERE id = :new_id)
+    WHERE conversation_id = :old_id
+    """,
+    "UPDATE outbox SET conversation_id = :new_id WHERE conversation_id = :old_id",
+    """
+    UPDATE conversation SET last_seq = conversation.last_seq + old.last_seq,
+        pending = conversation.pending + old.pending,
+        thread_id = coalesce(conversation.thread_id, old.thread_id)
+    FROM (SELECT last_seq, pending, thread_id FROM conversation WHERE id = :old_id) AS old
+    WHERE id = :new_id
+    """,
+    "DELETE FROM conversation WHERE id = :old_id",
+)
+_MOVE = (
+    """
+    UPDATE conversation SET chat = :new_chat,
+        topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
+    """
+    UPDATE message_topic SET chat = :new_chat, message_id = :old_chat || ':' || message_id,
+        topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
+    """
+    UPDATE OR IGNORE conversation_settings SET chat = :new_chat,
+        topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
+)
 
 
 class ChatMigrationStore:
-    """The moves that happened, and how one is carried out."""
+    """The chat_migration table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_all(self) -> list[ChatMigration]:
-        """Return every move."""
+        """Return every migration."""
         return [
             ChatMigration(
                 channel=row["channel"],
                 workspace=row["workspace"],
-                old_chat=row["chat"],
-                new_chat=row["now_chat"],
+                old_chat=row["old_chat"],
+                new_chat=row["new_chat"],
             )
             for row in await self._database.read(_ALL, {})
         ]
 
-    async def migrate(self, move: ChatMigration) -> bool:
-        """Re-key conversations, what is owed and waits in them, choices and known messages, in one transaction.
+    async def migrate(self, migration: ChatMigration) -> bool:
+        """Move conversations with their rows, settings and known messages to the new id, in one transaction.
 
-        Message ids begin anew in the new chat, so those of the old one, and the topics named after them, get
-        the old chat's id in front (`ChatMigration.present`).
+        Message ids start anew in the new chat, so those of the old chat, and the topics named after them, get
+        the old chat's id as a prefix (`ChatMigration.apply`).
 
         Returns:
-            Whether it was news.
+            False if this chat was migrated before.
         """
-        params: Params = {
-            "channel": move.channel,
-            "workspace": move.workspace,
-            "chat": move.old_chat,
-            "now_chat": move.new_chat,
-        }
+        params = _params(migration)
 
         def work(tx: Transaction) -> bool:
-            if not tx.run(_NOTE, params):
+            if not tx.run(_INSERT, params):
                 return False
-            for statement in (_CONVERSATIONS, _ORIGINS, _CHOICES):
+            _merge_flat(tx, params)
+            for statement in _MOVE:
                 tx.run(statement, params)
             return True
 
         return await self._database.transaction(work)
+
+    async def merge_leftovers(self) -> int:
+        """Merge conversations that are still stored under an old id; return how many there were.
+
+        Versions before schema 10 left a conversation under its old id if the new chat had one as well.
+        """
+        migrations = await self.list_all()
+
+        def work(tx: Transaction) -> int:
+            return sum(_merge_flat(tx, _params(migration)) for migration in migrations)
+
+        return await self._database.transaction(work) if migrations else 0
+
+
+def _merge_flat(tx: Transaction, params: Params) -> bool:
+    """Merge the topicless conversation of the old chat into that of the new one, if both exist."""
+    both = tx.run(_BOTH_FLAT, params)
+    for statement in _MERGE if both else ():
+        tx.run(statement, both[0])
+    return bool(both)
+
+
+def _params(migration: ChatMigration) -> Params:
+    return {
+        "channel": migration.channel,
+        "workspace": migration.workspace,
+        "old_chat": migration.old_chat,
+        "new_chat": migration.new_chat,
+    }

@@ -17,16 +17,16 @@ class ConversationSettings:
     language: str | None = None
 
 
-_ALL = "SELECT * FROM choice"
+_ALL = "SELECT * FROM conversation_settings"
 _SET = """
-INSERT INTO choice (channel, workspace, chat, topic, model, agent, language, updated_at)
+INSERT INTO conversation_settings (channel, workspace, chat, topic, model, agent, language, updated_at)
 VALUES (:channel, :workspace, :chat, :topic, :model, :agent, :language, :now)
 ON CONFLICT (channel, workspace, chat, topic)
 DO UPDATE SET model = excluded.model, agent = excluded.agent, language = excluded.language,
     updated_at = excluded.updated_at
 """
 _CLEAR = """
-DELETE FROM choice
+DELETE FROM conversation_settings
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
 

@@ -1,4 +1,4 @@
-"""Which thread a chat talks to, and which topic an earlier message belonged to."""
+"""Conversations: which thread each chat and topic uses."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from store.database import Database, Row, Transaction, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationKey:
-    """A place where people talk: one conversation, one thread, strictly in order.
+    """Identifies a conversation: one thread, messages strictly in order.
 
     Attributes:
         channel: The platform's name: `slack`, `telegram`, `feishu`, `terminal`.
@@ -39,7 +39,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMigration:
-    """A chat that got another id."""
+    """A chat whose id changed: a Telegram group that became a supergroup."""
 
     channel: str
     workspace: str
@@ -47,7 +47,7 @@ class ChatMigration:
     new_chat: str
 
     def apply(self, key: ConversationKey) -> ConversationKey:
-        """Return a key of the old chat as it is in the new one; any other key as it is.
+        """Return a key of the old chat as a key of the new one; any other key unchanged.
 
         >>> move = ChatMigration(channel="t", workspace="w", old_chat="-1", new_chat="-100")
         >>> move.present(ConversationKey(channel="t", workspace="w", chat="-1", topic="5")).topic
@@ -78,9 +78,9 @@ UPDATE conversation SET thread_id = :thread_id, updated_at = :now
 WHERE id = :id AND (thread_id IS NULL OR thread_id = :instead_of)
 """
 _THREAD = "SELECT thread_id FROM conversation WHERE id = :id"
-_MOVED = """
-SELECT now_chat FROM moved_chat
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat
+_MIGRATION = """
+SELECT new_chat FROM chat_migration
+WHERE channel = :channel AND workspace = :workspace AND old_chat = :chat
 """
 _LISTING = """
 SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
@@ -88,28 +88,29 @@ SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET
 
 
 class ConversationStore:
-    """The map from chats to threads."""
+    """The conversation table."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
     async def find(self, key: ConversationKey) -> Conversation | None:
-        """Return the conversation of `key`, or None if nobody spoke there yet."""
+        """Return the conversation of `key`, or None if it has no messages yet."""
         rows = await self._database.read(_FIND, key_params(key))
-        if not rows:
-            moved = await self._database.read(_MOVED, key_params(key))
-            if moved:
-                present = _present(key, moved[0])
-                rows = await self._database.read(_FIND, key_params(present))
-        return _conversation(rows[0]) if rows else None
+        while not rows:
+            migrated = await self._database.read(_MIGRATION, key_params(key))
+            if not migrated:
+                return None
+            key = _migrated(key, migrated[0])
+            rows = await self._database.read(_FIND, key_params(key))
+        return _conversation(rows[0])
 
     async def bind_thread(
         self, key: ConversationKey, thread_id: str, *, instead_of: str | None
     ) -> str:
-        """Set the thread of `key` if it still is `instead_of` (None = unset); return the one that holds now.
+        """Set the thread of `key` if it still is `instead_of` (None = unset); return the current one.
 
-        Compare-and-set: of two first messages one wins and both get its thread. Makes the row when missing.
+        Compare-and-set: of two first messages one wins and both get its thread. Inserts a missing row.
         """
         now = self._now()
 
@@ -127,27 +128,23 @@ class ConversationStore:
 
 
 def ensure_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> int:
-    """Return the id of the row of `key`, made if it was missing. For the other tables' transactions.
+    """Return the id of the row of `key`; insert it if it is missing. For other stores' transactions.
 
-    A key whose chat has another id by now means the conversation that moved with it.
+    A key of a chat that migrated means the conversation under the chat's new id.
     """
-    params = key_params(key)
-    found = tx.run(_ID, params)
-    if not found:
-        moved = tx.run(_MOVED, params)
-        params = key_params(_present(key, moved[0])) if moved else params
-        found = tx.run(_ENSURE, {**params, "now": now})
-    return int(found[0]["id"])
+    while True:
+        if found := tx.run(_ID, key_params(key)):
+            return int(found[0]["id"])
+        if not (migrated := tx.run(_MIGRATION, key_params(key))):
+            return int(tx.run(_ENSURE, {**key_params(key), "now": now})[0]["id"])
+        key = _migrated(key, migrated[0])
 
 
-def _present(key: ConversationKey, moved: Row) -> ConversationKey:
-    move = ChatMigration(
-        channel=key.channel,
-        workspace=key.workspace,
-        old_chat=key.chat,
-        new_chat=moved["now_chat"],
+def _migrated(key: ConversationKey, row: Row) -> ConversationKey:
+    migration = ChatMigration(
+        channel=key.channel, workspace=key.workspace, old_chat=key.chat, new_chat=row["new_chat"]
     )
-    return move.apply(key)
+    return migration.apply(key)
 
 
 def key_params(key: ConversationKey) -> dict[str, Value]:

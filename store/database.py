@@ -1,4 +1,4 @@
-"""The one door to SQLite: grouped writes on one thread, reads through aiosqlite."""
+"""The database: grouped writes on one thread, reads through aiosqlite."""
 
 import logging
 import sqlite3
@@ -24,14 +24,20 @@ _log = logging.getLogger(__name__)
 
 
 class Database:
-    """A journal file, opened.
+    """An open database.
 
-    Writes run on one thread of their own, many callers' units in one commit (group commit), each unit in a
-    savepoint of its own: a unit that raises undoes only itself. `transaction` returns after the commit is
+    Attributes:
+        retention_days: `database.retention_days` of the configuration.
+
+    Writes run on one thread, the units of many callers in one commit (group commit), each in a savepoint:
+    a unit that raises undoes only itself. `transaction` returns after the commit is
     on disk (WAL, synchronous=FULL).
     """
 
-    def __init__(self, writer: DatabaseWriter, readers: list[aiosqlite.Connection]) -> None:
+    def __init__(
+        self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, retention_days: int
+    ) -> None:
+        self.retention_days = retention_days
         self._writer = writer
         self._readers = readers
         self._free = anyio.Semaphore(len(readers))
@@ -39,7 +45,7 @@ class Database:
     @classmethod
     @asynccontextmanager
     async def open(cls, config: StoreConfig, home: Path) -> AsyncIterator["Database"]:
-        """Open (and make, and migrate) the journal of the data folder `home`.
+        """Open (create, migrate) the database of the data folder `home`.
 
         Raises:
             StoreLocked: another process has it.
@@ -64,7 +70,7 @@ class Database:
                 await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
                 for _ in range(config.readers)
             ]
-            yield cls(writer, readers)
+            yield cls(writer, readers, retention_days=config.retention_days)
 
     async def transaction(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the writer thread and return its result once it is committed.
@@ -87,10 +93,10 @@ class Database:
             connection = self._readers.pop()
             try:
                 rows = await connection.execute_fetchall(sql, params or {})
-            except sqlite3.OperationalError as error:
-                raise StoreUnavailable(f"The journal could not be read ({error}).") from error
+            except sqlite3.Error as error:
+                raise StoreUnavailable(f"The database could not be read ({error}).") from error
             except ValueError as error:
-                raise StoreUnavailable("The journal is closed.") from error
+                raise StoreUnavailable("The database is closed.") from error
             finally:
                 self._readers.append(connection)
         return [dict(row) for row in rows]
@@ -112,4 +118,4 @@ async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.C
 async def _close_writer(writer: DatabaseWriter) -> None:
     with anyio.CancelScope(shield=True):
         if not await writer.close(timeout_s=CLOSE_S):
-            _log.error("The journal's writer did not end within %s s; its disk hangs.", CLOSE_S)
+            _log.error("The database writer did not stop within %s s; the disk hangs.", CLOSE_S)

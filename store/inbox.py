@@ -1,4 +1,4 @@
-"""What was accepted from the platforms: remembered before it is acknowledged, until it is answered."""
+"""The inbox: messages accepted from the platforms, committed before they are acknowledged."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,13 +7,8 @@ from typing import Literal
 
 from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Transaction
-from store.outbox import (
-    NEWEST,
-    NewOutboxRow,
-    insert_message_topic,
-    insert_outbox_rows,
-    select_topic,
-)
+from store.message_topics import insert_message_topic, select_topic
+from store.outbox import NEWEST, NewOutboxRow, insert_outbox_rows
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
@@ -21,15 +16,15 @@ InboxState = Literal["new", "running", "done", "dead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInboxRow:
-    """A message about to be accepted.
+    """A message to accept.
 
     Attributes:
-        key: Its conversation. If one of `replies_to` is known, that message's topic replaces `key.topic`.
-        event_id: The platform's id of the delivery, stable over redeliveries.
+        key: Its conversation. The topic of a known message in `replies_to` replaces `key.topic`.
+        event_id: The platform's id of the event, stable over redeliveries.
         message_id: The platform's id of the message itself, unique within `key.chat`; "" if it has none.
-        replies_to: Platform ids of messages that this one answers, nearest first.
-        remember: Whether `message_id` may later be replied to and must then find this conversation.
-        kind: Chat waits in the mailbox; a command does not count towards the mailbox's cap.
+        replies_to: Platform ids of the messages it replies to, nearest first.
+        remember: Store `message_id`, so that a later reply to it finds this conversation.
+        kind: A command does not count towards the queue's cap.
         body: The encoded message (bus/messages.py).
     """
 
@@ -45,13 +40,13 @@ class NewInboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxRow:
-    """An accepted message. `(conversation_id, seq)` is its place in the conversation's order.
+    """An accepted message. `(conversation_id, seq)` is its position in the conversation.
 
     Attributes:
-        question: What its turn ended with asking (encoded by the bus); None = nothing.
-        follows_question: Of a row whose turn began: whether one before it ended with asking something.
-        thread_id: The thread that it was tied to, by a turn that began or by `InboxStore.pin`.
-        current_thread_id: The conversation's thread when the row was read, or accepted.
+        question: The question its turn ended with (encoded by the bus); None = none.
+        follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
+        thread_id: Its thread, set when its turn starts or by `assign_thread`.
+        current_thread_id: The conversation's thread when the row was read or accepted.
     """
 
     id: int
@@ -78,45 +73,40 @@ class DuplicateMessage:
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """A turn began. `follows_question`: an earlier one of its conversation ended with asking something."""
+    """A turn started. `follows_question`: an earlier turn of its conversation ended with a question."""
 
     follows_question: bool
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFull:
-    """The conversation has `pending` chat messages waiting, its cap. The event is remembered as refused."""
+    """The conversation has `pending` queued chat messages, its cap. The event counts as received."""
 
     pending: int
     key: ConversationKey
     conversation_id: int
 
 
-DEDUPE_DAYS = 7
-"""How long ids are remembered. Feishu pushes an event again up to 7.1 hours later, Telegram after 24 hours."""
-PRUNE_ROWS = 500
-"""Rows deleted in one transaction, so that pruning never holds the writer for long."""
-
-_NOTE_SEEN = """
-INSERT INTO seen (channel, workspace, kind, chat, external_id, seen_at)
-VALUES (:channel, :workspace, :kind, :chat, :external_id, :seen_at)
+_INSERT_RECEIVED_ID = """
+INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
+VALUES (:channel, :workspace, :kind, :chat, :external_id, :received_at)
 ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
-RETURNING seen_at
+RETURNING received_at
 """
-_IS_SEEN = """
-SELECT 1 FROM seen
+_IS_DUPLICATE = """
+SELECT 1 FROM received_id
 WHERE channel = :channel AND workspace = :workspace AND kind = 'event' AND chat = '' AND external_id = :event_id
 UNION ALL
-SELECT 1 FROM seen
+SELECT 1 FROM received_id
 WHERE channel = :channel AND workspace = :workspace AND kind = 'message' AND chat = :chat
 AND external_id = :message_id
 LIMIT 1
 """
-_WAITING = """
+_COUNT_QUEUED = """
 SELECT count(*) AS waiting FROM inbox
 WHERE conversation_id = :id AND state IN ('new', 'running') AND state = 'new' AND kind = 'chat'
 """
-_NEXT = """
+_NEXT_SEQ = """
 UPDATE conversation SET last_seq = last_seq + 1, pending = pending + :chat, updated_at = :now
 WHERE id = :id
 RETURNING last_seq, thread_id
@@ -134,51 +124,39 @@ FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 _UNFINISHED = f"""{SELECT_ROWS}
 WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
 """
-_WAITING_BY_STATE = """
+_COUNT_UNFINISHED = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
-_BEGIN = """
+_MARK_RUNNING = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
     run_id = CASE WHEN thread_id = :thread_id AND attempts > 0 THEN run_id END
 WHERE id = :id AND state IN ('new', 'running')
 RETURNING id
 """
-_FOLLOWS_QUESTION = """
-SELECT 1 FROM inbox AS begun JOIN inbox AS earlier
-ON earlier.conversation_id = begun.conversation_id AND earlier.seq < begun.seq AND earlier.asks IS NOT NULL
-WHERE begun.id = :id LIMIT 1
+_HAS_EARLIER_QUESTION = """
+SELECT 1 FROM inbox AS started JOIN inbox AS earlier
+ON earlier.conversation_id = started.conversation_id AND earlier.seq < started.seq AND earlier.question IS NOT NULL
+WHERE started.id = :id LIMIT 1
 """
-_NOTE_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
-_REWRITE = (
+_SET_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
+_UPDATE_BODY = (
     "UPDATE inbox SET body = :body WHERE id = :id AND state IN ('new', 'running') RETURNING id"
 )
-_PIN = """
+_ASSIGN_THREAD = """
 UPDATE inbox SET thread_id = :thread_id
 WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kind = 'chat'
 AND thread_id IS NULL AND seq < :before_seq
 """
 _FINISH = """
-UPDATE inbox SET state = :state, asks = :asks WHERE id = :id AND state IN ('new', 'running')
+UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
 RETURNING conversation_id, kind
 """
-_COUNT_DOWN = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
-_PRUNE = """
-DELETE FROM inbox WHERE id IN (
-    SELECT id FROM inbox WHERE state IN ('done', 'dead') AND received_at < :before LIMIT :rows
-)
-RETURNING id
-"""
-_PRUNE_SEEN = """
-DELETE FROM seen WHERE (channel, workspace, kind, chat, external_id) IN (
-    SELECT channel, workspace, kind, chat, external_id FROM seen WHERE seen_at < :before LIMIT :rows
-)
-RETURNING seen_at
-"""
+_DECREMENT_PENDING = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
 
 
 class InboxStore:
-    """The accepted messages and the ids that were seen (kept for `DEDUPE_DAYS`)."""
+    """The inbox table, and the ids of received events and messages."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -189,49 +167,48 @@ class InboxStore:
     ) -> InboxRow | DuplicateMessage | QueueFull:
         """Commit a message, once.
 
-        One transaction: look the ids up, settle the topic, count the conversation's `last_seq` and
-        `pending` up, insert. Returns after the commit: only then may the platform be acknowledged.
-        A message that is being answered does not wait: `cap` counts chat rows in state new. A cap of 0
-        takes nothing, no command either.
+        One transaction: check the ids, resolve the topic, increment the conversation's `last_seq` and
+        `pending`, insert. Returns after the commit: only then may the platform be acknowledged.
+        `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
         """
         return await self._database.transaction(lambda tx: _accept(tx, new, cap))
 
     async def is_duplicate(self, key: ConversationKey, event_id: str, message_id: str) -> bool:
-        """Return whether `accept` would say Duplicate."""
+        """Return whether `accept` would return DuplicateMessage."""
         params = {**key_params(key), "event_id": event_id, "message_id": message_id}
-        return bool(await self._database.read(_IS_SEEN, params))
+        return bool(await self._database.read(_IS_DUPLICATE, params))
 
     async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
-        """Note that a turn starts (state running, attempts + 1). None if the row is already done or dead.
+        """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.
 
-        The run noted before is kept as long as the thread is the same; one that the row was only said to is not.
+        The row keeps its run while the thread is the same, unless it was only injected into that run.
         """
 
         def work(tx: Transaction) -> TurnStart | None:
-            if not tx.run(_BEGIN, {"id": inbox_id, "thread_id": thread_id}):
+            if not tx.run(_MARK_RUNNING, {"id": inbox_id, "thread_id": thread_id}):
                 return None
-            return TurnStart(bool(tx.run(_FOLLOWS_QUESTION, {"id": inbox_id})))
+            return TurnStart(bool(tx.run(_HAS_EARLIER_QUESTION, {"id": inbox_id})))
 
         return await self._database.transaction(work)
 
     async def set_run(self, inbox_id: int, run_id: str) -> None:
-        """Note the run that answers the row."""
+        """Store the run that answers the row."""
         params: Params = {"id": inbox_id, "run_id": run_id}
-        await self._database.transaction(lambda tx: tx.run(_NOTE_RUN, params))
+        await self._database.transaction(lambda tx: tx.run(_SET_RUN, params))
 
     async def update_body(self, inbox_id: int, body: str) -> bool:
         """Replace the encoded message of a row. False if the row is already done or dead."""
         params: Params = {"id": inbox_id, "body": body}
-        return bool(await self._database.transaction(lambda tx: tx.run(_REWRITE, params)))
+        return bool(await self._database.transaction(lambda tx: tx.run(_UPDATE_BODY, params)))
 
     async def assign_thread(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
-        """Tie the chat rows that wait to the thread they were written for, before it is replaced."""
+        """Assign the queued chat rows before `before_seq` to a thread that is about to be replaced."""
         params: Params = {
             "conversation_id": conversation_id,
             "before_seq": before_seq,
             "thread_id": thread_id,
         }
-        await self._database.transaction(lambda tx: tx.run(_PIN, params))
+        await self._database.transaction(lambda tx: tx.run(_ASSIGN_THREAD, params))
 
     async def finish(
         self,
@@ -242,20 +219,24 @@ class InboxStore:
         question: str | None = None,
         answered_ids: Sequence[int] = (),
     ) -> bool:
-        """Mark a row done (or dead), note what it ended with asking, and owe its deliveries, in one transaction.
+        """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
-        `answered_ids`: rows that the same turn answered; they are done without rows of their own.
+        `answered_ids`: rows that the same turn answered; they are marked done as well.
 
-        False, and nothing is written, if the row was finished before: the caller must then send nothing.
+        False, and nothing is written, if the row is finished already: the caller must then send nothing.
         """
         now = self._now()
 
         def work(tx: Transaction) -> bool:
-            ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "asks": question}
-            if not _finished(tx, ending):
+            ending: Params = {
+                "id": inbox_id,
+                "state": "dead" if dead else "done",
+                "question": question,
+            }
+            if not _finish(tx, ending):
                 return False
             for other in answered_ids:
-                _finished(tx, {"id": other, "state": "done", "asks": None})
+                _finish(tx, {"id": other, "state": "done", "question": None})
             insert_outbox_rows(tx, deliveries, now=now)
             return True
 
@@ -266,8 +247,8 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_UNFINISHED)]
 
     async def count_by_state(self) -> dict[str, int]:
-        """Return how many messages are not finished, by state."""
-        rows = await self._database.read(_WAITING_BY_STATE)
+        """Return how many rows are not finished, by state."""
+        rows = await self._database.read(_COUNT_UNFINISHED)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
     async def list_recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
@@ -275,25 +256,11 @@ class InboxStore:
         params: Params = {"limit": limit, "before": before}
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
 
-    async def prune(self, *, now: float) -> int:
-        """Forget finished rows and seen ids older than 7 days; return how many rows went."""
-        before = now - DEDUPE_DAYS * 86_400.0
-        return await self._drop(_PRUNE, before) + await self._drop(_PRUNE_SEEN, before)
 
-    async def _drop(self, sql: str, before: float) -> int:
-        params: Params = {"before": before, "rows": PRUNE_ROWS}
-        gone = 0
-        while True:
-            batch = len(await self._database.transaction(lambda tx: tx.run(sql, params)))
-            gone += batch
-            if batch < PRUNE_ROWS:
-                return gone
-
-
-def _finished(tx: Transaction, ending: Params) -> bool:
+def _finish(tx: Transaction, ending: Params) -> bool:
     rows = tx.run(_FINISH, ending)
     if rows and rows[0]["kind"] == "chat":
-        tx.run(_COUNT_DOWN, {"id": rows[0]["conversation_id"]})
+        tx.run(_DECREMENT_PENDING, {"id": rows[0]["conversation_id"]})
     return bool(rows)
 
 
@@ -303,11 +270,11 @@ def _accept(tx: Transaction, new: NewInboxRow, cap: int) -> InboxRow | Duplicate
     key = _resolve_topic(tx, new)
     conversation_id = ensure_conversation(tx, key, now=new.received_at)
     if new.kind == "chat" or cap == 0:
-        waiting = int(tx.run(_WAITING, {"id": conversation_id})[0]["waiting"])
+        waiting = int(tx.run(_COUNT_QUEUED, {"id": conversation_id})[0]["waiting"])
         if waiting >= cap:
             return QueueFull(pending=waiting, key=key, conversation_id=conversation_id)
     if new.remember and new.message_id:
-        insert_message_topic(tx, key, new.message_id)
+        insert_message_topic(tx, key, new.message_id, now=new.received_at)
     return _insert(tx, new, key, conversation_id)
 
 
@@ -315,7 +282,7 @@ def _insert(
     tx: Transaction, new: NewInboxRow, key: ConversationKey, conversation_id: int
 ) -> InboxRow:
     counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
-    conversation = tx.run(_NEXT, counted)[0]
+    conversation = tx.run(_NEXT_SEQ, counted)[0]
     seq = int(conversation["last_seq"])
     inserted = tx.run(
         _INSERT,
@@ -361,8 +328,8 @@ def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: f
 
 
 def _insert_id(tx: Transaction, key: ConversationKey, ids: Params, *, at: float) -> bool:
-    params = {"channel": key.channel, "workspace": key.workspace, "seen_at": at, **ids}
-    return bool(tx.run(_NOTE_SEEN, params))
+    params = {"channel": key.channel, "workspace": key.workspace, "received_at": at, **ids}
+    return bool(tx.run(_INSERT_RECEIVED_ID, params))
 
 
 def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:
@@ -390,5 +357,5 @@ def inbox_row_from(row: Row) -> InboxRow:
         run_id=row["run_id"],
         received_at=row["received_at"],
         current_thread_id=row["present_thread"],
-        question=row["asks"],
+        question=row["question"],
     )

@@ -10,11 +10,11 @@ WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq AND inbox.ki
 ORDER BY inbox.seq LIMIT :limit
 """
 _ASKING = f"""{SELECT_ROWS}
-WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.asks IS NOT NULL
+WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.question IS NOT NULL
 ORDER BY inbox.seq DESC LIMIT 1
 """
 
-_ANSWERED = "UPDATE inbox SET asks = NULL WHERE id = :id"
+_ANSWERED = "UPDATE inbox SET question = NULL WHERE id = :id"
 
 MAX_PARTS = 1000
 """Messages that an answer is searched through."""

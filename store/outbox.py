@@ -1,4 +1,4 @@
-"""What is owed to the platforms: a row before every send, a state after every attempt."""
+"""The outbox: one row per platform message, written before the first attempt and updated after each."""
 
 import json
 import time
@@ -9,21 +9,22 @@ from typing import Literal
 from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowConflict, RowNotFound
+from store.message_topics import insert_message_topic
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
 NEWEST = 2**63 - 1
-"""Above every id that SQLite gives: a page that begins with the newest row."""
+"""Above every id that SQLite gives: the upper bound of a page that starts with the newest row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOutboxRow:
-    """One platform message owed.
+    """A platform message to send.
 
     Attributes:
-        key: Unique for ever; what makes a repeated send recognisable ("<inbox id>:text:0").
-        conversation: Where it belongs. Rows of one conversation go out in order.
-        body: The encoded delivery (bus/messages.py).
+        key: Unique for ever; identifies a repeated send ("<inbox id>:text:0").
+        conversation: Rows of one conversation are sent in order.
+        body: The encoded message (bus/messages.py).
     """
 
     key: str
@@ -35,7 +36,11 @@ class NewOutboxRow:
 class OutboxRow:
     """A row of the outbox. Times are Unix seconds.
 
-    `sending` means an attempt was begun and its outcome is not recorded: after a crash it is in doubt.
+    Attributes:
+        state: `sending` = an attempt started and its outcome is not recorded: unknown after a crash.
+        first_sent_at: Start of the first attempt; the platform's idempotency window counts from here.
+        last_sent_at: Start of the latest attempt.
+        uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
     """
 
     id: int
@@ -49,18 +54,16 @@ class OutboxRow:
     error: str | None
     created_at: float
     updated_at: float
+    first_sent_at: float | None = None
+    last_sent_at: float | None = None
+    uncertain_attempts: int = 0
 
-
-DELIVERED_RETENTION_S = 7 * 86_400.0
-"""How long a delivered row is kept for the admin to see, seconds."""
-PRUNE_ROWS = 500
-"""Rows deleted in one transaction, so that pruning never holds the writer for long."""
 
 _SELECT = """
 SELECT outbox.*, channel, workspace, chat, topic
 FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
 """
-_ADD = """
+_INSERT = """
 INSERT INTO outbox (key, conversation_id, body, created_at, updated_at)
 VALUES (:key, :conversation_id, :body, :now, :now)
 ON CONFLICT (key) DO NOTHING
@@ -68,32 +71,41 @@ ON CONFLICT (key) DO NOTHING
 _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
-_OPEN_HERE = f"""{_SELECT}
+_OPEN_IN_CONVERSATION = f"""{_SELECT}
 WHERE outbox.state IN ('pending', 'sending')
 AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 ORDER BY outbox.id
 """
-_BEGIN = """
-UPDATE outbox SET state = 'sending', attempts = attempts + 1, updated_at = :now
+_NEXT_OPEN = f"{_OPEN_IN_CONVERSATION} LIMIT 1"
+_OPEN_CONVERSATIONS = """
+SELECT channel, workspace, chat, topic FROM conversation
+WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
+"""
+_MARK_SENDING = """
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
+    first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
 WHERE id = :id AND state IN ('pending', 'sending')
 RETURNING id
 """
 _CLOSE = """
 UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now
 WHERE id = :id AND state IN ('pending', 'sending')
+RETURNING id
 """
-_POSTPONE = """
-UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now
+_RESCHEDULE = """
+UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now,
+    uncertain_attempts = uncertain_attempts + :unknown
 WHERE id = :id AND state IN ('pending', 'sending')
 """
 _RESEND = """
-UPDATE outbox SET state = 'pending', attempts = 0, not_before = 0, error = NULL, updated_at = :now
+UPDATE outbox SET state = 'pending', attempts = 0, not_before = 0, error = NULL, updated_at = :now,
+    first_sent_at = NULL, last_sent_at = NULL, uncertain_attempts = 0
 WHERE id = :id AND state IN ('failed', 'uncertain')
 RETURNING id
 """
 _DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
-_LISTING = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
-_LISTING_STATES = f"""{_SELECT}
+_RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
+_RECENT_BY_STATE = f"""{_SELECT}
 WHERE outbox.state IN (SELECT value FROM json_each(:states)) AND outbox.id < :before
 ORDER BY outbox.id DESC LIMIT :limit
 """  # noqa: S608 - both parts are constants
@@ -101,153 +113,190 @@ _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox
 WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
 """
-_PRUNE = """
-DELETE FROM outbox WHERE id IN (
-    SELECT id FROM outbox WHERE state = 'delivered' AND updated_at < :before ORDER BY id LIMIT :rows
-)
-RETURNING id
-"""
 
 
 class OutboxStore:
-    """The deliveries owed and done."""
+    """The outbox table."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
-    async def enqueue(self, deliveries: Sequence[NewOutboxRow]) -> list[OutboxRow]:
-        """Owe deliveries; a key that exists already is left alone. Returns the rows as they now are."""
+    async def enqueue(self, rows: Sequence[NewOutboxRow]) -> list[OutboxRow]:
+        """Insert rows; a key that exists already is left alone. Returns the rows as they are now."""
         now = self._now()
 
         def work(tx: Transaction) -> list[OutboxRow]:
-            insert_outbox_rows(tx, deliveries, now=now)
-            return [_delivery(tx.run(_BY_KEY, {"key": new.key})[0]) for new in deliveries]
+            insert_outbox_rows(tx, rows, now=now)
+            return [_outbox_row(tx.run(_BY_KEY, {"key": new.key})[0]) for new in rows]
 
         return await self._database.transaction(work)
 
     async def find(self, key: str) -> OutboxRow | None:
         """Return the row with this key."""
         rows = await self._database.read(_BY_KEY, {"key": key})
-        return _delivery(rows[0]) if rows else None
+        return _outbox_row(rows[0]) if rows else None
 
-    async def get(self, delivery_id: int) -> OutboxRow:
+    async def get(self, row_id: int) -> OutboxRow:
         """Return one row. Raises RowNotFound."""
-        rows = await self._database.read(_BY_ID, {"id": delivery_id})
+        rows = await self._database.read(_BY_ID, {"id": row_id})
         if not rows:
-            raise RowNotFound(f"There is no delivery {delivery_id}.")
-        return _delivery(rows[0])
+            raise RowNotFound(f"There is no delivery {row_id}.")
+        return _outbox_row(rows[0])
 
     async def list_open(self, conversation: ConversationKey | None = None) -> list[OutboxRow]:
         """Return pending and sending rows in order of their ids, of one conversation or of all."""
         if conversation is None:
             rows = await self._database.read(_OPEN)
         else:
-            rows = await self._database.read(_OPEN_HERE, key_params(conversation))
-        return [_delivery(row) for row in rows]
+            rows = await self._database.read(_OPEN_IN_CONVERSATION, key_params(conversation))
+        return [_outbox_row(row) for row in rows]
 
-    async def mark_sending(self, delivery_id: int, *, now: float) -> bool:
-        """Note an attempt (state sending, attempts + 1) before it is made. False if the row is closed."""
-        params: Params = {"id": delivery_id, "now": now}
-        return bool(await self._database.transaction(lambda tx: tx.run(_BEGIN, params)))
+    async def next_open(self, conversation: ConversationKey) -> OutboxRow | None:
+        """Return the first pending or sending row of a conversation."""
+        rows = await self._database.read(_NEXT_OPEN, key_params(conversation))
+        return _outbox_row(rows[0]) if rows else None
+
+    async def list_open_conversations(self) -> list[ConversationKey]:
+        """Return the conversations that have pending or sending rows."""
+        return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
+
+    async def mark_sending(
+        self, row_id: int, *, now: float, uncertain_attempts: int | None = None
+    ) -> bool:
+        """Record the start of an attempt. False if the row is closed.
+
+        Args:
+            row_id: The row.
+            now: Start of the attempt, Unix seconds.
+            uncertain_attempts: Replaces the row's counter; None = leave it.
+        """
+        params: Params = {"id": row_id, "now": now, "uncertain": uncertain_attempts}
+        return bool(await self._database.transaction(lambda tx: tx.run(_MARK_SENDING, params)))
 
     async def mark_delivered(
-        self, delivery_id: int, platform_id: str | None, *, now: float, uncertain: bool = False
+        self,
+        row_id: int,
+        platform_id: str | None,
+        *,
+        now: float,
+        uncertain: bool = False,
+        message_id: str = "",
     ) -> None:
-        """Close a row. `uncertain`: it was repeated without knowing whether the first send arrived."""
+        """Close a row that was sent, and store its message's topic in the same transaction.
+
+        Args:
+            row_id: The row.
+            platform_id: What the adapter needs to find the message again.
+            now: Unix seconds.
+            uncertain: The message may have been sent twice, or not at all.
+            message_id: The id that replies to the message name; "" = it has none.
+        """
         params: Params = {
-            "id": delivery_id,
+            "id": row_id,
             "state": "uncertain" if uncertain else "delivered",
             "platform_id": platform_id,
             "error": None,
             "now": now,
         }
-        await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
+
+        def work(tx: Transaction) -> None:
+            if tx.run(_CLOSE, params) and message_id:
+                key = key_from_row(tx.run(_BY_ID, {"id": row_id})[0])
+                if key.topic:
+                    insert_message_topic(tx, key, message_id, now=now)
+
+        await self._database.transaction(work)
 
     async def reschedule(
-        self, delivery_id: int, *, not_before: float, error: str, now: float
+        self,
+        row_id: int,
+        *,
+        not_before: float,
+        error: str,
+        now: float,
+        outcome_unknown: bool = False,
     ) -> None:
-        """Back to pending, not to be tried before the given time."""
-        params: Params = {"id": delivery_id, "not_before": not_before, "error": error, "now": now}
-        await self._database.transaction(lambda tx: tx.run(_POSTPONE, params))
+        """Set a row back to pending, not to be sent before the given time.
 
-    async def mark_failed(self, delivery_id: int, *, error: str, now: float) -> None:
-        """Give a row up; the admin sees it."""
+        `outcome_unknown`: the attempt that just ended may have been successful (uncertain_attempts + 1).
+        """
         params: Params = {
-            "id": delivery_id,
-            "state": "failed",
+            "id": row_id,
+            "not_before": not_before,
+            "error": error,
+            "now": now,
+            "unknown": int(outcome_unknown),
+        }
+        await self._database.transaction(lambda tx: tx.run(_RESCHEDULE, params))
+
+    async def mark_failed(
+        self, row_id: int, *, error: str, now: float, uncertain: bool = False
+    ) -> None:
+        """Give a row up; the admin sees it. `uncertain`: an earlier attempt may have been successful."""
+        params: Params = {
+            "id": row_id,
+            "state": "uncertain" if uncertain else "failed",
             "platform_id": None,
             "error": error,
             "now": now,
         }
         await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
 
-    async def resend(self, delivery_id: int, *, now: float) -> OutboxRow:
-        """Put a failed or uncertain row back to pending. Raises RowNotFound, RowConflict (state differs)."""
-        params: Params = {"id": delivery_id, "now": now}
+    async def resend(self, row_id: int, *, now: float) -> OutboxRow:
+        """Set a failed or uncertain row back to pending. Raises RowNotFound, RowConflict (state differs)."""
 
         def work(tx: Transaction) -> OutboxRow:
-            before = _existing(tx, delivery_id)
-            if not tx.run(_RESEND, params):
-                raise RowConflict(
-                    f"Delivery {delivery_id} is {before.state}, not failed or uncertain."
-                )
-            return _existing(tx, delivery_id)
+            before = _existing(tx, row_id)
+            if not tx.run(_RESEND, {"id": row_id, "now": now}):
+                raise RowConflict(f"Delivery {row_id} is {before.state}, not failed or uncertain.")
+            return _existing(tx, row_id)
 
         return await self._database.transaction(work)
 
-    async def discard(self, delivery_id: int) -> None:
-        """Delete a row that is not being sent. Raises RowNotFound, RowConflict."""
+    async def discard(self, row_id: int) -> OutboxRow:
+        """Delete a row that is not being sent; return it. Raises RowNotFound, RowConflict."""
 
-        def work(tx: Transaction) -> None:
-            _existing(tx, delivery_id)
-            if not tx.run(_DISCARD, {"id": delivery_id}):
-                raise RowConflict(f"Delivery {delivery_id} is being sent.")
+        def work(tx: Transaction) -> OutboxRow:
+            row = _existing(tx, row_id)
+            if not tx.run(_DISCARD, {"id": row_id}):
+                raise RowConflict(f"Delivery {row_id} is being sent.")
+            return row
 
-        await self._database.transaction(work)
+        return await self._database.transaction(work)
 
     async def list_recent(
         self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
     ) -> list[OutboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before, "states": json.dumps(list(states))}
-        rows = await self._database.read(_LISTING_STATES if states else _LISTING, params)
-        return [_delivery(row) for row in rows]
+        rows = await self._database.read(_RECENT_BY_STATE if states else _RECENT, params)
+        return [_outbox_row(row) for row in rows]
 
     async def count_by_state(self) -> dict[str, int]:
-        """Return how many deliveries are not delivered, by state."""
+        """Return how many rows are not delivered, by state."""
         rows = await self._database.read(_UNDELIVERED_BY_STATE)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
-    async def prune(self, *, now: float) -> int:
-        """Forget delivered rows older than 7 days."""
-        params: Params = {"before": now - DELIVERED_RETENTION_S, "rows": PRUNE_ROWS}
-        gone = 0
-        while True:
-            batch = len(await self._database.transaction(lambda tx: tx.run(_PRUNE, params)))
-            gone += batch
-            if batch < PRUNE_ROWS:
-                return gone
 
-
-def insert_outbox_rows(tx: Transaction, deliveries: Sequence[NewOutboxRow], *, now: float) -> None:
-    """Insert deliveries inside another table's transaction; a key that exists already is left alone."""
-    for new in deliveries:
+def insert_outbox_rows(tx: Transaction, rows: Sequence[NewOutboxRow], *, now: float) -> None:
+    """Insert rows inside another store's transaction; a key that exists already is left alone."""
+    for new in rows:
         conversation_id = ensure_conversation(tx, new.conversation, now=now)
         tx.run(
-            _ADD,
+            _INSERT,
             {"key": new.key, "conversation_id": conversation_id, "body": new.body, "now": now},
         )
 
 
-def _existing(tx: Transaction, delivery_id: int) -> OutboxRow:
-    rows = tx.run(_BY_ID, {"id": delivery_id})
+def _existing(tx: Transaction, row_id: int) -> OutboxRow:
+    rows = tx.run(_BY_ID, {"id": row_id})
     if not rows:
-        raise RowNotFound(f"There is no delivery {delivery_id}.")
-    return _delivery(rows[0])
+        raise RowNotFound(f"There is no delivery {row_id}.")
+    return _outbox_row(rows[0])
 
 
-def _delivery(row: Row) -> OutboxRow:
+def _outbox_row(row: Row) -> OutboxRow:
     return OutboxRow(
         id=row["id"],
         key=row["key"],
@@ -260,42 +309,7 @@ def _delivery(row: Row) -> OutboxRow:
         error=row["error"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        first_sent_at=row["first_sent_at"],
+        last_sent_at=row["last_sent_at"],
+        uncertain_attempts=row["uncertain_attempts"],
     )
-
-
-_REMEMBER = """
-INSERT INTO origin (channel, workspace, chat, message_id, topic)
-VALUES (:channel, :workspace, :chat, :message_id, :topic)
-ON CONFLICT (channel, workspace, chat, message_id) DO UPDATE SET topic = excluded.topic
-"""
-_TOPIC_OF = """
-SELECT topic FROM origin
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND message_id = :message_id
-"""
-
-
-class MessageTopicStore:
-    """Which conversation a platform message belonged to, so that a reply to it finds the way back."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def set_topic(self, key: ConversationKey, message_id: str) -> None:
-        """Note that `message_id` was said in `key` (by the bot, or by a person)."""
-        await self._database.transaction(lambda tx: insert_message_topic(tx, key, message_id))
-
-    async def find_topic(self, key: ConversationKey, message_id: str) -> str | None:
-        """Return the topic in which `message_id` of this channel, workspace and chat was said."""
-        rows = await self._database.read(_TOPIC_OF, {**key_params(key), "message_id": message_id})
-        return str(rows[0]["topic"]) if rows else None
-
-
-def insert_message_topic(tx: Transaction, key: ConversationKey, message_id: str) -> None:
-    """`MessageTopicStore.remember` inside another table's transaction."""
-    tx.run(_REMEMBER, {**key_params(key), "message_id": message_id})
-
-
-def select_topic(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
-    """`MessageTopicStore.topic_of` inside another table's transaction."""
-    rows = tx.run(_TOPIC_OF, {**key_params(key), "message_id": message_id})
-    return str(rows[0]["topic"]) if rows else None

@@ -1,4 +1,4 @@
-"""Threads of the runs API: one row each. Their state lies in the checkpoints."""
+"""Threads of the LangGraph-compatible API, one row each; their state is in the checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _GET = "SELECT * FROM thread WHERE thread_id = :thread_id"
 _PATCH = """
 UPDATE thread SET metadata = :metadata, updated_at = :now WHERE thread_id = :thread_id RETURNING *
 """
-_LIVE = """
+_SET_TTL = """
 UPDATE thread SET ttl_minutes = :minutes, ttl_strategy = :strategy, expires_at = :now + :minutes * 60,
     updated_at = :now
 WHERE thread_id = :thread_id RETURNING *
@@ -33,7 +33,7 @@ _EXPIRED = """
 SELECT * FROM thread WHERE expires_at IS NOT NULL AND expires_at <= :now AND status <> 'busy'
 ORDER BY expires_at LIMIT :limit
 """
-_PRUNED = """
+_RESTART_TTL = """
 UPDATE thread SET expires_at = :now + ttl_minutes * 60 WHERE thread_id = :thread_id
 """
 _STATE_CHANGED = """
@@ -41,14 +41,28 @@ UPDATE thread SET state_updated_at = :now, updated_at = :now, status = :status, 
     title = coalesce(:title, title), error = NULL
 WHERE thread_id = :thread_id
 """
+INDEXED_CHARS = 190
+"""Characters of a filter's JSON that the index holds whole (200 with the type, 0012_retention_and_search.sql)."""
+
+FEW_THREADS = 1000
+"""Up to this many matches of a metadata filter are looked up and sorted, rather than found in passing."""
+
+# One metadata filter, `:filterN` = {"key": value}, against the index table, in the spelling of its triggers.
+_MATCHES = (
+    "field.key = (SELECT key FROM json_each(:filter{number})) AND field.value = "
+    "(SELECT substr(type || ':' || coalesce(value, ''), 1, 200) FROM json_each(:filter{number}))"
+)
+COUNT_MATCHES = f"""
+SELECT count(*) AS n FROM (SELECT 1 FROM thread_metadata AS field WHERE {_MATCHES.format(number=0)} LIMIT :limit)
+"""  # noqa: S608 - literals only
 _DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadExpiry:
-    """How long a thread lives after it was made or last given a time, and what then becomes of it.
+    """When a thread expires, and what happens then.
 
-    `delete` takes the thread with all that belongs to it, `keep_latest` all of its state but the newest.
+    `delete` deletes the thread and everything that belongs to it, `keep_latest` all of its state but the newest.
     """
 
     minutes: float
@@ -132,27 +146,27 @@ class ThreadStore:
         return _thread(await self._database.transaction(work))
 
     async def set_ttl(self, thread_id: str, ttl: ThreadExpiry, *, now: float) -> Thread:
-        """Let a thread live for a time from now on. Raises RowNotFound."""
+        """Set a thread's TTL, starting now. Raises RowNotFound."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "minutes": ttl.minutes,
             "strategy": ttl.strategy,
             "now": now,
         }
-        rows = await self._database.transaction(lambda tx: tx.run(_LIVE, params))
+        rows = await self._database.transaction(lambda tx: tx.run(_SET_TTL, params))
         if not rows:
             raise missing_thread(thread_id)
         return _thread(rows[0])
 
     async def list_expired(self, *, now: float, limit: int = 100) -> list[Thread]:
-        """Return threads whose time is over and on which nothing runs, the oldest first."""
+        """Return expired threads without an active run, the oldest first."""
         rows = await self._database.read(_EXPIRED, {"now": now, "limit": limit})
         return [_thread(row) for row in rows]
 
     async def restart_ttl(self, thread_id: str, *, now: float) -> None:
-        """Note that an expired thread lost its old state: its time begins anew."""
+        """Restart the TTL of an expired thread whose old state was deleted."""
         params: dict[str, Value] = {"thread_id": thread_id, "now": now}
-        await self._database.transaction(lambda tx: tx.run(_PRUNED, params))
+        await self._database.transaction(lambda tx: tx.run(_RESTART_TTL, params))
 
     async def mark_state_changed(
         self,
@@ -163,7 +177,7 @@ class ThreadStore:
         title: str | None,
         now: float,
     ) -> None:
-        """Note that the thread's state was written from outside a run."""
+        """Record that the thread's state was written outside of a run."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "status": status,
@@ -174,21 +188,25 @@ class ThreadStore:
         await self._database.transaction(lambda tx: tx.run(_STATE_CHANGED, params))
 
     async def search(self, query: ThreadQuery) -> list[Thread]:
-        """Return the threads a query names."""
-        where, params = _where(query)
-        direction = "DESC" if query.descending else "ASC"
-        sql = (
-            f"SELECT * FROM thread {where} ORDER BY {query.sort_by} {direction}, thread_id {direction} "  # noqa: S608 - literals only
-            "LIMIT :limit OFFSET :offset"
-        )
-        params |= {"limit": query.limit, "offset": query.offset}
-        return [_thread(row) for row in await self._database.read(sql, params)]
+        """Return the threads that match a query."""
+        statement, params = search_statement(query, rarest=await self._rarest_filter(query))
+        return [_thread(row) for row in await self._database.read(statement, params)]
 
     async def count(self, query: ThreadQuery) -> int:
-        """Return how many threads a query names, without its limit and offset."""
-        where, params = _where(query)
-        rows = await self._database.read(f"SELECT count(*) AS n FROM thread {where}", params)  # noqa: S608 - literals only
+        """Return how many threads match a query, ignoring its limit and offset."""
+        source, where, params = _where(query, rarest=await self._rarest_filter(query))
+        rows = await self._database.read(f"SELECT count(*) AS n FROM {source} {where}", params)  # noqa: S608 - literals only
         return int(rows[0]["n"])
+
+    async def _rarest_filter(self, query: ThreadQuery) -> int | None:
+        """Return the position of the metadata filter with the fewest threads; None if all have many."""
+        fewest, rarest = FEW_THREADS, None
+        for position, (key, value) in enumerate(query.metadata.items()):
+            params: dict[str, Value] = {"filter0": encode({key: value}), "limit": FEW_THREADS}
+            found = int((await self._database.read(COUNT_MATCHES, params))[0]["n"])
+            if found < fewest:
+                fewest, rarest = found, position
+        return rarest
 
     async def delete(self, thread_id: str) -> bool:
         """Delete a thread and its runs; False if there is none."""
@@ -229,18 +247,50 @@ def _ttl(row: Row) -> ThreadExpiry | None:
     )
 
 
-def _where(query: ThreadQuery) -> tuple[str, dict[str, Value]]:
-    """Return the condition and its parameters; every value is a parameter, never text."""
+def search_statement(query: ThreadQuery, *, rarest: int | None) -> tuple[str, dict[str, Value]]:
+    """Return the SELECT of a query and its parameters; every value is a parameter, never text.
+
+    `rarest`: the position of a metadata filter that matches few threads. They are looked up and sorted; without
+    one, threads are read in the order that is asked for until enough of them match.
+    """
+    source, where, params = _where(query, rarest=rarest)
+    direction = "DESC" if query.descending else "ASC"
+    by = {"status": ("status", "updated_at"), "thread_id": ()}.get(query.sort_by, (query.sort_by,))
+    order = ", ".join(f"thread.{column} {direction}" for column in (*by, "thread_id"))
+    params |= {"limit": query.limit, "offset": query.offset}
+    statement = (
+        f"SELECT thread.* FROM {source} {where} ORDER BY {order} LIMIT :limit OFFSET :offset"  # noqa: S608 - literals only
+    )
+    return statement, params
+
+
+def _where(query: ThreadQuery, *, rarest: int | None) -> tuple[str, str, dict[str, Value]]:
+    """Return the tables, the condition and its parameters."""
+    source = "thread"
     clauses: list[str] = []
     params: dict[str, Value] = {}
     for number, (key, value) in enumerate(query.metadata.items()):
-        # Compared as JSON text: `->` gives the value's own JSON, json() the same spelling of ours.
-        clauses.append(f"json(metadata -> :key{number}) = json(:value{number})")
-        params |= {f"key{number}": f"$.{encode(key)}", f"value{number}": encode(value)}
+        params[f"filter{number}"] = encode({key: value})
+        matches = _MATCHES.format(number=number)
+        if number == rarest:
+            # CROSS JOIN makes SQLite read the few matches first.
+            source = (
+                "thread_metadata AS field CROSS JOIN thread ON thread.thread_id = field.thread_id"
+            )
+            clauses.append(matches)
+        else:
+            clauses.append(
+                "EXISTS (SELECT 1 FROM thread_metadata AS field "  # noqa: S608 - literals only
+                f"WHERE {matches} AND field.thread_id = thread.thread_id)"
+            )
+        if len(params[f"filter{number}"] or "") > INDEXED_CHARS:  # type: ignore[arg-type]
+            # Beyond the indexed part, compared as JSON text in one spelling.
+            clauses.append(f"json(thread.metadata -> :key{number}) = json(:value{number})")
+            params |= {f"key{number}": f"$.{encode(key)}", f"value{number}": encode(value)}
     if query.status:
-        clauses.append("status = :status")
+        clauses.append("thread.status = :status")
         params["status"] = query.status
     if query.ids:
-        clauses.append("thread_id IN (SELECT value FROM json_each(:ids))")
+        clauses.append("thread.thread_id IN (SELECT value FROM json_each(:ids))")
         params["ids"] = encode(list(query.ids))
-    return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), params
+    return source, (f"WHERE {' AND '.join(clauses)}" if clauses else ""), params

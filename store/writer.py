@@ -69,7 +69,7 @@ class DatabaseWriter:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._closed = False
-        self._thread = Thread(target=self._serve, name="journal-writer", daemon=True)
+        self._thread = Thread(target=self._serve, name="database-writer", daemon=True)
         self._thread.start()
 
     async def submit(self, work: Callable[[Transaction], T]) -> T:
@@ -81,7 +81,7 @@ class DatabaseWriter:
             StoreUnavailable: the file cannot be written, or the writer was closed.
         """
         if self._closed:
-            raise StoreUnavailable("The journal is closed.")
+            raise StoreUnavailable("The database is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Unit(work, future))
         return await future
@@ -133,9 +133,7 @@ class DatabaseWriter:
         try:
             unit.value = unit.work(self._transaction)
         except Exception as error:  # the caller's: it is handed to whoever sent the unit
-            unit.error = (
-                _unavailable(error) if isinstance(error, sqlite3.OperationalError) else error
-            )
+            unit.error = _unavailable(error) if _is_outage(error) else error
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError(str(error)) from error
             self._connection.execute("ROLLBACK TO unit")
@@ -143,13 +141,13 @@ class DatabaseWriter:
 
     def _report(self, units: Sequence[_Unit]) -> None:
         try:
-            self._loop.call_soon_threadsafe(_settle, units)
+            self._loop.call_soon_threadsafe(_resolve_futures, units)
         except RuntimeError:
             # The event loop is closed: nobody waits any more. What was committed stays committed.
             return
 
 
-def _settle(units: Sequence[_Unit]) -> None:
+def _resolve_futures(units: Sequence[_Unit]) -> None:
     for unit in units:
         if unit.future.done():
             continue
@@ -159,9 +157,16 @@ def _settle(units: Sequence[_Unit]) -> None:
             unit.future.set_exception(unit.error)
 
 
+def _is_outage(error: Exception) -> bool:
+    """Return whether a statement failed for the file, not for what it says."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.IntegrityError | sqlite3.ProgrammingError
+    )
+
+
 def _unavailable(error: Exception) -> StoreError:
     problem = StoreUnavailable(
-        f"The journal could not be written ({error}). Nothing was lost; free disk space?"
+        f"The database could not be written ({error}). Nothing was lost. Is the disk full?"
     )
     problem.__cause__ = error
     return problem

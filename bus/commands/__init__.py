@@ -144,7 +144,7 @@ class CommandRunner:
         if isinstance(answer, CommandDocument):
             owed = [document_row(row, inbound, name=answer.name, content=answer.content)]
         else:
-            parts = self._delivery.adapters[row.key.channel].split(answer)
+            parts = self._delivery.adapter(row.key.channel).split(answer)
             owed = text_rows(row, inbound, parts)
         await self._inbox.finish(row.id, owed, dead=dead)
         self._delivery.notify(row.key)

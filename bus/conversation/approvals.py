@@ -86,7 +86,7 @@ class Questions:
 
     async def are_buttons_removed(self, row: InboxRow) -> bool:
         """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
-        return await self.delivery.outbox.find(button_removal_key(row)) is not None
+        return await self.delivery.find_row(button_removal_key(row)) is not None
 
     async def remove_buttons(self, row: InboxRow, mark: str) -> None:
         """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
@@ -95,7 +95,7 @@ class Questions:
             return
         key, last = found
         marked = f"{last.markdown}\n\n{mark}" if mark else last.markdown
-        split = self.delivery.adapters[row.key.channel].split
+        split = self.delivery.adapter(row.key.channel).split
         fits = len(await to_thread.run_sync(split, marked)) == 1
         text = marked if fits else last.markdown
         await self.delivery.enqueue(row.key, [button_removal_row(row, last, key, text)])

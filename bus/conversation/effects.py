@@ -257,8 +257,8 @@ class TurnEffects:
         # A text of ours says what has to change first; what failed for no known reason may be tried again.
         text = turn.failure_text
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
-        card = await self._delivery.outbox.find(streaming_key(row, 0))
-        notice = await self._delivery.outbox.find(notice_key(row))
+        card = await self._delivery.find_row(streaming_key(row, 0))
+        notice = await self._delivery.find_row(notice_key(row))
         seen = LiveMessages(
             streaming_count=1 if card else 0, notice_key=notice.key if notice else ""
         )
@@ -312,17 +312,17 @@ class TurnEffects:
 
     async def _show_working(self, message: QueuedMessage) -> None:
         """Keep the working indicator of an injected message up, until cancelled."""
-        adapter = self._adapter(message.row)
-        async with self._delivery.presence.working(adapter, message.inbound.reply_target):
+        channel, place = message.row.key.channel, message.inbound.reply_target
+        async with self._delivery.show_working(channel, place):
             await anyio.sleep_forever()
 
     async def _indicate(self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]) -> None:
         """Turn working indicators into done (True) or failed ones."""
         for place, ok in outcomes.items():
-            await self._delivery.presence.finished(self._adapter(row), place, ok=ok)
+            await self._delivery.show_finished(row.key.channel, place, ok=ok)
 
     def _adapter(self, row: InboxRow) -> Adapter:
-        return self._delivery.adapters[row.key.channel]
+        return self._delivery.adapter(row.key.channel)
 
 
 def _cancelled_reply(turn: Turn, seen: LiveMessages) -> Reply | None:

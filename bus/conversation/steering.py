@@ -201,7 +201,7 @@ class Steering:
         is_edit = is_own or row_id in turn.injected
         uploads = UploadResult()
         if inbound.attachments and not is_edit:
-            adapter = self._delivery.adapters[message.row.key.channel]
+            adapter = self._delivery.adapter(message.row.key.channel)
             uploads = await self.uploads.upload(
                 adapter, attempt.thread_id, inbound.attachments, texts
             )

@@ -18,7 +18,7 @@ from bus.platform import Clock, Disposition
 from store.errors import StoreError
 from store.inbox import InboxRow
 from store.message_edits import MessageEditStore, ReceivedEvent
-from store.outbox import MessageTopicStore
+from store.message_topics import MessageTopicStore
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,8 @@ from store.conversations import ChatMigration, ConversationStore
 from store.errors import StoreUnavailable
 from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
 from store.message_edits import MessageEditStore
-from store.outbox import MessageTopicStore, NewOutboxRow
+from store.message_topics import MessageTopicStore
+from store.outbox import NewOutboxRow
 from store.pairings import Pairing, PairingStore
 
 log = logging.getLogger(__name__)
@@ -282,7 +283,7 @@ class BusIntake(Intake):
         pressed_in = inbound.reply_target.language if inbound.answers_row else ""
         language = pressed_in or self._shelves.languages.resolve(inbound)
         room = self._shelves.relocations.original_chat(inbound.key)
-        adapter = self._delivery.adapters.get(inbound.key.channel)
+        adapter = self._delivery.find_adapter(inbound.key.channel)
         sign = adapter.capabilities.command_prefix if adapter is not None else "/"
         place = replace(inbound.reply_target, language=language, command_prefix=sign)
         return replace(inbound, reply_target=place, original_chat=room)
@@ -360,7 +361,7 @@ class BusIntake(Intake):
         return rate_limit_for(self._config, self._policies.get(new.key.channel))
 
     def _cap(self, channel: str) -> int:
-        adapter = self._delivery.adapters.get(channel)
+        adapter = self._delivery.find_adapter(channel)
         if adapter is None:
             return self._config.max_queue
         return min(self._config.max_queue, adapter.capabilities.max_queue)

@@ -222,7 +222,7 @@ class MessageEditHandler:
 
     async def _settle(self, row: InboxRow, inbound: InboundMessage, number: int) -> None:
         """Take the button of an offer away that was taken up."""
-        found = await self._delivery.outbox.find(_offer_key(row, number))
+        found = await self._delivery.find_row(_offer_key(row, number))
         if found is not None:
             mark = f"✓ {inbound.reply_target.texts.button_rerun}"
             await self._delivery.enqueue(row.key, [marked_edit_row(found, mark)])

@@ -27,12 +27,15 @@ class ArtifactDownloader:
     async def download(
         self, body: OutboundFile, *, max_bytes: int
     ) -> AsyncIterator[OutgoingFile | str]:
-        """Yield the file in a temporary place, or a sentence that tells the person why it is not there.
+        """Yield the file in a temporary folder, or a sentence that tells the user why it is missing.
 
         Raises:
-            DeliveryError: the gateway cannot be reached now; nothing was sent.
+            DeliveryError: the gateway or the disk cannot be used now; nothing was sent.
         """
-        folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
+        try:
+            folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
+        except OSError as error:
+            raise _disk_error(error) from error
         try:
             target = Path(folder.name) / "artifact"
             if body.content:
@@ -56,6 +59,8 @@ class ArtifactDownloader:
                 mime = answer.headers.get("content-type", "application/octet-stream").partition(
                     ";"
                 )[0]
+        except OSError as error:
+            raise _disk_error(error) from error
         except httpx.HTTPError as error:
             reason = f"the gateway cannot be reached ({type(error).__name__})"
             raise DeliveryError(reason, retryable=True) from error
@@ -64,6 +69,10 @@ class ArtifactDownloader:
         if size == 0:
             return texts.artifact_empty.format(name=body.name)
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
+
+
+def _disk_error(error: OSError) -> DeliveryError:
+    return DeliveryError(f"no temporary file could be written ({error.strerror})", retryable=True)
 
 
 def _written(body: OutboundFile, target: Path) -> OutgoingFile:

@@ -1,74 +1,73 @@
-"""The signs that show a person that work goes on, and that it ended."""
+"""Working, done and failure indicators: reactions, typing, statuses."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, unwrapped
 from bus.messages import ReplyTarget
 from bus.platform import Adapter, SupportsIndicators
 
 log = logging.getLogger(__name__)
 
 INDICATOR_DEADLINE_S = 10.0
-"""A sign that takes longer is not worth waiting for."""
+"""Time for one call; an indicator that takes longer is given up."""
 
-
-KINDS_KEPT = 100
-"""Kinds of failure that are logged once each."""
+MAX_LOGGED_KINDS = 100
+"""Kinds of failure that are logged, once each."""
 
 
 class IndicatorUpdater:
-    """Shows and refreshes working signs; a platform without them is left alone."""
+    """Shows and refreshes indicators, on platforms that have them. No failure of one leaves this class."""
 
     def __init__(self) -> None:
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
 
     @asynccontextmanager
     async def working(self, adapter: Adapter, place: ReplyTarget) -> AsyncIterator[None]:
-        """Keep the sign up inside the block; after it no sign is sent any more."""
+        """Show the working indicator inside the block; after it no call is made any more."""
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                self._keep_up, adapter, place, adapter.capabilities.indicator_refresh_s
-            )
-            try:
-                yield
-            finally:
-                tasks.cancel_scope.cancel()
+        with unwrapped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(
+                    self._refresh, adapter, place, adapter.capabilities.indicator_refresh_s
+                )
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
 
     async def finished(self, adapter: Adapter, place: ReplyTarget, *, ok: bool) -> None:
-        """Turn the working sign into a done or a failure sign."""
+        """Replace the working indicator with a done or failure indicator."""
         if not isinstance(adapter, SupportsIndicators):
             return
-        try:
-            with anyio.fail_after(INDICATOR_DEADLINE_S):
-                await adapter.show_finished(place, ok=ok)
-        except (DeliveryError, TimeoutError) as error:
-            self._complain(adapter.name, error)
+        await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
 
-    async def _keep_up(
+    async def _refresh(
         self, adapter: SupportsIndicators, place: ReplyTarget, refresh_s: float
     ) -> None:
-        while True:
-            try:
-                with anyio.fail_after(INDICATOR_DEADLINE_S):
-                    await adapter.show_working(place)
-            except (DeliveryError, TimeoutError) as error:
-                self._complain(type(adapter).__name__, error)
-                if isinstance(error, DeliveryError) and not error.retryable:
-                    return
+        while await self._call(adapter, lambda: adapter.show_working(place)):
             if refresh_s <= 0:
                 return
             await anyio.sleep(refresh_s)
 
-    def _complain(self, name: str, error: Exception) -> None:
-        """Log a failing sign once a platform and kind: it is a nicety, not an answer."""
-        kind = f"{name}: {error}"
-        if kind not in self._complained and len(self._complained) < KINDS_KEPT:
-            self._complained.add(kind)
-            log.warning("working sign failed: %s", kind)
+    async def _call(self, adapter: object, call: Callable[[], Awaitable[None]]) -> bool:
+        """Make one call; return whether a later one may work. Raises nothing."""
+        name = type(adapter).__name__
+        try:
+            with unwrapped(), anyio.fail_after(INDICATOR_DEADLINE_S):
+                await call()
+        except (DeliveryError, TimeoutError) as error:
+            kind = f"{name}: {error}"
+            if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
+                self._logged.add(kind)
+                log.warning("indicator failed: %s", kind)
+            return isinstance(error, TimeoutError) or error.retryable
+        except Exception:
+            log.exception("indicator of %s failed unexpectedly", name)
+            return False
+        return True

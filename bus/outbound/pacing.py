@@ -1,4 +1,4 @@
-"""How fast one chat may be written to."""
+"""Send rate limit per chat."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,7 +10,7 @@ ChatKey = tuple[str, str]
 
 
 class SendRateLimiter:
-    """Spaces the calls to one chat; a platform's Retry-After stops that chat, and no other.
+    """Spaces the calls to each chat; a platform's Retry-After stops only that chat.
 
     Each chat has a virtual schedule with one call every `interval_s`; a chat that was quiet may run ahead
     of it by a burst (the generic cell rate algorithm, with one number a chat).
@@ -27,12 +27,12 @@ class SendRateLimiter:
         self._paused: dict[ChatKey, float] = {}
 
     async def acquire(self, chat: ChatKey, interval_s: float, *, burst: int = 1) -> None:
-        """Wait for this chat's next free moment and take it.
+        """Wait for this chat's next free slot and take it.
 
         Args:
-            chat: Whose turn.
-            interval_s: Least distance between calls in the long run.
-            burst: Calls that may follow each other at once after a quiet time.
+            chat: The chat, or another lane.
+            interval_s: Minimum interval between calls in the long run.
+            burst: Calls that may follow at once in a chat that was quiet.
         """
         while (wait := self._wait_s(chat, interval_s * (burst - 1))) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)
@@ -42,7 +42,7 @@ class SendRateLimiter:
         self._forget(now)
 
     def pause(self, chat: ChatKey, seconds: float) -> None:
-        """Let nothing through to this chat for the given time."""
+        """Block this chat for the given time, seconds."""
         until = self._clock() + seconds
         self._paused[chat] = max(self._paused.get(chat, until), until)
 

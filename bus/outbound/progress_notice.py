@@ -1,4 +1,4 @@
-"""A working message for turns that take long: it has the stop button, and goes when the answer comes."""
+"""Progress notice: a message with a stop button for turns that take long, removed when the answer comes."""
 
 import anyio
 from typing_extensions import override
@@ -11,12 +11,14 @@ from store.outbox import NewOutboxRow
 
 
 class ProgressNotice(LiveReply):
-    """A turn that shows nothing, until it has taken so long that people want to know."""
+    """Shows nothing until a turn has taken `progress_notice_after_s`."""
 
     @override
     async def open(self) -> None:
         """Find the notice of an earlier process."""
-        if not self._is_first and await self._delivery.outbox.find(self._key) is not None:
+        if self._is_first_attempt:
+            return
+        if await self._store.call(lambda: self._delivery.find_row(self._key)) is not None:
             self.shown = LiveMessages(notice_key=self._key)
 
     @override
@@ -27,14 +29,14 @@ class ProgressNotice(LiveReply):
         body = OutboundText(
             channel=self._row.key.channel,
             reply_target=self._inbound.reply_target,
-            markdown=self._words.working,
+            markdown=self._texts.working,
             provisional=True,
-            buttons=(stop_button(self._row.id, self._words.button_stop),),
+            buttons=(stop_button(self._row.id, self._texts.button_stop),),
         )
         new = NewOutboxRow(key=self._key, conversation=self._row.key, body=encode_outbound(body))
-        # Noted before it is owed: a turn that ends just now takes it away as well.
+        # Before the row exists: a turn that ends at this moment removes the notice as well.
         self.shown = LiveMessages(notice_key=self._key)
-        await self._delivery.enqueue(self._row.key, [new])
+        await self._store.call(lambda: self._delivery.enqueue(self._row.key, [new]))
 
     @property
     def _key(self) -> str:

@@ -1,4 +1,4 @@
-"""A reply, turned into the outbox rows that bring it to the person. Pure."""
+"""Turns replies into outbox rows. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow
 
 UNUSED_TEXT = "…"
-"""What a card says that the final answer has no more words for."""
+"""Text of a streaming message that the final answer does not need."""
 
 
 LABEL_CHARS = 75
-"""The longest label of a button (Slack's limit)."""
+"""Maximum label length of a button, characters (Slack's limit)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class LiveMessages:
     """What people see of a turn before its answer.
 
     Attributes:
-        streaming_count: How many messages grow in place, for the answer to take over.
-        notice_key: The outbox key of a working message that has to go when the answer comes; "" = none.
+        streaming_count: Streaming messages, which the answer replaces.
+        notice_key: Outbox key of the progress notice, which the answer removes; "" = none.
     """
 
     streaming_count: int = 0
@@ -43,17 +43,17 @@ class LiveMessages:
 
     @property
     def exist(self) -> bool:
-        """Whether there is anything to take over or away."""
+        """Whether there is anything to replace or remove."""
         return bool(self.streaming_count or self.notice_key)
 
 
 def streaming_key(row: InboxRow, index: int) -> str:
-    """Return the outbox key of a turn's n-th card."""
+    """Return the outbox key of a turn's n-th streaming message."""
     return f"{row.id}:card:{index}"
 
 
 def notice_key(row: InboxRow) -> str:
-    """Return the outbox key of a turn's working message."""
+    """Return the outbox key of a turn's progress notice."""
     return f"{row.id}:notice"
 
 

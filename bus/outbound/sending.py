@@ -1,12 +1,12 @@
-"""One attempt at one outbox row: a new message, a card, a card's last text, or a file."""
+"""One attempt at one outbox row: send a message or file, edit or delete a message."""
 
 import logging
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 import anyio
 import httpx
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, decoration
 from bus.messages import (
     MessageId,
     OutboundEdit,
@@ -28,14 +28,14 @@ from store.outbox import OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 FAILURE_PATCH_DEADLINE_S = 10.0
-"""Bound of the patch that ends a card whose answer was refused."""
+"""Time for the edit that ends a streaming message whose final text was refused."""
 
 
 class RowSender:
-    """Puts rows in front of people.
+    """Sends rows through the adapters.
 
     Args:
-        outbox: Where the cards' ids are kept.
+        outbox: Holds the platform ids of the messages that rows edit.
         gateway: The gateway's REST API, for the files that the agent presents.
     """
 
@@ -43,99 +43,79 @@ class RowSender:
         self._outbox = outbox
         self._artifacts = ArtifactDownloader(gateway)
 
-    async def send(self, row: OutboxRow, body: OutboundMessage, adapter: Adapter) -> MessageId:
-        """Send one row; return the platform's id of what people see. Raises DeliveryError."""
+    async def find_target(self, body: OutboundMessage) -> MessageId | None:
+        """Return the message that a row edits or deletes, if it was sent. Raises StoreError."""
         match body:
             case OutboundText():
-                return await self._text(row, body, adapter)
+                key = body.replaces
+            case OutboundRemoval() | OutboundEdit():
+                key = body.target_key
+            case _:
+                key = ""
+        row = await self._outbox.find(key) if key else None
+        return MessageId(row.platform_id) if row is not None and row.platform_id else None
+
+    @staticmethod
+    def is_edit(body: OutboundMessage, adapter: Adapter, target: MessageId | None) -> bool:
+        """Return whether a row sends no new message: repeating it does no harm."""
+        if isinstance(body, OutboundRemoval | OutboundEdit):
+            return True
+        return isinstance(body, OutboundText) and target is not None and _can_edit(adapter)
+
+    async def send(
+        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter, target: MessageId | None
+    ) -> MessageId:
+        """Send one row; return the platform's id of what people see.
+
+        Raises:
+            DeliveryError: an edit is never `ambiguous`: repeating it does no harm.
+        """
+        match body:
+            case OutboundText():
+                return await self._send_text(row, body, adapter, target)
             case OutboundFile():
-                return await self._file(row, body, adapter)
+                return await self._send_file(row, body, adapter)
             case OutboundRemoval():
-                return await self._remove(body, adapter)
+                if target is not None and isinstance(adapter, SupportsDeletion):
+                    try:
+                        await adapter.delete_message(body.reply_target, target)
+                    except DeliveryError as error:
+                        raise _repeatable(error) from error
+                return MessageId("")
             case OutboundEdit():
-                return await self._amend(body, adapter)
+                if target is not None:
+                    await _edit_only(adapter, target, body)
+                return MessageId("")
             case _:
                 assert_never(body)
 
-    async def show_failure(self, body: OutboundMessage, adapter: Adapter) -> None:
-        """Let no card say "working" for ever when its answer was refused for good."""
-        if not isinstance(body, OutboundText) or not isinstance(adapter, SupportsStreaming):
+    async def show_failure(
+        self, body: OutboundMessage, adapter: Adapter, target: MessageId | None
+    ) -> None:
+        """End a streaming message whose final text was refused for good. Raises nothing."""
+        if target is None or not isinstance(body, OutboundText):
             return
-        card = await self._sent(body.replaces)
-        if card is None:
-            return
-        apology = body.reply_target.texts.answer_refused
-        try:
-            with anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
-                await adapter.update_streaming(body.reply_target, card, apology, final=True)
-        except (DeliveryError, TimeoutError) as error:
-            log.warning("a card could not be ended: %s", error)
+        if isinstance(adapter, SupportsStreaming):
+            with decoration("failure text"), anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
+                text = body.reply_target.texts.answer_refused
+                await adapter.update_streaming(body.reply_target, target, text, final=True)
 
-    async def _text(self, row: OutboxRow, body: OutboundText, adapter: Adapter) -> MessageId:
-        if (
-            body.provisional
-            and isinstance(adapter, SupportsStreaming)
-            and adapter.capabilities.streaming
-        ):
+    async def _send_text(
+        self, row: OutboxRow, body: OutboundText, adapter: Adapter, target: MessageId | None
+    ) -> MessageId:
+        if body.provisional and _can_stream(adapter):
             return await adapter.start_streaming(
                 body.reply_target, body.markdown, key=row.key, buttons=body.buttons
             )
-        known = await self._sent(body.replaces)
-        if known is not None and await self._replaced(known, body, adapter):
-            return known
+        if target is not None and await _edit(adapter, target, body):
+            return target
         if body.buttons and isinstance(adapter, SupportsButtons):
             return await adapter.send_with_buttons(
                 body.reply_target, body.markdown, body.buttons, key=row.key
             )
         return await adapter.send(body.reply_target, body.markdown, key=row.key)
 
-    async def _replaced(self, message: MessageId, body: OutboundText, adapter: Adapter) -> bool:
-        """Put a text in place of a message that people see; return False if that is gone."""
-        try:
-            if isinstance(adapter, SupportsStreaming) and adapter.capabilities.streaming:
-                await adapter.update_streaming(
-                    body.reply_target, message, body.markdown, final=True, buttons=body.buttons
-                )
-            elif isinstance(adapter, SupportsEditing):
-                await adapter.edit_message(
-                    body.reply_target, message, body.markdown, buttons=body.buttons
-                )
-            else:
-                return False
-        except DeliveryError as error:
-            if not error.target_gone:
-                raise
-            return False
-        return True
-
-    async def _remove(self, body: OutboundRemoval, adapter: Adapter) -> MessageId:
-        message = await self._sent(body.target_key)
-        if message is not None and isinstance(adapter, SupportsDeletion):
-            await adapter.delete_message(body.reply_target, message)
-        return MessageId("")
-
-    async def _amend(self, body: OutboundEdit, adapter: Adapter) -> MessageId:
-        message = await self._sent(body.target_key)
-        try:
-            if message is None:
-                pass
-            elif isinstance(adapter, SupportsEditing):
-                await adapter.edit_message(body.reply_target, message, body.markdown)
-            elif isinstance(adapter, SupportsStreaming):
-                await adapter.update_streaming(
-                    body.reply_target, message, body.markdown, final=True
-                )
-        except DeliveryError as error:
-            if not error.target_gone:
-                raise
-        return MessageId("")
-
-    async def _sent(self, key: str) -> MessageId | None:
-        """Return the message that a row became, if it was sent."""
-        row = await self._outbox.find(key) if key else None
-        return MessageId(row.platform_id) if row is not None and row.platform_id else None
-
-    async def _file(self, row: OutboxRow, body: OutboundFile, adapter: Adapter) -> MessageId:
+    async def _send_file(self, row: OutboxRow, body: OutboundFile, adapter: Adapter) -> MessageId:
         limit = adapter.capabilities.max_file_bytes
         async with self._artifacts.download(body, max_bytes=limit) as file:
             if isinstance(file, str):
@@ -145,16 +125,65 @@ class RowSender:
             except DeliveryError as refusal:
                 if refusal.retryable or refusal.ambiguous:
                     raise
-                return await self._told(row, body, adapter, refusal)
+                return await self._explain_refusal(row, body, adapter, refusal)
 
-    async def _told(
+    async def _explain_refusal(
         self, row: OutboxRow, body: OutboundFile, adapter: Adapter, refusal: DeliveryError
     ) -> MessageId:
-        """Say why a file did not come; where not even that can be said, the refusal stands."""
+        """Send the reason why a file was refused. Raises the refusal if the platform refuses that as well."""
         log.warning("delivery %s: the file was refused: %s", row.key, refusal.user_message)
         text = body.reply_target.texts.artifact_refused
-        why = text.format(name=body.name, reason=refusal.user_message)
+        reason = text.format(name=body.name, reason=refusal.user_message)
         try:
-            return await adapter.send(body.reply_target, why, key=row.key)
-        except DeliveryError:
+            return await adapter.send(body.reply_target, reason, key=row.key)
+        except DeliveryError as error:
+            if error.retryable or error.ambiguous:
+                raise
             raise refusal from None
+
+
+def _can_stream(adapter: Adapter) -> TypeGuard[SupportsStreaming]:
+    return isinstance(adapter, SupportsStreaming) and adapter.capabilities.streaming
+
+
+def _can_edit(adapter: Adapter) -> bool:
+    return _can_stream(adapter) or isinstance(adapter, SupportsEditing)
+
+
+async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> bool:
+    """Replace a message; return False if it is gone or the platform cannot edit. Raises DeliveryError."""
+    try:
+        if _can_stream(adapter):
+            await adapter.update_streaming(
+                body.reply_target, message, body.markdown, final=True, buttons=body.buttons
+            )
+        elif isinstance(adapter, SupportsEditing):
+            await adapter.edit_message(
+                body.reply_target, message, body.markdown, buttons=body.buttons
+            )
+        else:
+            return False
+    except DeliveryError as error:
+        if error.target_gone:
+            return False
+        raise _repeatable(error) from error
+    return True
+
+
+async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -> None:
+    """Replace a message's text and remove its buttons; one that is gone stays so. Raises DeliveryError."""
+    try:
+        if isinstance(adapter, SupportsEditing):
+            await adapter.edit_message(body.reply_target, message, body.markdown)
+        elif isinstance(adapter, SupportsStreaming):
+            await adapter.update_streaming(body.reply_target, message, body.markdown, final=True)
+    except DeliveryError as error:
+        if not error.target_gone:
+            raise _repeatable(error) from error
+
+
+def _repeatable(error: DeliveryError) -> DeliveryError:
+    """Return the error of an edit: one of unknown outcome is simply tried again."""
+    if not error.ambiguous:
+        return error
+    return DeliveryError(error.user_message, retryable=True, retry_after_s=error.retry_after_s)

@@ -1,4 +1,4 @@
-"""Cards that grow while the agent works: latest text only, paced, decoupled from the stream's reader."""
+"""Streaming messages: a reply that grows in place, rate-limited and decoupled from the reader of the stream."""
 
 import logging
 import time
@@ -19,29 +19,29 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 WORKING_TEXT = "…"
-"""What a card says before the first word."""
+"""Text of a streaming message before the first word."""
 
 PATCH_DEADLINE_S = 8.0
-"""One patch may take this long; a lost frame is made good by the next one or by the final."""
+"""Time for one patch; a lost one is replaced by the next, or by the final text."""
 
 SPLIT_IN_THREAD_CHARS = 4000
-"""Texts longer than this are cut in a worker thread, so that the loop stays free."""
+"""Longer texts are split in a worker thread, which keeps the event loop free."""
 
 
 class StreamingMessage(LiveReply):
-    """A turn whose answer grows in messages that become the answer. The last of them has the stop button."""
+    """Messages that grow until they are the answer. The last one has the stop button."""
 
-    _frames: dict[int, tuple[str, bool]]
+    _patches: dict[int, tuple[str, bool]]
     _ids: dict[int, MessageId]
 
     @override
     async def open(self) -> None:
-        """Owe the first card; after a restart the cards that exist already are taken over."""
-        self._frames, self._ids = {}, {}
-        while not self._is_first and await self._is_there(self.shown.streaming_count):
+        """Enqueue the first message; after a restart, take over those that exist."""
+        self._patches, self._ids = {}, {}
+        while not self._is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
         if self.shown.streaming_count == 0:
-            await self._open_card()
+            await self._open_message()
 
     @override
     async def run(self) -> None:
@@ -50,79 +50,81 @@ class StreamingMessage(LiveReply):
             return
         while True:
             await self._changed.wait()
-            growing = self.shown.streaming_count - 1
-            if not await self._paced(growing) or not await self._renew(adapter, growing):
+            last = self.shown.streaming_count - 1
+            if not await self._wait_for_slot(last) or not await self._patch_all(adapter, last):
                 return
 
-    async def _renew(self, adapter: SupportsStreaming, growing: int) -> bool:
-        """Bring all cards up to date, that of index `growing` at once; return False when that cannot be done."""
-        # Only now the text is read: what was said while the card waited for its time goes along.
+    async def _patch_all(self, adapter: SupportsStreaming, ready: int) -> bool:
+        """Bring all messages up to date, the one of index `ready` without waiting; False = patch no more."""
+        # The text is read only now: it includes what came while the message waited for its slot.
         self._changed = anyio.Event()
-        parts = with_progress(
-            self._adapter, await _parts(self._adapter, self._text()), self._below()
+        parts = add_progress(
+            self._adapter, await _split(self._adapter, self._text()), self._progress_lines()
         )
-        # A card that says nothing looks broken: between two calls of tools there may be no word yet.
-        for index, part in enumerate(said or WORKING_TEXT for said in parts):
+        # An empty message looks broken: between two tool calls there may be no text yet.
+        for index, part in enumerate(text or WORKING_TEXT for text in parts):
             if index >= self.shown.streaming_count:
-                await self._open_card()
-            frame = (part, index == max(len(parts), self.shown.streaming_count) - 1)
-            if self._frames.get(index) == frame:
+                await self._open_message()
+            patch = (part, index == max(len(parts), self.shown.streaming_count) - 1)
+            if self._patches.get(index) == patch:
                 continue
-            if index != growing and not await self._paced(index):
+            if index != ready and not await self._wait_for_slot(index):
                 return False
-            if not await self._patch(adapter, index, frame):
+            if not await self._patch(adapter, index, patch):
                 return False
         return True
 
-    async def _open_card(self) -> None:
+    async def _open_message(self) -> None:
         body = OutboundText(
             channel=self._row.key.channel,
             reply_target=self._inbound.reply_target,
             markdown=WORKING_TEXT,
             provisional=True,
-            buttons=(stop_button(self._row.id, self._words.button_stop),),
+            buttons=(stop_button(self._row.id, self._texts.button_stop),),
         )
         key = streaming_key(self._row, self.shown.streaming_count)
+        # Before the row exists: a turn that ends at this moment replaces the message as well.
         self._count()
         new = NewOutboxRow(key=key, conversation=self._row.key, body=encode_outbound(body))
-        await self._delivery.enqueue(self._row.key, [new])
+        await self._store.call(lambda: self._delivery.enqueue(self._row.key, [new]))
 
-    async def _is_there(self, index: int) -> bool:
-        return await self._delivery.outbox.find(streaming_key(self._row, index)) is not None
+    async def _exists(self, index: int) -> bool:
+        key = streaming_key(self._row, index)
+        return await self._store.call(lambda: self._delivery.find_row(key)) is not None
 
     def _count(self) -> None:
         self.shown = replace(self.shown, streaming_count=self.shown.streaming_count + 1)
 
-    async def _paced(self, index: int) -> bool:
-        """Wait until a card may be patched; return False when this turn's cards cannot be patched any more."""
-        card = await self._delivery.wait_closed(streaming_key(self._row, index))
-        if card is None or not card.platform_id:
+    async def _wait_for_slot(self, index: int) -> bool:
+        """Wait until a message may be patched; return False if it cannot be patched at all."""
+        key = streaming_key(self._row, index)
+        row = await self._store.call(lambda: self._delivery.wait_closed(key))
+        if row is None or not row.platform_id:
             return False
-        self._ids[index] = MessageId(card.platform_id)
-        lane = (f"{self._row.key.channel}:card", card.platform_id)
-        await self._delivery.pacer.acquire(lane, self._interval_s)
+        self._ids[index] = MessageId(row.platform_id)
+        lane = (f"{self._row.key.channel}:streaming", row.platform_id)
+        await self._delivery.wait_for_slot(lane, self._interval_s)
         return True
 
-    async def _patch(self, adapter: SupportsStreaming, index: int, frame: tuple[str, bool]) -> bool:
-        """Bring a card whose time has come up to date; return False when no card can be patched any more."""
-        place, interval = self._inbound.reply_target, self._interval_s
-        part, is_last = frame
-        stop = stop_button(self._row.id, self._words.button_stop)
+    async def _patch(self, adapter: SupportsStreaming, index: int, patch: tuple[str, bool]) -> bool:
+        """Patch one message now; return False if the platform takes no more patches of this turn."""
+        part, is_last = patch
+        stop = stop_button(self._row.id, self._texts.button_stop)
         buttons = (stop,) if is_last else ()
         started = time.monotonic()
         try:
-            # Shielded: a patch that is out must have arrived before the final one is sent after it.
+            # Shielded: a patch in flight must arrive before the final text is sent after it.
             with anyio.move_on_after(PATCH_DEADLINE_S, shield=True):
                 await adapter.update_streaming(
-                    place, self._ids[index], part, final=False, buttons=buttons
+                    self._inbound.reply_target, self._ids[index], part, final=False, buttons=buttons
                 )
-            self._frames[index] = frame
+            self._patches[index] = patch
         except DeliveryError as error:
             key = streaming_key(self._row, index)
             log.info("patch of %s skipped: %s", key, error.user_message)
             self._changed.set()
-            spent = time.monotonic() - started
-            await anyio.sleep(max(interval, (error.retry_after_s or 0.0) - spent))
+            spent_s = time.monotonic() - started
+            await anyio.sleep(max(self._interval_s, (error.retry_after_s or 0.0) - spent_s))
             return error.retryable
         return True
 
@@ -131,16 +133,16 @@ class StreamingMessage(LiveReply):
         return self._adapter.capabilities.stream_interval_s
 
 
-def with_progress(adapter: Adapter, parts: list[str], below: str) -> list[str]:
-    """Return the parts with lines below the last one, where they fit: they never cost a further card."""
-    if not below:
+def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
+    """Append progress lines to the last part if they fit: they never open another message."""
+    if not progress:
         return parts
     *before, last = parts
-    longer = f"{last}\n\n{below}".strip()
+    longer = f"{last}\n\n{progress}".strip()
     return [*before, longer] if len(adapter.split(longer)) == 1 else parts
 
 
-async def _parts(adapter: Adapter, text: str) -> list[str]:
+async def _split(adapter: Adapter, text: str) -> list[str]:
     if len(text) < SPLIT_IN_THREAD_CHARS:
         return list(adapter.split(text))
     return list(await to_thread.run_sync(adapter.split, text))

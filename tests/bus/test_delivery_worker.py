@@ -14,16 +14,18 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.locales.en import ENGLISH
 from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.worker import REPEATED, DeliveryWorker, RetryTimings
+from bus.outbound.retry_policy import RetryTimings
+from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.outbox import MessageTopicStore, NewOutboxRow, OutboxRow, OutboxStore
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
 QUICK = Backoff(first_s=0.01, cap_s=0.02)
+FAST = RetryTimings(backoff=QUICK, lookup_after_s=0.02, repeat_after_s=0.05)
 
 
 class Clock:
@@ -42,7 +44,7 @@ async def pump(
     home: Path,
     clock: Clock | None = None,
     gateway_url: str = "http://127.0.0.1:9",
-    patience: RetryTimings | None = None,
+    timings: RetryTimings | None = None,
 ) -> AsyncIterator[DeliveryWorker]:
     async with (
         Database.open(StoreConfig(), home) as database,
@@ -51,10 +53,9 @@ async def pump(
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            origins=MessageTopicStore(database),
             gateway=gateway,
             now=clock or Clock(),
-            patience=patience or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
+            timings=timings or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
@@ -115,11 +116,10 @@ async def test_a_permanent_refusal_is_kept_for_the_admin_and_blocks_nobody(tmp_p
     async with pump(platform, tmp_path) as delivery:
         await delivery.enqueue(KEY, [text("a", "lost"), text("b", "next")])
         assert (await settle(delivery, "b")).state == "delivered"
-        row = await delivery.outbox.find("a")
+        row = await delivery.find_row("a")
         assert row is not None
         assert (row.state, row.error) == ("failed", "channel is archived")
-        await delivery.outbox.resend(row.id, now=row.updated_at)
-        delivery.notify(KEY)
+        await delivery.resend(row.id)
         assert (await settle(delivery, "a")).state == "delivered"
     assert platform.texts == ["next", "lost"]
 
@@ -162,8 +162,8 @@ async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
     async with pump(platform, tmp_path, clock) as delivery:
         await delivery.enqueue(KEY, [text("a")])
         await platform.until(1)
-        await _until_error(delivery, "a", REPEATED)
-        row = await delivery.outbox.find("a")
+        await _until_error(delivery, "a", "timeout")
+        row = await delivery.find_row("a")
         assert row is not None
         assert row.not_before - row.updated_at == pytest.approx(10.0, abs=1.0)
         assert platform.texts == ["hello"]
@@ -214,13 +214,17 @@ async def test_a_final_edits_its_card_or_replaces_one_that_is_gone(tmp_path: Pat
     assert platform.texts == ["…", "edited", "replaced"]
 
 
-async def test_a_bug_in_an_adapter_fails_one_row_only(tmp_path: Path) -> None:
+async def test_an_unexpected_exception_leaves_one_row_uncertain_and_the_next_goes_out(
+    tmp_path: Path,
+) -> None:
     platform = FakePlatform()
-    platform.fail("send", ValueError("bug"), times=4)
-    async with pump(platform, tmp_path) as delivery:
+    platform.fail("send", ValueError("bug"), times=2)
+    async with pump(platform, tmp_path, timings=FAST) as delivery:
         await delivery.enqueue(KEY, [text("a"), text("b", "next")])
-        assert (await settle(delivery, "a")).state == "failed"
+        row = await settle(delivery, "a")
+        assert (row.state, row.error) == ("uncertain", "unexpected error (ValueError)")
         assert (await settle(delivery, "b")).state == "delivered"
+    assert platform.calls == ["send"] * 3
 
 
 async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
@@ -289,7 +293,7 @@ def note(key: str) -> NewOutboxRow:
 async def _until_error(delivery: DeliveryWorker, key: str, error: str) -> None:
     with anyio.fail_after(10):
         while True:
-            row = await delivery.outbox.find(key)
+            row = await delivery.find_row(key)
             if row is not None and row.error == error:
                 return
             await anyio.sleep(0.01)
@@ -334,8 +338,8 @@ async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: 
     platform = FindingPlatform()
     platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True), times=9)
     platform.fail("find", DeliveryError("this place cannot be read"), times=9)
-    patience = RetryTimings(backoff=QUICK, lookup_after_s=0.01, repeat_after_s=0.05)
-    async with pump(platform, tmp_path, patience=patience) as delivery:
+    timings = RetryTimings(backoff=QUICK, lookup_after_s=0.01, repeat_after_s=0.05)
+    async with pump(platform, tmp_path, timings=timings) as delivery:
         await delivery.enqueue(KEY, [text("a")])
         row = await settle(delivery, "a")
     assert (row.state, platform.calls.count("send")) == ("uncertain", 2)

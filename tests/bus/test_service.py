@@ -1,5 +1,6 @@
 """The way of a message through the running bus."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,16 +306,15 @@ async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
 async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Clumsy(CardPlatform):
-        def __init__(self) -> None:
-            super().__init__("fake")
-            self.bad = True
+    class Clumsy(FakePlatform):
+        bad = True
 
         @override
-        async def show_working(self, place: object) -> None:
+        def split(self, markdown: str) -> Sequence[str]:
             if self.bad:
                 self.bad = False
                 raise ZeroDivisionError("a bug")
+            return super().split(markdown)
 
     async with house(tmp_path, platform=Clumsy()) as home:
         await home.say("one")
@@ -322,6 +322,22 @@ async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
         await home.say("two")
         await until(lambda: "Hello you" in home.platform.texts)
         assert await state_of(home, "e1") == "dead"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_bug_in_an_indicator_costs_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform = CardPlatform("fake")
+    for method in ("working", "finished", "patch"):
+        platform.fail(method, ZeroDivisionError("a bug"))
+    async with house(tmp_path, platform=platform) as home:
+        await home.say("one")
+        await until(lambda: platform.shown and platform.shown[0].final)
+        await home.say("two")
+        await until(lambda: len(platform.shown) == 2 and platform.shown[1].final)
+        assert await state_of(home, "e1") == await state_of(home, "e2") == "done"
+    assert platform.texts[-1] == "Hello you"
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -15,7 +15,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
-from store.outbox import MessageTopicStore, OutboxStore
+from store.outbox import OutboxStore
 from tests.fakes.platform import CardPlatform
 
 KEY = ConversationKey(channel="cards", workspace="w", chat="c")
@@ -42,7 +42,6 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            origins=MessageTopicStore(database),
             gateway=gateway,
         )
         new = NewInboxRow(

@@ -26,7 +26,7 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.message_edits import MessageEditStore
 from store.message_history import MessageHistoryStore
-from store.outbox import MessageTopicStore, OutboxStore
+from store.outbox import OutboxStore
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -114,7 +114,6 @@ async def house(
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            origins=MessageTopicStore(database),
             gateway=gateway,
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)

@@ -7,7 +7,8 @@ from store.conversation_settings import ConversationSettings, ConversationSettin
 from store.conversations import ChatMigration, ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
-from store.outbox import MessageTopicStore, NewOutboxRow, OutboxStore
+from store.message_topics import MessageTopicStore
+from store.outbox import NewOutboxRow, OutboxStore
 
 OLD = ConversationKey(channel="telegram", workspace="7", chat="-4001", topic="5")
 CHAT = replace(OLD, topic="")

@@ -9,8 +9,10 @@ import pytest
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
-from store.inbox import DEDUPE_DAYS, DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
-from store.outbox import MessageTopicStore, NewOutboxRow, OutboxStore
+from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.message_topics import MessageTopicStore
+from store.outbox import NewOutboxRow, OutboxStore
+from store.retention import REDELIVERY_DAYS, Retention
 
 KEY = ConversationKey(channel="telegram", workspace="B1", chat="42")
 DAY = 86_400.0
@@ -212,10 +214,10 @@ async def test_finished_rows_and_ids_are_kept_for_seven_days(database: Database)
     inbox = InboxStore(database)
     done, waiting = await accept(inbox, new(1)), await accept(inbox, new(2))
     await inbox.finish(done.id, [])
-    later = done.received_at + DEDUPE_DAYS * DAY
-    assert await inbox.prune(now=later - 1) == 0
+    later = done.received_at + REDELIVERY_DAYS * DAY
+    assert await Retention(database).prune(now=later - 1) == 0
     assert await inbox.accept(new(1), cap=20) == DuplicateMessage()
-    assert await inbox.prune(now=later + 10) == 1 + 4
+    assert await Retention(database).prune(now=later + 10) == 1 + 4
     assert [row.id for row in await inbox.list_recent()] == [waiting.id]
 
 
@@ -228,7 +230,7 @@ async def test_pruning_goes_on_until_all_is_gone_and_ids_are_never_used_again(
         row = await accept(inbox, new(number, kind="command"))
         await inbox.finish(row.id, [])
         last = row.id
-    assert await inbox.prune(now=1e9) == 520 * 3
+    assert await Retention(database).prune(now=1e9) == 520 * 3 + 1  # and the conversation
     assert (await accept(inbox, new(1))).id == last + 1
 
 

@@ -5,7 +5,9 @@ import pytest
 from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowConflict, RowNotFound
-from store.outbox import MessageTopicStore, NewOutboxRow, OutboxRow, OutboxStore
+from store.message_topics import MessageTopicStore
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from store.retention import Retention
 
 HERE = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
 THERE = replace(HERE, topic="2.5")
@@ -106,8 +108,8 @@ async def test_delivered_rows_go_after_seven_days_and_others_stay(database: Data
     delivered, failed, _ = [await add(outbox, key) for key in "abc"]
     await outbox.mark_delivered(delivered.id, "m", now=100)
     await outbox.mark_failed(failed.id, error="x", now=100)
-    assert await outbox.prune(now=100 + 7 * DAY) == 0
-    assert await outbox.prune(now=101 + 7 * DAY) == 1
+    assert await Retention(database).prune(now=100 + 7 * DAY) == 0
+    assert await Retention(database).prune(now=101 + 7 * DAY) == 1
     assert [row.key for row in await outbox.list_recent()] == ["c", "b"]
 
 

@@ -1,0 +1,296 @@
+"""One attempt at one outbox row: send it, or find out what became of an earlier attempt, and record the outcome."""
+
+import logging
+from dataclasses import dataclass, replace
+
+import anyio
+import httpx
+
+from bus.errors import DeliveryError, unwrapped
+from bus.messages import MessageId, OutboundMessage, decode_outbound, platform_message_id
+from bus.outbound.pacing import SendRateLimiter
+from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
+from bus.outbound.sending import RowSender
+from bus.platform import Adapter, Clock, SupportsMessageLookup
+from bus.retry import StoreRetry
+from store.outbox import OutboxRow, OutboxStore
+
+log = logging.getLogger(__name__)
+
+SEND_DEADLINE_S = 60.0
+"""Time for one attempt; after it the outcome is unknown."""
+
+STOP_GRACE_S = 3.0
+"""Time for an attempt in progress when Parley stops; after it the outcome is unknown."""
+
+MAX_UNEXPECTED_ERRORS = 3
+"""Attempts at a row before an adapter's unexpected exception gives it up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRow:
+    """An outbox row, ready for an attempt.
+
+    Attributes:
+        target: The message that the row changes or deletes, if it was sent.
+        edits: The row changes a message that exists: repeating that does no harm.
+        repeatable: It does no harm to repeat the row now, by `edits` or the platform's idempotency window.
+    """
+
+    row: OutboxRow
+    body: OutboundMessage
+    adapter: Adapter
+    target: MessageId | None
+    edits: bool
+    repeatable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRow:
+    """A row that needs no further attempt. `is_sent`: people see it."""
+
+    decoded: DecodedRow
+    is_sent: bool
+
+
+class DeliveryAttempts:
+    """Makes attempts and records their outcomes.
+
+    An outcome that cannot be recorded is kept in memory and recorded when the store is back, so a message that
+    was sent is not sent again.
+    """
+
+    def __init__(
+        self,
+        *,
+        outbox: OutboxStore,
+        gateway: httpx.AsyncClient,
+        limiter: SendRateLimiter,
+        store: StoreRetry,
+        timings: RetryTimings,
+        now: Clock,
+    ) -> None:
+        self._outbox = outbox
+        self._sender = RowSender(outbox, gateway)
+        self._limiter = limiter
+        self._store = store
+        self._timings = timings
+        self._now = now
+        self._scopes: set[anyio.CancelScope] = set()
+        self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
+
+    def stop(self) -> None:
+        """Give attempts in progress `STOP_GRACE_S` to be recorded."""
+        stop_at = anyio.current_time() + STOP_GRACE_S
+        for scope in self._scopes:
+            scope.deadline = min(scope.deadline, stop_at)
+
+    async def wait_recorded(self, channel: str, chats: set[str]) -> None:
+        """Wait until the attempts in progress in these chats are recorded."""
+        for where, chat, recorded in [*self._in_flight.values()]:
+            if where == channel and chat in chats:
+                await recorded.wait()
+
+    async def advance(self, row: OutboxRow, adapter: Adapter) -> ClosedRow | None:
+        """Take a row one step further; return it if it is closed now.
+
+        Raises:
+            ValueError: the row cannot be decoded; nothing was sent.
+            StoreError: nothing was sent, and the row is as it was.
+        """
+        if row.id in self._in_flight:  # by the lane of the chat's old id
+            await self._in_flight[row.id][2].wait()
+            return None
+        decoded = await self._decode(row, adapter)
+        if row.state == "sending":
+            # An earlier process stopped between the send and its record.
+            error = _unknown_outcome(decoded, "Parley stopped while the message was sent")
+            return await self._record(decoded, error, since=row.last_sent_at or row.updated_at)
+        if row.uncertain_attempts and not decoded.repeatable:
+            return await self._resolve_doubt(decoded)
+        return await self._attempt(decoded)
+
+    async def show_failure(self, closed: ClosedRow) -> None:
+        """End a streaming message whose final text was refused for good. Raises nothing."""
+        decoded = closed.decoded
+        await self._sender.show_failure(decoded.body, decoded.adapter, decoded.target)
+
+    async def _decode(self, row: OutboxRow, adapter: Adapter) -> DecodedRow:
+        """Decode a row and find what it changes. Raises ValueError, StoreError."""
+        body = decode_outbound(row.body)
+        target = await self._sender.find_target(body)
+        edits = self._sender.is_edit(body, adapter, target)
+        window_s = adapter.capabilities.idempotent_send_s
+        first = row.first_sent_at
+        repeatable = edits or (first is not None and 0 <= self._now() - first < window_s)
+        return DecodedRow(
+            row=row, body=body, adapter=adapter, target=target, edits=edits, repeatable=repeatable
+        )
+
+    async def _attempt(self, decoded: DecodedRow) -> ClosedRow | None:
+        """Send a row once and record the outcome."""
+        row, chat = decoded.row, (decoded.row.conversation.channel, decoded.body.reply_target.chat)
+        numbers = decoded.adapter.capabilities
+        await self._limiter.acquire(chat, numbers.send_interval_s, burst=numbers.send_burst)
+        now = self._now()
+        if not await self._outbox.mark_sending(
+            row.id, now=now, uncertain_attempts=row.uncertain_attempts
+        ):
+            return None
+        first = now if row.first_sent_at is None else row.first_sent_at
+        decoded = replace(
+            decoded,
+            row=replace(row, attempts=row.attempts + 1, first_sent_at=first),
+            repeatable=decoded.edits or now - first < numbers.idempotent_send_s,
+        )
+        closed = None
+        recorded = anyio.Event()
+        # Shielded: what the platform has accepted is recorded, also while Parley stops.
+        with anyio.CancelScope(shield=True) as scope:
+            self._scopes.add(scope)
+            self._in_flight[row.id] = (*chat, recorded)
+            try:
+                closed = await self._record(decoded, await self._send(decoded))
+            finally:
+                self._scopes.discard(scope)
+                del self._in_flight[row.id]
+                recorded.set()
+        return closed
+
+    async def _send(self, decoded: DecodedRow) -> MessageId | DeliveryError:
+        """Send a row; return the platform's id of the message, or what went wrong."""
+        try:
+            with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
+                return await self._sender.send(
+                    decoded.row, decoded.body, decoded.adapter, decoded.target
+                )
+        except DeliveryError as error:
+            return error
+        except TimeoutError:
+            return _unknown_outcome(decoded, f"no answer within {SEND_DEADLINE_S:.0f} s")
+        except Exception as error:
+            log.exception("delivery %s: unexpected error of the adapter", decoded.row.key)
+            return _UnexpectedError(decoded, error)
+
+    async def _resolve_doubt(self, decoded: DecodedRow) -> ClosedRow | None:
+        """Find out about earlier attempts of unknown outcome before the row is sent again."""
+        row = decoded.row
+        if isinstance(decoded.adapter, SupportsMessageLookup):
+            found = await self._look_up(decoded, decoded.adapter)
+            if found is None:
+                return await self._attempt(replace(decoded, row=replace(row, uncertain_attempts=0)))
+            if not isinstance(found, DeliveryError):
+                cleared = replace(decoded, row=replace(row, uncertain_attempts=0))
+                return await self._record(cleared, found)
+            first = row.created_at if row.first_sent_at is None else row.first_sent_at
+            if found.retryable and self._now() - first <= self._timings.give_up_after_s:
+                wait_s = found.retry_after_s or self._timings.backoff.cap_s
+                await self._postpone(row, self._now() + wait_s, found.user_message)
+                return None
+        return await self._repeat_once(decoded)
+
+    async def _look_up(
+        self, decoded: DecodedRow, adapter: SupportsMessageLookup
+    ) -> MessageId | DeliveryError | None:
+        """Return the message that an earlier attempt sent, None, or why that cannot be told."""
+        row = decoded.row
+        try:
+            with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
+                return await adapter.find_message(
+                    decoded.body.reply_target, key=row.key, since=row.created_at - 60
+                )
+        except DeliveryError as error:
+            log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)
+            return error
+        except Exception:
+            log.exception("delivery %s cannot be looked up", row.key)
+            return DeliveryError("the lookup failed", retryable=True)
+
+    async def _repeat_once(self, decoded: DecodedRow) -> ClosedRow | None:
+        """Send a row of unknown outcome once more, `repeat_after_s` after the attempt in doubt."""
+        row = decoded.row
+        reason = row.error or "outcome unknown"
+        if row.uncertain_attempts > 1:
+            return await self._record(decoded, DeliveryError(reason))
+        due = (row.last_sent_at or row.updated_at) + self._timings.repeat_after_s
+        if due > self._now():
+            await self._postpone(row, due, reason)
+            return None
+        return await self._attempt(decoded)
+
+    async def _postpone(self, row: OutboxRow, not_before: float, reason: str) -> None:
+        await self._outbox.reschedule(row.id, not_before=not_before, error=reason, now=self._now())
+
+    async def _record(
+        self, decoded: DecodedRow, outcome: MessageId | DeliveryError, *, since: float | None = None
+    ) -> ClosedRow | None:
+        """Record the outcome of an attempt, as soon as the store takes it; return the row if it is closed.
+
+        `since`: the time from which a wait counts, if not now.
+        """
+        row, now = decoded.row, self._now()
+        if not isinstance(outcome, DeliveryError):
+            is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
+            await self._store.call(
+                lambda: self._outbox.mark_delivered(
+                    row.id,
+                    outcome,
+                    now=now,
+                    uncertain=is_uncertain,
+                    message_id=platform_message_id(outcome),
+                )
+            )
+            return ClosedRow(decoded=decoded, is_sent=True)
+        return await self._record_failure(decoded, outcome, now if since is None else since)
+
+    async def _record_failure(
+        self, decoded: DecodedRow, error: DeliveryError, since: float
+    ) -> ClosedRow | None:
+        row, now, reason = decoded.row, self._now(), error.user_message
+        decision = decide_retry(
+            error,
+            row,
+            now=now,
+            repeatable=decoded.repeatable,
+            can_look_up=isinstance(decoded.adapter, SupportsMessageLookup),
+            timings=self._timings,
+        )
+        if isinstance(error, _UnexpectedError) and row.attempts >= MAX_UNEXPECTED_ERRORS:
+            decision = GiveUp(uncertain=error.ambiguous or row.uncertain_attempts > 0)
+        log.warning("delivery %s to %s: %s (%s)", row.key, decoded.body.channel, reason, decision)
+        if isinstance(decision, GiveUp):
+            uncertain = decision.uncertain
+            await self._store.call(
+                lambda: self._outbox.mark_failed(row.id, error=reason, now=now, uncertain=uncertain)
+            )
+            return ClosedRow(decoded=decoded, is_sent=False)
+        if error.retry_after_s is not None:
+            chat = (decoded.body.channel, decoded.body.reply_target.chat)
+            self._limiter.pause(chat, decision.wait_s)
+        not_before, outcome_unknown = since + decision.wait_s, decision.outcome_unknown
+        await self._store.call(
+            lambda: self._outbox.reschedule(
+                row.id,
+                not_before=not_before,
+                error=reason,
+                now=now,
+                outcome_unknown=outcome_unknown,
+            )
+        )
+        return None
+
+
+class _UnexpectedError(DeliveryError):
+    """An exception of an adapter that is no DeliveryError."""
+
+    def __init__(self, decoded: DecodedRow, error: Exception) -> None:
+        super().__init__(
+            f"unexpected error ({type(error).__name__})",
+            retryable=True,
+            ambiguous=not decoded.edits,
+        )
+
+
+def _unknown_outcome(decoded: DecodedRow, reason: str) -> DeliveryError:
+    """Return the error of an attempt that may have been successful; of an edit, which can be repeated, a plain one."""
+    return DeliveryError(reason, retryable=True, ambiguous=not decoded.edits)

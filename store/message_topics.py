@@ -1,0 +1,50 @@
+"""Which topic a platform message belongs to, so that a reply to it finds its conversation."""
+
+import time
+from collections.abc import Callable
+
+from store.conversations import ConversationKey, key_params
+from store.database import Database, Transaction
+
+_SET = """
+INSERT INTO message_topic (channel, workspace, chat, message_id, topic, created_at)
+VALUES (:channel, :workspace, :chat, :message_id, :topic, :now)
+ON CONFLICT (channel, workspace, chat, message_id) DO UPDATE SET topic = excluded.topic
+"""
+_FIND = """
+SELECT topic FROM message_topic
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND message_id = :message_id
+"""
+
+
+class MessageTopicStore:
+    """The message_topic table: messages of people and of the bot, by their platform ids."""
+
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._now = now
+
+    async def set_topic(self, key: ConversationKey, message_id: str) -> None:
+        """Store that `message_id` belongs to the topic of `key`."""
+        now = self._now()
+        await self._database.transaction(
+            lambda tx: insert_message_topic(tx, key, message_id, now=now)
+        )
+
+    async def find_topic(self, key: ConversationKey, message_id: str) -> str | None:
+        """Return the topic of `message_id` in the channel, workspace and chat of `key`."""
+        rows = await self._database.read(_FIND, {**key_params(key), "message_id": message_id})
+        return str(rows[0]["topic"]) if rows else None
+
+
+def insert_message_topic(
+    tx: Transaction, key: ConversationKey, message_id: str, *, now: float
+) -> None:
+    """`MessageTopicStore.set_topic` inside another store's transaction."""
+    tx.run(_SET, {**key_params(key), "message_id": message_id, "now": now})
+
+
+def select_topic(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
+    """`MessageTopicStore.find_topic` inside another store's transaction."""
+    rows = tx.run(_FIND, {**key_params(key), "message_id": message_id})
+    return str(rows[0]["topic"]) if rows else None

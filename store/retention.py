@@ -1,0 +1,110 @@
+"""Deletes old rows: one bounded, indexed statement per table, in small batches.
+
+| table | bound |
+|---|---|
+| inbox | finished rows: 7 days, the time in which a platform may deliver an event again |
+| received_id | 7 days, likewise |
+| outbox | delivered rows: 7 days; failed and uncertain rows: `retention_days` |
+| message_topic | `retention_days`: a later reply to such a message starts a new topic |
+| conversation | `retention_days` after its last message: the next message starts a new thread |
+| run | `retention_days` after its end |
+| pairing | open requests: 1 hour. Approved people stay until they are revoked |
+| conversation_settings | kept: at most one small row per chat in which somebody ran a settings command |
+| chat_migration | kept: one small row per Telegram group that became a supergroup |
+| thread, checkpoints | kept until deleted over the API or by their TTL: they are people's conversations |
+| assistant, assistant_version | at most 10,000 assistants with 1,000 versions each |
+| item | kept until deleted or expired: the data of graphs and clients |
+
+Pending outbox rows are bounded by time: delivery gives up after a day (bus/outbound/worker.py).
+"""
+
+from store.database import Database, Params
+from store.pairings import CODE_TTL_S
+
+DAY_S = 86_400.0
+REDELIVERY_DAYS = 7
+"""How long received ids are kept, days. Feishu repeats an event up to 7.1 hours later, Telegram up to 24 hours."""
+
+BATCH_ROWS = 100
+"""Rows deleted in one transaction: a few milliseconds of the writer thread, so that nobody waits for it."""
+
+SHORT_TERM = (
+    """
+    DELETE FROM inbox WHERE id IN (
+        SELECT id FROM inbox WHERE state IN ('done', 'dead') AND received_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+    """
+    DELETE FROM received_id WHERE (channel, workspace, kind, chat, external_id) IN (
+        SELECT channel, workspace, kind, chat, external_id FROM received_id
+        WHERE received_at < :before LIMIT :rows)
+    RETURNING received_at
+    """,
+    """
+    DELETE FROM outbox WHERE id IN (
+        SELECT id FROM outbox WHERE state = 'delivered' AND updated_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+)
+"""Statements for rows older than `REDELIVERY_DAYS`."""
+
+LONG_TERM = (
+    """
+    DELETE FROM outbox WHERE id IN (
+        SELECT id FROM outbox WHERE state IN ('failed', 'uncertain') AND updated_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+    """
+    DELETE FROM message_topic WHERE (channel, workspace, chat, message_id) IN (
+        SELECT channel, workspace, chat, message_id FROM message_topic WHERE created_at < :before LIMIT :rows)
+    RETURNING created_at
+    """,
+    """
+    DELETE FROM run WHERE seq IN (
+        SELECT seq FROM run WHERE status IN ('success', 'error', 'timeout', 'interrupted')
+        AND updated_at < :before LIMIT :rows)
+    RETURNING seq
+    """,
+    """
+    DELETE FROM conversation WHERE id IN (
+        SELECT id FROM conversation WHERE updated_at < :before
+        AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.conversation_id = conversation.id)
+        AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.conversation_id = conversation.id)
+        ORDER BY updated_at LIMIT :rows)
+    RETURNING id
+    """,
+)
+"""Statements for rows older than `retention_days`."""
+
+EXPIRED_PAIRINGS = "DELETE FROM pairing WHERE approved_at IS NULL AND created_at < :before"
+
+
+class Retention:
+    """Prunes every table that has a bound.
+
+    Args:
+        database: The database. `retention_days` = 0 keeps long-term rows for ever.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def prune(self, *, now: float) -> int:
+        """Delete old rows (`now` in Unix seconds); return how many. Raises StoreError."""
+        before = now - REDELIVERY_DAYS * DAY_S
+        deleted = sum([await self._delete(statement, before) for statement in SHORT_TERM])
+        if days := self._database.retention_days:
+            before = now - max(days, REDELIVERY_DAYS) * DAY_S
+            deleted += sum([await self._delete(statement, before) for statement in LONG_TERM])
+        expired: Params = {"before": now - CODE_TTL_S}
+        await self._database.transaction(lambda tx: tx.run(EXPIRED_PAIRINGS, expired))
+        return deleted
+
+    async def _delete(self, statement: str, before: float) -> int:
+        params: Params = {"before": before, "rows": BATCH_ROWS}
+        deleted = 0
+        while True:
+            batch = len(await self._database.transaction(lambda tx: tx.run(statement, params)))
+            deleted += batch
+            if batch < BATCH_ROWS:
+                return deleted
