@@ -1,36 +1,38 @@
-"""The Feishu and Lark channel: connect, receive, send. Thin: the work is in the modules beside it."""
+"""The Feishu and Lark adapter: receives over the long connection or a webhook, and sends with the REST API."""
 
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio.abc import TaskStatus
 from typing_extensions import override
 
+from bots.common.background import BackgroundTasks
+from bots.common.connection import ConnectionFailure, ConnectionLoop
+from bots.common.greeting import Greeting
+from bots.common.health import HealthTracker
+from bots.common.indicators import ReactionIndicator
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import FeishuConfig
-from bots.feishu.api import FeishuApi, FeishuBot
+from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FEISHU, STREAMING
 from bots.feishu.card_entities import CardEntities
 from bots.feishu.cardkit import CardKitApi
-from bots.feishu.downloads import FeishuDownloader as FileDownloads
+from bots.feishu.downloads import FeishuDownloader
 from bots.feishu.errors import FeishuError
-from bots.feishu.events import CHANNEL
 from bots.feishu.files import FeishuFileUploader
 from bots.feishu.format import fits
-from bots.feishu.greeting import FeishuGreeting
 from bots.feishu.long_connection import LongConnection
 from bots.feishu.outbound import FeishuMessages
 from bots.feishu.private_chats import PrivateChats
-from bots.feishu.receiver import FeishuReceiver, ReceiverContext
+from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
 from bots.feishu.streaming_cards import StreamingCards
-from bots.feishu.timeouts import Backoff, FeishuTimeouts
-from bots.feishu.vitals import Vitals
+from bots.feishu.timeouts import FeishuTimeouts
 from bots.text.split import split
 from bus.config import AUTO
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
@@ -68,46 +70,67 @@ class FeishuAdapter(
         self,
         config: FeishuConfig,
         *,
+        name: str = "feishu",
         commands: Sequence[CommandInfo] = (),
-        timings: FeishuTimeouts | None = None,
+        timeouts: FeishuTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
         """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
 
         Args:
-            config: `channels.feishu`.
+            config: The section of the channel.
+            name: Instance name: the key of the section in `channels`.
             commands: What entries of the bot's menu may call.
-            timings: Bounds and waits; tests pass short ones.
-            now: The wall clock, for `health`.
+            timeouts: Deadlines and delays; tests pass short ones.
+            now: Wall clock.
         """
         self._config = config
-        self._timings = timings or FeishuTimeouts()
-        self._app = FeishuApp(
-            app_id=config.app_id, app_secret=config.app_secret, domain=config.domain.rstrip("/")
+        self._name = name
+        self._timeouts = timeouts = timeouts or FeishuTimeouts()
+        app = FeishuApp(
+            app_id=config.app_id,
+            app_secret=config.app_secret,
+            domain=config.domain.rstrip("/"),
+            channel=name,
         )
-        self._rest = FeishuRestClient(self._app, self._timings)
-        self._api = FeishuApi(self._rest)
-        self._vitals = Vitals(now)
-        self._chats = PrivateChats()
+        self._rest = FeishuRestClient(app, timeouts)
+        self._api = api = FeishuApi(self._rest)
+        self._health = HealthTracker(name, now)
+        self._loop = ConnectionLoop(
+            self._health, backoff=timeouts.backoff, failed_retry_s=timeouts.failed_retry_s
+        )
+        self._background = BackgroundTasks(name, timeout_s=timeouts.call_s)
+        self._private_chats = PrivateChats()
         self._commands = frozenset(command.name for command in commands)
         kit = CardKitApi(self._rest)
-        wanted = config.streaming is not False
-        self._entities = CardEntities(kit, wanted=wanted, given_up=self._vitals.noted)
-        self._outbound = FeishuMessages(
-            self._api,
-            FeishuFileUploader(self._api, limit_s=self._timings.upload_s),
+        self._entities = CardEntities(
+            kit, enabled=config.streaming is not False, on_disabled=self._health.set_warning
+        )
+        self._messages = FeishuMessages(
+            api,
+            FeishuFileUploader(api, limit_s=timeouts.upload_s),
             entities=self._entities,
             streams=StreamingCards(kit),
-            chats=self._chats,
+            chats=self._private_chats,
         )
-        self._downloads = FileDownloads(self._rest, silence_s=self._timings.upload_s)
+        self._indicator = ReactionIndicator(
+            lambda target, emoji: api.add_reaction(target.reply_to, emoji),
+            lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
+            working="OK",
+            done="DONE",
+            failed="CrossMark",
+        )
+        self._downloads = FeishuDownloader(self._rest, silence_s=timeouts.upload_s)
+        self._connection = LongConnection(
+            app=app, rest=self._rest, health=self._health, timeouts=timeouts
+        )
         self._webhook = self._build_webhook(now) if config.mode == "webhook" else None
         self._codec = None if self._webhook else FrameCodec()
 
     @property
     @override
     def name(self) -> str:
-        return CHANNEL
+        return self._name
 
     @property
     @override
@@ -117,24 +140,29 @@ class FeishuAdapter(
     @property
     @override
     def webhook(self) -> WebhookEndpoint | None:
-        return self._webhook.webhook if self._webhook else None
+        return self._webhook.endpoint if self._webhook else None
 
     @override
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
-        if problem := _problem(self._config):
-            self._vitals.failed(problem)
+        if problem := _config_problem(self._config, self._name):
+            self._health.mark_failed(problem)
             return
-        self._vitals.trying()
+        receiver = self._receiver(intake)
         try:
-            async with self._rest.shared_pool():
-                await self._receive(intake, self._receiver(intake, await self._fetch_bot()))
+            async with self._background.running(), self._rest.shared_pool():
+                if self._webhook is not None:
+                    with self._webhook.serving(receiver, intake):
+                        check = partial(self._identify, receiver)
+                        await self._loop.run(partial(self._webhook.check, check))
+                else:
+                    await self._loop.run(partial(self._connect, receiver))
         finally:
-            self._vitals.stopped()
+            self._health.mark_stopped()
 
     @override
     def health(self) -> ChannelHealth:
-        return self._vitals.health()
+        return self._health.health()
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -142,11 +170,11 @@ class FeishuAdapter(
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        return await self._outbound.send(place, markdown, key=key)
+        return await self._messages.send(place, markdown, key=key)
 
     @override
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        return await self._outbound.send_file(place, file, key=key)
+        return await self._messages.send_file(place, file, key=key)
 
     @override
     @asynccontextmanager
@@ -160,7 +188,7 @@ class FeishuAdapter(
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        return await self._outbound.open_card(place, markdown, key=key, buttons=buttons)
+        return await self._messages.start_streaming(place, markdown, key=key, buttons=buttons)
 
     @override
     async def update_streaming(
@@ -172,13 +200,15 @@ class FeishuAdapter(
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        await self._outbound.patch(place, message, markdown, final=final, buttons=buttons)
+        await self._messages.update_streaming(
+            place, message, markdown, final=final, buttons=buttons
+        )
 
     @override
     async def send_with_buttons(
         self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        return await self._outbound.send(place, markdown, key=key, buttons=buttons)
+        return await self._messages.send(place, markdown, key=key, buttons=buttons)
 
     @override
     async def edit_message(
@@ -189,36 +219,47 @@ class FeishuAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        await self._outbound.edit(place, message, markdown, buttons=buttons)
+        await self._messages.edit(place, message, markdown, buttons=buttons)
 
     @override
     async def show_working(self, place: ReplyTarget) -> None:
-        await self._outbound.working(place)
+        await self._indicator.show_working(place)
 
     @override
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        await self._outbound.finished(place, ok=ok)
+        await self._indicator.show_finished(place, ok=ok)
 
-    async def _receive(self, intake: Intake, receiver: FeishuReceiver) -> None:
-        """Take events in, the way that is configured, until cancelled."""
-        if self._webhook is not None:
-            await self._webhook.run(receiver, intake)
-        elif self._codec is not None:
-            connection = LongConnection(
-                app=self._app, rest=self._rest, vitals=self._vitals, timings=self._timings
-            )
-            await connection.run(self._codec, receiver.handle)
+    async def _connect(self, receiver: FeishuReceiver) -> None:
+        if receiver.bot is None:
+            await self._identify(receiver)
+        if self._codec is not None:
+            await self._connection.serve(self._codec, receiver.handle)
 
-    def _receiver(self, intake: Intake, bot: FeishuBot) -> FeishuReceiver:
+    async def _identify(self, receiver: FeishuReceiver) -> None:
+        """Ask for the bot's own id: without it no mention can be recognized. Raises ConnectionFailure."""
+        try:
+            receiver.bot = await self._api.get_bot()
+        except FeishuError as error:
+            detail = error.user_message
+            if error.refused:
+                detail += f": check channels.{self._name}.app_id, app_secret and domain"
+            raise ConnectionFailure(
+                detail,
+                retryable=error.retryable and not error.refused,
+                retry_after_s=None if error.refused else error.retry_after_s,
+            ) from error
+
+    def _receiver(self, intake: Intake) -> FeishuReceiver:
         language = self._config.language
-        around = ReceiverContext(
-            private_chats=self._chats,
-            greeting=FeishuGreeting(self._api, self._config),
+        return FeishuReceiver(
+            intake,
+            channel=self._name,
+            private_chats=self._private_chats,
+            greeting=Greeting(self._config, self.send, self._background),
             commands=self._commands,
             language=language if language and language != AUTO else "",
-            press_s=self._timings.press_s,
+            press_s=self._timeouts.press_s,
         )
-        return FeishuReceiver(intake, bot, around)
 
     def _build_webhook(self, now: Clock) -> "FeishuWebhook":
         from bots.feishu.webhook import FeishuWebhook, FeishuWebhookSecrets  # noqa: PLC0415 - the cipher
@@ -226,25 +267,17 @@ class FeishuAdapter(
         secrets = FeishuWebhookSecrets(
             encrypt_key=self._config.encrypt_key,
             verification_token=self._config.verification_token,
+            section=f"channels.{self._name}",
         )
-        return FeishuWebhook(self._api, self._vitals, self._timings, secrets=secrets, now=now)
-
-    async def _fetch_bot(self) -> FeishuBot:
-        """Ask for the bot's own id, for as long as it takes: without it no mention can be recognised."""
-        backoff = Backoff(self._timings)
-        while True:
-            try:
-                return await self._api.get_bot()
-            except FeishuError as error:
-                refused = error.refused or not error.retryable
-                wait_s = self._timings.refused_s if refused else backoff.next_s()
-                report = self._vitals.failed if refused else self._vitals.trying
-                report(f"{error}; trying again in {wait_s:.0f} s")
-            await anyio.sleep(wait_s)
+        return FeishuWebhook(
+            self._health, channel=self._name, timeouts=self._timeouts, secrets=secrets, now=now
+        )
 
 
-def _problem(config: FeishuConfig) -> str:
+def _config_problem(config: FeishuConfig, name: str) -> str:
     """Return what is wrong with the settings, or ""."""
+    if not FeishuApp(app_id="", app_secret="", domain=config.domain).host:
+        return f"channels.{name}.domain is not a URL such as https://open.feishu.cn"
     if config.mode != "webhook":
         return ""
     keys = [
@@ -252,14 +285,14 @@ def _problem(config: FeishuConfig) -> str:
     ]
     if not keys:
         return ""
-    named = " and ".join(f"channels.feishu.{key}" for key in keys)
+    named = " and ".join(f"channels.{name}.{key}" for key in keys)
     return (
-        f"{named} {'are' if len(keys) > 1 else 'is'} not set: mode webhook believes only deliveries that are"
-        " encrypted and carry the token (developer console, Events & Callbacks, Encryption Strategy)"
+        f"{named} {'are' if len(keys) > 1 else 'is'} not set: mode webhook accepts only requests that are encrypted"
+        " and contain the token (developer console, Events & Callbacks, Encryption Strategy)"
     )
 
 
-def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:  # noqa: ARG001
-    """Return the adapter of `channels.feishu`. Feishu has no list of commands to register them in."""
+def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
+    """Return the adapter. Feishu has no list of commands to register them in."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
-    return FeishuAdapter(config, commands=commands)
+    return FeishuAdapter(config, name=name, commands=commands)

@@ -7,20 +7,31 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+from bots.common.limits import AccountLimiter, Windows
 from bots.feishu.errors import FeishuError
-from bots.feishu.quota import Quota
 from bots.feishu.rest import FeishuRestClient, RequestBody, json_body
+from bus.errors import DeliveryError
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
 _CLOCK_DIGITS: Final = 15
 
+CALL_WINDOWS: Final[Windows] = {1.0: 45, 60.0: 950}
+"""Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
+
+_FRAME_SHARE: Final = 0.8
+"""The part of a window that growing cards may use, so that finished answers always find room."""
+
+_MAX_WAIT_S: Final = 3.0
+"""Longer waits are left to the caller, who knows what else there is to do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuBot:
-    """Who we are: the open id under which people mention us, and our name."""
+    """The bot's own open id, by which people mention it, its name, and the instance name of its channel."""
 
     open_id: str
     name: str
+    channel: str = "feishu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +62,8 @@ class FeishuApi:
 
     def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
-        self._sends = Quota()
-        self._patches = Quota()
+        self._sends = call_limiter()
+        self._patches = call_limiter()
 
     async def get_bot(self) -> FeishuBot:
         """Return who we are."""
@@ -60,7 +71,8 @@ class FeishuApi:
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
             raise FeishuError("Feishu did not tell the bot's id: switch the app's bot ability on")
-        return FeishuBot(open_id=str(bot["open_id"]), name=str(bot.get("app_name") or ""))
+        name = str(bot.get("app_name") or "")
+        return FeishuBot(open_id=str(bot["open_id"]), name=name, channel=self._rest.channel)
 
     async def reply(self, message: str, content: MessageContent, *, in_thread: bool) -> SentMessage:
         """Answer a message; return the answer."""
@@ -147,15 +159,29 @@ def dump_json(value: Mapping[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def call_limiter() -> AccountLimiter:
+    """Return the limiter of one API."""
+    return AccountLimiter(CALL_WINDOWS, max_wait_s=_MAX_WAIT_S)
+
+
 @asynccontextmanager
-async def rate_limited(quota: Quota, *, is_frame: bool = False) -> AsyncIterator[None]:
-    """Make a call inside the block as soon as the app may; a rate limit that it meets holds for the next ones."""
-    await quota.take(is_frame=is_frame)
+async def rate_limited(limiter: AccountLimiter, *, is_frame: bool = False) -> AsyncIterator[None]:
+    """Make a call inside the block as soon as the app may; a 429 of the whole app holds for the next calls too.
+
+    Args:
+        limiter: Of the API that is called.
+        is_frame: A later call shows the same and more: this one is dropped rather than delayed.
+    """
+    try:
+        await limiter.acquire(share=_FRAME_SHARE if is_frame else None)
+    except DeliveryError as error:
+        text = "the app's rate limit of Feishu is used up for now"
+        raise FeishuError(text, retryable=True, retry_after_s=error.retry_after_s) from None
     try:
         yield
     except FeishuError as error:
         if error.is_app_limit:
-            quota.pause(error.retry_after_s or 0.0)
+            limiter.pause(error.retry_after_s or 0.0)
         raise
 
 

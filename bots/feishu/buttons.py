@@ -4,26 +4,30 @@ from collections.abc import Mapping
 from typing import Final
 
 from bots.feishu.cards import PRIVATE_FIELD, TOKEN_FIELD
-from bots.feishu.events import CHANNEL, sender_kind
+from bots.feishu.events import sender_kind
 from bots.feishu.json_node import JsonNode
 from bus.messages import ButtonPress, ConversationKey, PressResponse, ReplyTarget, Sender
 
 CARD_ACTION: Final = "card.action.trigger"
 
 
-def parse_button_press(envelope: JsonNode) -> ButtonPress | None:
+def parse_button_press(envelope: JsonNode, channel: str) -> ButtonPress | None:
     """Return the press that a callback tells of; None if it is of no button of ours.
 
     Callbacks of the old kind have no header, and their fields lie flat.
     """
     header, event = envelope["header"], envelope["event"]
     if not header.text("event_type"):
-        return _press(envelope, envelope, event_id=envelope.text("token"), header=envelope)
-    return _press(event, event["context"], event_id=header.text("event_id"), header=header)
+        return _press(
+            envelope, envelope, event_id=envelope.text("token"), header=envelope, channel=channel
+        )
+    return _press(
+        event, event["context"], event_id=header.text("event_id"), header=header, channel=channel
+    )
 
 
 def _press(
-    event: JsonNode, context: JsonNode, *, event_id: str, header: JsonNode
+    event: JsonNode, context: JsonNode, *, event_id: str, header: JsonNode, channel: str
 ) -> ButtonPress | None:
     value, operator = event["action"]["value"], event["operator"]
     tenant = operator.text("tenant_key") or event.text("tenant_key")
@@ -35,7 +39,7 @@ def _press(
     return ButtonPress(
         event_id=event_id or f"{message}:{token}:{user}",
         key=ConversationKey(
-            channel=CHANNEL,
+            channel=channel,
             workspace=workspace,
             chat=chat,
             topic="",

@@ -36,17 +36,19 @@ class CardEntities:
 
     Args:
         kit: Their API.
-        wanted: Whether the configuration wants cards to stream.
-        given_up: Told once why they do not, for the admin.
+        enabled: Whether the configuration wants cards to stream.
+        on_disabled: Told once why they do not, for the admin.
     """
 
-    def __init__(self, kit: CardKitApi, *, wanted: bool, given_up: Callable[[str], None]) -> None:
+    def __init__(
+        self, kit: CardKitApi, *, enabled: bool, on_disabled: Callable[[str], None]
+    ) -> None:
         self._kit = kit
-        self._on_disabled = given_up
+        self._on_disabled = on_disabled
         self._failures = 0
         self._created: OrderedDict[str, CardEntity] = OrderedDict()
         self._cards: OrderedDict[str, str] = OrderedDict()
-        self.usable = wanted
+        self.usable = enabled
 
     async def create(self, uuid: str, card: Card) -> CardEntity | None:
         """Return the entity to be sent under `uuid`, the same one each time; None = send the card whole."""

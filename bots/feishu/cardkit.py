@@ -6,10 +6,9 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import quote
 
-from bots.feishu.api import dump_json, rate_limited
+from bots.feishu.api import call_limiter, dump_json, rate_limited
 from bots.feishu.cards import TEXT_ELEMENT_ID, Card
 from bots.feishu.errors import FeishuError, FeishuResponse
-from bots.feishu.quota import Quota
 from bots.feishu.rest import FeishuRequest, FeishuRestClient, json_body
 
 _CARDS: Final = "/open-apis/cardkit/v1/cards"
@@ -33,12 +32,12 @@ class CardKitApi:
 
     def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
-        self._quota = Quota()
+        self._limiter = call_limiter()
 
     async def create(self, card: Card) -> CardEntity:
         """Make a card, to be sent once within 14 days. Nobody sees it before that."""
         body = json_body({"type": "card_json", "data": dump_json(card)})
-        async with rate_limited(self._quota):
+        async with rate_limited(self._limiter):
             answer = await self._rest.request(
                 FeishuRequest("POST", _CARDS, body=body, limit_s=_CREATE_S)
             )
@@ -56,7 +55,7 @@ class CardKitApi:
         """Let the card's text stream, for ten minutes from now at most, or no more."""
         settings = dump_json({"config": {"streaming_mode": on}})
         body = json_body({"settings": settings, "sequence": sequence})
-        async with rate_limited(self._quota):
+        async with rate_limited(self._limiter):
             await self._rest.call("PATCH", f"{_path(card_id)}/settings", body=body)
 
     async def replace(
@@ -69,7 +68,7 @@ class CardKitApi:
     async def get_card_id(self, message: str) -> str:
         """Return the id of the card in a message."""
         body = json_body({"message_id": message})
-        async with rate_limited(self._quota):
+        async with rate_limited(self._limiter):
             data = await self._rest.call("POST", f"{_CARDS}/id_convert", body=body)
         card_id = data.get("card_id")
         if not isinstance(card_id, str) or not card_id:
@@ -77,7 +76,7 @@ class CardKitApi:
         return card_id
 
     async def _put(self, path: str, value: Mapping[str, object], *, is_frame: bool) -> None:
-        async with rate_limited(self._quota, is_frame=is_frame):
+        async with rate_limited(self._limiter, is_frame=is_frame):
             await self._rest.call("PUT", path, body=json_body(value))
 
 

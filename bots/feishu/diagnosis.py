@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bots.common.connection import ConnectionFailure
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
 from bots.config import FeishuConfig
 from bots.feishu.card_entities import SCOPE
 from bots.feishu.errors import FeishuError
-from bots.feishu.long_connection import LongConnectionError, fetch_endpoint
+from bots.feishu.long_connection import fetch_endpoint
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.timeouts import FeishuTimeouts
 
@@ -68,16 +69,16 @@ _ALL_GROUP_MESSAGES: Final = _RequiredScope(
 
 
 async def diagnose(
-    section: FeishuConfig, look: DiagnosisOptions, *, timings: FeishuTimeouts = TIMEOUTS
+    section: FeishuConfig, look: DiagnosisOptions, *, timeouts: FeishuTimeouts = TIMEOUTS
 ) -> Sequence[CheckResult]:
     """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     app = FeishuApp(
         app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
     )
-    rest = FeishuRestClient(app, timings)
+    rest = FeishuRestClient(app, timeouts)
     async with rest.shared_pool():
-        found = await _run_checks(rest, section, _Line(app=app, timings=timings))
+        found = await _run_checks(rest, section, _Line(app=app, timeouts=timeouts))
     if look.early:
         found = [_as_warning(finding) for finding in found]
     return [*found, *await check_clock(section.domain)]
@@ -86,7 +87,7 @@ async def diagnose(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
     app: FeishuApp
-    timings: FeishuTimeouts
+    timeouts: FeishuTimeouts
 
 
 async def _run_checks(
@@ -99,7 +100,7 @@ async def _run_checks(
     if found[-1].grade is not Severity.PROBLEM:
         found += await _permissions(rest, section)
         if section.mode == "websocket":
-            found.append(await _connection(line.app, rest, line.timings))
+            found.append(await _connection(line.app, rest, line.timeouts))
         else:
             found.append(_webhook_secrets(section))
         found.append(_events(section))
@@ -194,14 +195,14 @@ def _granted(scopes: object) -> Iterable[str]:
 
 
 async def _connection(
-    app: FeishuApp, rest: FeishuRestClient, timings: FeishuTimeouts
+    app: FeishuApp, rest: FeishuRestClient, timeouts: FeishuTimeouts
 ) -> CheckResult:
     try:
-        await fetch_endpoint(app, rest, timings)
-    except LongConnectionError as error:
+        await fetch_endpoint(app, rest, timeouts)
+    except ConnectionFailure as error:
         fix = (
             f"Events & Callbacks {_CONSOLE}: receive events through persistent connection"
-            if error.refused
+            if not error.retryable
             else "try again in a minute; check the network"
         )
         return problem("connection", error.detail, fix)

@@ -132,7 +132,7 @@ def error_from(cause: FeishuResponse | httpx.HTTPError | TimeoutError) -> Feishu
 
 def invalid_domain_error() -> FeishuError:
     """Return the error of a platform address that is no web address."""
-    error = FeishuError("channels.feishu.domain is not an address such as https://open.feishu.cn")
+    error = FeishuError("the domain is not a URL such as https://open.feishu.cn")
     error.refused = True
     return error
 
@@ -171,8 +171,7 @@ def _by_code(answer: FeishuResponse) -> FeishuError:
 
 
 def _refused(text: str) -> FeishuError:
-    advice = f"{text}: check channels.feishu.app_id, app_secret and domain"
-    error = FeishuError(advice, retryable=True, retry_after_s=_REFUSED_RETRY_S)
+    error = FeishuError(text, retryable=True, retry_after_s=_REFUSED_RETRY_S)
     error.refused = True
     return error
 

@@ -6,8 +6,6 @@ from typing import Final
 from bots.feishu.json_node import JsonNode
 from bus.messages import ConversationKey, MessageDeletion, SenderKind
 
-CHANNEL: Final = "feishu"
-
 _RECALLED: Final = "im.message.recalled_v1"
 _ADDED: Final = "im.chat.member.bot.added_v1"
 _ENTERED: Final = "im.chat.access_event.bot_p2p_chat_entered_v1"
@@ -58,12 +56,12 @@ def sender_kind(home: str, tenant: str) -> SenderKind:
 
 
 def parse_other_event(
-    kind: str, header: JsonNode, event: JsonNode
+    kind: str, header: JsonNode, event: JsonNode, channel: str
 ) -> MessageDeletion | ChatEntered | MenuClick | None:
     """Return what an event tells; None if it is nothing to act on."""
     event_id = header.text("event_id")
     if kind == _RECALLED:
-        return _recalled(event_id, header, event)
+        return _recalled(event_id, header, event, channel)
     if kind in (_ADDED, _ENTERED):
         return _arrival(event_id, event, private=kind == _ENTERED)
     if kind == _MENU:
@@ -71,11 +69,13 @@ def parse_other_event(
     return None
 
 
-def _recalled(event_id: str, header: JsonNode, event: JsonNode) -> MessageDeletion | None:
+def _recalled(
+    event_id: str, header: JsonNode, event: JsonNode, channel: str
+) -> MessageDeletion | None:
     message, chat = event.text("message_id"), event.text("chat_id")
     if not (message and chat):
         return None
-    key = ConversationKey(channel=CHANNEL, workspace=header.text("tenant_key"), chat=chat, topic="")
+    key = ConversationKey(channel=channel, workspace=header.text("tenant_key"), chat=chat, topic="")
     return MessageDeletion(event_id=event_id or f"recalled:{message}", key=key, message_id=message)
 
 

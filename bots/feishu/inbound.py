@@ -13,7 +13,7 @@ from bots.feishu.content import (
     describe_unsupported,
     parse_content,
 )
-from bots.feishu.events import CHANNEL, ChatEntered, MenuClick, parse_other_event, sender_kind
+from bots.feishu.events import ChatEntered, MenuClick, parse_other_event, sender_kind
 from bots.feishu.forwarded import NAME, REF
 from bots.feishu.json_node import JsonNode
 from bus.messages import (
@@ -80,9 +80,9 @@ def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
     if kind == _MESSAGE:
         return _message(header, event, bot)
     meant = (
-        parse_button_press(envelope)
+        parse_button_press(envelope, bot.channel)
         if kind in ("", CARD_ACTION)
-        else parse_other_event(kind, header, event)
+        else parse_other_event(kind, header, event, bot.channel)
     )
     if meant is None:
         raise _IgnoreEvent(Disposition.UNSUPPORTED, kind[:80] or "an event without a type")
@@ -101,7 +101,7 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
     return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
-        key=_key(header, message, private=private),
+        key=_key(header, message, bot, private=private),
         reply_target=ReplyTarget(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
         sender=sender,
         text=words,
@@ -137,13 +137,13 @@ def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
     )
 
 
-def _key(header: JsonNode, message: JsonNode, *, private: bool) -> ConversationKey:
+def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) -> ConversationKey:
     """Return the conversation: a topic is one, a chain of replies in a group is one, a private chat is one."""
     topic = message.text("thread_id")
     if not topic and not private:
         topic = message.text("root_id") or message.text("message_id")
     return ConversationKey(
-        channel=CHANNEL,
+        channel=bot.channel,
         workspace=header.text("tenant_key"),
         chat=message.text("chat_id"),
         topic=topic,

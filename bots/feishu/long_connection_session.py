@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -31,35 +31,39 @@ EventHandler = Callable[[bytes], Awaitable[EventAck]]
 """Takes an event's JSON; returns what the platform is told of it. Never raises."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionContext:
-    """What every session of a connection shares.
+class LongConnectionSession:
+    """Receives until its websocket ends. Events not acknowledged by then come again.
 
-    Attributes:
+    Args:
+        socket: The open websocket.
         codec: Frames to bytes and back.
-        handler: Gets each event.
-        on_frame: Called whenever the platform sent anything.
-        timings: Bounds.
+        handler: Receives each event.
+        on_frame: Called for every frame.
+        timeouts: Deadlines.
+        service: The service id of the endpoint.
+        ping_s: Between two pings, until a pong says otherwise.
     """
 
-    codec: FrameCodec
-    handler: EventHandler
-    on_frame: Callable[[], None]
-    timings: FeishuTimeouts
-
-
-class LongConnectionSession:
-    """Receives until its websocket ends. Events not acknowledged by then come again."""
-
     def __init__(
-        self, socket: ClientConnection, wiring: SessionContext, *, service: int, ping_s: float
+        self,
+        socket: ClientConnection,
+        *,
+        codec: FrameCodec,
+        handler: EventHandler,
+        on_frame: Callable[[], None],
+        timeouts: FeishuTimeouts,
+        service: int,
+        ping_s: float,
     ) -> None:
         self._socket = socket
-        self._context = wiring
+        self._codec = codec
+        self._handler = handler
+        self._on_frame = on_frame
+        self._timeouts = timeouts
         self._service = service
         self._ping_s = ping_s
         self._silent = False
-        self._assembler = FrameAssembler(keep_s=wiring.timings.parts_s)
+        self._assembler = FrameAssembler(keep_s=timeouts.parts_s)
         self._capacity = anyio.Semaphore(_MAX_HANDLERS)
 
     async def run(self) -> None:
@@ -76,9 +80,9 @@ class LongConnectionSession:
 
     async def _on_message(self, message: bytes, tasks: TaskGroup) -> None:
         self._silent = False
-        self._context.on_frame()
+        self._on_frame()
         try:
-            frame = self._context.codec.decode(message)
+            frame = self._codec.decode(message)
         except FrameError as error:
             _log.warning("the long connection sent something unreadable: %s", error)
             return
@@ -99,8 +103,8 @@ class LongConnectionSession:
         try:
             began = time.monotonic()
             verdict = RETRY
-            with anyio.move_on_after(self._context.timings.ack_s) as budget:
-                verdict = await self._context.handler(payload)
+            with anyio.move_on_after(self._timeouts.ack_s) as budget:
+                verdict = await self._handler(payload)
             if budget.cancelled_caught:
                 _log.warning("an event was not stored in time; it will come again")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
@@ -131,8 +135,8 @@ class LongConnectionSession:
 
     async def _send(self, frame: Frame) -> None:
         try:
-            with anyio.move_on_after(self._context.timings.connect_s):
-                await self._socket.send(self._context.codec.encode(frame))
+            with anyio.move_on_after(self._timeouts.connect_s):
+                await self._socket.send(self._codec.encode(frame))
         except ConnectionClosed:
             _log.debug("a frame was not sent: the connection is closed")
 

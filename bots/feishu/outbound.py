@@ -1,4 +1,4 @@
-"""Replies to calls of Feishu's API: cards that answer a message and grow, files, and signs."""
+"""Feishu messages: sends, updates and edits cards, and sends files."""
 
 import hashlib
 import logging
@@ -22,12 +22,6 @@ from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
 _log: Final = logging.getLogger(__name__)
-
-_WORKING: Final = "OK"
-_DONE: Final = "DONE"
-_FAILED: Final = "CrossMark"
-_MAX_SIGNS: Final = 1000
-"""Working signs remembered so that they can be taken away; the oldest are left standing."""
 
 _UUID_CHARS: Final = 40
 
@@ -93,7 +87,6 @@ class FeishuMessages:
         self._entities = entities
         self._streams = streams
         self._chats = chats
-        self._reactions: dict[str, str] = {}
 
     async def send(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -107,7 +100,7 @@ class FeishuMessages:
         plain = cards.plain_text_card(markdown, final=True, foot=foot)
         return MessageId((await self._send_card(place, card, plain, key)).id)
 
-    async def open_card(
+    async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a card that shows that work began."""
@@ -132,7 +125,7 @@ class FeishuMessages:
             self._entities.disable(refusal)
         return MessageId(sent.id)
 
-    async def patch(
+    async def update_streaming(
         self,
         place: ReplyTarget,
         message: MessageId,
@@ -176,22 +169,6 @@ class FeishuMessages:
             type=upload.type, value=upload.value, uuid=idempotency_uuid(place, key)
         )
         return MessageId((await self._deliver(place, content)).id)
-
-    async def working(self, place: ReplyTarget) -> None:
-        """React to the message that is being worked on."""
-        if place.reply_to and place.reply_to not in self._reactions:
-            self._reactions[place.reply_to] = await self._api.add_reaction(place.reply_to, _WORKING)
-            while len(self._reactions) > _MAX_SIGNS:
-                del self._reactions[next(iter(self._reactions))]
-
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        """React with the outcome and take the working sign away."""
-        if not place.reply_to:
-            return
-        sign = self._reactions.pop(place.reply_to, "")
-        await self._api.add_reaction(place.reply_to, _DONE if ok else _FAILED)
-        if sign:
-            await self._api.remove_reaction(place.reply_to, sign)
 
     async def _update(
         self,

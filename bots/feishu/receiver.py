@@ -7,11 +7,11 @@ from typing import Final, TypeVar, assert_never
 
 import anyio
 
+from bots.common.greeting import Greeting
 from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
-from bots.feishu.events import CHANNEL, ChatEntered, MenuClick
-from bots.feishu.greeting import FeishuGreeting
+from bots.feishu.events import ChatEntered, MenuClick
 from bots.feishu.inbound import FeishuEvent, IgnoredFeishuEvent, parse_event
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
@@ -50,38 +50,49 @@ ACCEPTED: Final = EventAck(accepted=True)
 RETRY: Final = EventAck(accepted=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiverContext:
-    """What events are acted on with.
+class FeishuReceiver:
+    """Hands events to the bus: those of one chat in their order; different chats, and button presses, at once.
+
+    Args:
+        intake: Receives messages, presses and deletions.
+        channel: Instance name.
+        private_chats: Which chats are private; learned here.
+        greeting: Greets groups and people.
+        commands: Names of the commands that the bot's menu may call.
+        language: Of what is said where nobody's language is known; "" = English.
+        press_s: A press is answered within this.
 
     Attributes:
-        private_chats: Which chats are private, learned here.
-        greeting: Says hello.
-        commands: Names of the commands that a menu may call.
-        language: In which something is said at once, where nothing tells; "" = English.
-        press_s: A press is answered within this, well or badly.
+        bot: Who we are. None until the platform told: then no event is accepted.
     """
 
-    private_chats: PrivateChats
-    greeting: FeishuGreeting
-    commands: Collection[str] = ()
-    language: str = ""
-    press_s: float = 2.0
-
-
-class FeishuReceiver:
-    """Takes messages one chat at a time, in the order of their arrival; different chats, and presses, at once."""
-
-    def __init__(self, intake: Intake, bot: FeishuBot, around: ReceiverContext) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        channel: str,
+        private_chats: PrivateChats,
+        greeting: Greeting,
+        commands: Collection[str] = (),
+        language: str = "",
+        press_s: float = 2.0,
+    ) -> None:
+        self.bot: FeishuBot | None = None
         self._intake = intake
-        self._bot = bot
-        self._context = around
-        self._lanes = KeyedLock()
-        self._bundles = FeishuMediaGroups()
+        self._channel = channel
+        self._private_chats = private_chats
+        self._greeting = greeting
+        self._commands = commands
+        self._language = language
+        self._press_s = press_s
+        self._locks = KeyedLock()
+        self._media_groups = FeishuMediaGroups()
 
     async def handle(self, payload: bytes) -> EventAck:
         """Act on an event, and return what the platform is to be told."""
-        event = parse_event(payload, self._bot)
+        if self.bot is None:
+            return RETRY
+        event = parse_event(payload, self.bot)
         try:
             return await self._dispatch(event)
         except (IntakeFull, IntakeClosed) as error:
@@ -93,7 +104,7 @@ class FeishuReceiver:
     async def _dispatch(self, event: FeishuEvent) -> EventAck:
         match event:
             case IgnoredFeishuEvent():
-                self._intake.report_ignored(CHANNEL, event.reason, event.detail)
+                self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
                 await self._handle_message(event)
             case MessageDeletion():
@@ -109,21 +120,21 @@ class FeishuReceiver:
         return ACCEPTED
 
     async def _handle_message(self, message: InboundMessage) -> None:
-        self._context.private_chats.remember_message(message)
+        self._private_chats.remember_message(message)
         await self._in_lane(
-            message.key.chat, self._intake.receive, self._bundles.assign_album(message)
+            message.key.chat, self._intake.receive, self._media_groups.assign_album(message)
         )
 
     async def _in_lane(
         self, chat: str, hand_over: Callable[[T], Awaitable[Disposition]], event: T
     ) -> None:
-        async with self._lanes.hold(chat):
+        async with self._locks.hold(chat):
             await hand_over(event)
 
     async def _handle_press(self, press: ButtonPress) -> PressResponse:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
-            with anyio.fail_after(self._context.press_s):
+            with anyio.fail_after(self._press_s):
                 return await self._intake.handle_button_press(press)
         except TimeoutError:
             _log.warning("a press was not taken in time")
@@ -131,28 +142,36 @@ class FeishuReceiver:
             _log.warning("a press was not taken: %s", error)
         except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
             _log.exception("a press was not taken")
-        return PressResponse(text=messages_for(self._context.language).press_again, urgent=True)
+        return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 
     async def _handle_chat_entered(self, arrival: ChatEntered) -> None:
         if arrival.private and arrival.person:
-            self._context.private_chats.remember(arrival.chat, arrival.person)
-        await self._context.greeting.greet(arrival)
+            self._private_chats.remember(arrival.chat, arrival.person)
+        if not arrival.private:
+            self._greeting.greet_group(arrival.chat, event_id=arrival.event_id)
+        elif arrival.is_first:
+            self._greeting.greet_user(arrival.chat, arrival.person)
 
     async def _handle_menu_click(self, menu: MenuClick) -> None:
         """Run the command that an entry of the menu names, as if the person had typed it."""
-        if menu.entry.partition(" ")[0] not in self._context.commands:
+        if menu.entry.partition(" ")[0] not in self._commands:
             detail = f"the menu's entry {menu.entry[:40]!r} names no command"
-            self._intake.report_ignored(CHANNEL, Disposition.UNSUPPORTED, detail)
+            self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, detail)
             return
-        known = self._context.private_chats.chat_with(menu.person)
+        known = self._private_chats.chat_with(menu.person)
         if known is None:
-            await self._context.greeting.explain_menu(menu)
+            # Where to answer is known only after a message: ask to type the command.
+            self._greeting.say(
+                menu.person,
+                lambda texts: texts.menu_unplaced.format(command=f"`/{menu.entry}`"),
+                key=menu.event_id,
+            )
             return
-        await self._handle_message(_menu_command(menu, *known))
+        await self._handle_message(_menu_command(self._channel, menu, *known))
 
 
-def _menu_command(menu: MenuClick, chat: str, sender: Sender) -> InboundMessage:
-    key = ConversationKey(channel=CHANNEL, workspace=menu.workspace, chat=chat, topic="")
+def _menu_command(channel: str, menu: MenuClick, chat: str, sender: Sender) -> InboundMessage:
+    key = ConversationKey(channel=channel, workspace=menu.workspace, chat=chat, topic="")
     return InboundMessage(
         event_id=menu.event_id,
         message_id="",

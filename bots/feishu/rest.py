@@ -36,11 +36,13 @@ class FeishuApp:
         app_id: `cli_...`.
         app_secret: Never logged.
         domain: https://open.feishu.cn, https://open.larksuite.com, or a local server; no slash at the end.
+        channel: Instance name of the channel.
     """
 
     app_id: str
     app_secret: str = field(repr=False)
     domain: str
+    channel: str = "feishu"
 
     @property
     def host(self) -> str:
@@ -91,10 +93,10 @@ class FeishuRestClient:
     """
 
     def __init__(
-        self, app: FeishuApp, timings: FeishuTimeouts, clock: Callable[[], float] = time.monotonic
+        self, app: FeishuApp, timeouts: FeishuTimeouts, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._app = app
-        self._timings = timings
+        self._timeouts = timeouts
         self._clock = clock
         self._tls = ssl.create_default_context() if app.domain.startswith("https:") else None
         self._pool: httpx.AsyncClient | None = None
@@ -103,6 +105,11 @@ class FeishuRestClient:
         self._token = ""
         self._renew_at = 0.0
         self._token_lock = anyio.Lock()
+
+    @property
+    def channel(self) -> str:
+        """Instance name of the channel."""
+        return self._app.channel
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -121,11 +128,11 @@ class FeishuRestClient:
         finally:
             self._pool = None
             with anyio.CancelScope(shield=True):
-                with anyio.move_on_after(self._timings.close_s):
+                with anyio.move_on_after(self._timeouts.close_s):
                     while self._calls:
                         self._idle = anyio.Event()
                         await self._idle.wait()
-                with anyio.move_on_after(self._timings.close_s):
+                with anyio.move_on_after(self._timeouts.close_s):
                     await pool.aclose()
 
     async def call(
@@ -142,7 +149,7 @@ class FeishuRestClient:
         Raises:
             FeishuError: the call failed; says whether and when to repeat it.
         """
-        asked = FeishuRequest(method, path, params or {}, body, limit_s or self._timings.call_s)
+        asked = FeishuRequest(method, path, params or {}, body, limit_s or self._timeouts.call_s)
         return (await self.request(asked)).data
 
     async def request(self, request: "FeishuRequest") -> FeishuResponse:
@@ -168,7 +175,7 @@ class FeishuRestClient:
         Raises:
             FeishuError: there was no answer.
         """
-        request = FeishuRequest("POST", path, {}, json_body(value), self._timings.call_s)
+        request = FeishuRequest("POST", path, {}, json_body(value), self._timeouts.call_s)
         async with self._connections() as client:
             return await self._send(client, request, "")
 
@@ -184,7 +191,7 @@ class FeishuRestClient:
         async with self._connections() as client, AsyncExitStack() as stack:
             token = await self._tenant_token(client)
             headers = {"authorization": f"Bearer {token}"}
-            timeout = httpx.Timeout(silence_s, connect=min(5.0, self._timings.call_s))
+            timeout = httpx.Timeout(silence_s, connect=min(5.0, self._timeouts.call_s))
             request = client.stream("GET", path, headers=headers, timeout=timeout)
             try:
                 response = await stack.enter_async_context(request)
@@ -203,7 +210,7 @@ class FeishuRestClient:
         return httpx.AsyncClient(
             base_url=self._app.domain,
             # Seconds of silence; the whole call has a bound of its own.
-            timeout=httpx.Timeout(self._timings.call_s, connect=min(5.0, self._timings.call_s)),
+            timeout=httpx.Timeout(self._timeouts.call_s, connect=min(5.0, self._timeouts.call_s)),
             limits=httpx.Limits(
                 max_connections=50, max_keepalive_connections=10, keepalive_expiry=30.0
             ),
@@ -230,7 +237,7 @@ class FeishuRestClient:
     async def _tenant_token(self, client: httpx.AsyncClient) -> str:
         """Return a token that is good for a while. Nothing was sent when this fails."""
         try:
-            with anyio.fail_after(self._timings.call_s):
+            with anyio.fail_after(self._timeouts.call_s):
                 async with self._token_lock:
                     if not self._token or self._clock() >= self._renew_at:
                         self._store_token(await self._fetch_token(client))
@@ -243,7 +250,7 @@ class FeishuRestClient:
 
     async def _fetch_token(self, client: httpx.AsyncClient) -> FeishuResponse:
         secrets = {"app_id": self._app.app_id, "app_secret": self._app.app_secret}
-        request = FeishuRequest("POST", _TOKEN_PATH, {}, json_body(secrets), self._timings.call_s)
+        request = FeishuRequest("POST", _TOKEN_PATH, {}, json_body(secrets), self._timeouts.call_s)
         return await self._send(client, request, "")
 
     def _store_token(self, answer: FeishuResponse) -> None:

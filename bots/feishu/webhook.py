@@ -1,56 +1,63 @@
-"""Feishu's deliveries over HTTP: signed, encrypted, and with the verification token inside.
+"""Feishu's webhook: requests are signed and encrypted, and contain the verification token.
 
-Nothing is parsed before its signature was checked on the raw body. The one exception is the question with which
-the console checks the address: it may come unsigned, and is answered only to who knows the verification token.
+Nothing is parsed before its signature is verified on the raw body, with one exception: the developer console checks the
+URL with a request that may be unsigned. It is answered only if it contains the verification token.
 """
 
-import hmac
 import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
 import anyio
 
+from bots.common.connection import ConnectionFailure
+from bots.common.health import HealthTracker
 from bots.common.webhooks import (
     ACKNOWLEDGED,
     RETRY_LATER,
     ReplayGuard,
     WebhookEndpoint,
+    WebhookHealth,
     WebhookReceiver,
     WebhookRejected,
     WebhookRequest,
     WebhookResponse,
     is_recent,
     parse_json_object,
+    secrets_match,
     webhook_path,
 )
-from bots.feishu.api import FeishuApi
 from bots.feishu.encryption import DecryptionError, decrypt, sign_request
-from bots.feishu.errors import FeishuError
-from bots.feishu.events import CHANNEL
 from bots.feishu.receiver import FeishuReceiver
-from bots.feishu.timeouts import Backoff, FeishuTimeouts
-from bots.feishu.vitals import Vitals
+from bots.feishu.timeouts import FeishuTimeouts
 from bus.platform import Clock, Disposition, Intake
 
 _MAX_CHALLENGE_BYTES: Final = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
 
 _URL_VERIFICATION: Final = "url_verification"
-_WRONG_VERIFICATION: Final = (
-    "its token is wrong: set channels.feishu.verification_token to the app's Verification Token"
-)
 
 
 class FeishuWebhookSecrets:
-    """What proves a delivery to be Feishu's."""
+    """Verifies and decrypts requests.
 
-    def __init__(self, *, encrypt_key: str, verification_token: str) -> None:
+    Args:
+        encrypt_key: Signs and encrypts.
+        verification_token: Part of every event.
+        section: The channel's section in the configuration, for messages.
+    """
+
+    def __init__(
+        self, *, encrypt_key: str, verification_token: str, section: str = "channels.feishu"
+    ) -> None:
+        self._section = section
         self._key = encrypt_key.strip()
         self._token = verification_token.strip()
 
     def verify_signature(self, call: WebhookRequest, now: float) -> str:
-        """Return the signature of a signed call. Raises Refused."""
+        """Return the signature of a signed call. Raises WebhookRejected."""
         timestamp = call.headers.get("x-lark-request-timestamp", "")
         nonce = call.headers.get("x-lark-request-nonce", "")
         given = call.headers.get("x-lark-signature", "")
@@ -58,15 +65,14 @@ class FeishuWebhookSecrets:
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, now):
             raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
-        expected = sign_request(self._key, timestamp, nonce, call.body)
-        if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+        if not secrets_match(given, sign_request(self._key, timestamp, nonce, call.body)):
             raise WebhookRejected(
-                "its signature is wrong: set channels.feishu.encrypt_key to the app's Encrypt Key"
+                f"its signature is wrong: set {self._section}.encrypt_key to the app's Encrypt Key"
             )
         return given
 
     def decrypt_event(self, body: bytes) -> dict[str, object]:
-        """Return the event in a signed body. Raises Refused."""
+        """Return the event in a signed body. Raises WebhookRejected."""
         sealed = parse_json_object(body).get("encrypt")
         if not isinstance(sealed, str):
             raise WebhookRejected(
@@ -78,7 +84,7 @@ class FeishuWebhookSecrets:
         """Return the console's unsigned question.
 
         Raises:
-            Refused: whatever else is not signed; always 401, so that no answer tells how far opening it came.
+            WebhookRejected: whatever else is not signed; always 401, so that no answer tells how far opening it came.
         """
         try:
             return self._decrypt_challenge(body)
@@ -100,89 +106,65 @@ class FeishuWebhookSecrets:
             plain = decrypt(self._key, sealed)
         except DecryptionError:
             raise WebhookRejected(
-                "it cannot be decrypted: set channels.feishu.encrypt_key to the app's Encrypt Key"
+                f"it cannot be decrypted: set {self._section}.encrypt_key to the app's Encrypt Key"
             ) from None
         return parse_json_object(plain)
 
     def _verify_token(self, event: dict[str, object]) -> dict[str, object]:
         header = event.get("header")
         given = header.get("token") if isinstance(header, dict) else event.get("token")
-        if not isinstance(given, str):
-            raise WebhookRejected(_WRONG_VERIFICATION)
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode()):
-            raise WebhookRejected(_WRONG_VERIFICATION)
+        if not (isinstance(given, str) and secrets_match(given, self._token)):
+            raise WebhookRejected(
+                f"its token is wrong: set {self._section}.verification_token to the app's Verification Token"
+            )
         return event
 
 
 class FeishuWebhook:
-    """The way events come in over HTTP, and what is known of it.
-
-    It counts as connected once Feishu proved itself: that the address is set, reachable and signed with our key
-    shows in nothing else.
-    """
+    """Receives requests, and checks beside it that Feishu still knows the app."""
 
     def __init__(
         self,
-        api: FeishuApi,
-        vitals: Vitals,
-        timings: FeishuTimeouts,
+        health: HealthTracker,
         *,
+        channel: str,
+        timeouts: FeishuTimeouts,
         secrets: FeishuWebhookSecrets,
         now: Clock,
     ) -> None:
-        self._api = api
-        self._vitals = vitals
-        self._timings = timings
+        self._channel = channel
+        self._timeouts = timeouts
         self._secrets = secrets
         self._now = now
-        self._seen = ReplayGuard(now)
-        self._has_verified_request = False
-        self._reachable = False
-        self._desk = WebhookReceiver(CHANNEL, timeout_s=timings.ack_s, on_rejected=self._on_refused)
-        self.webhook: Final = WebhookEndpoint(handle=self._desk.handle)
-
-    async def run(self, receiver: FeishuReceiver, intake: Intake) -> None:
-        """Take deliveries until cancelled; look now and then whether Feishu still knows the app."""
-        backoff = Backoff(self._timings)
-        self._reachable = True
-        with self._desk.serving(partial(self._handle, receiver, intake)):
-            while True:
-                self._report_state()
-                await anyio.sleep(self._timings.check_s)
-                await self._check(backoff)
-
-    async def _check(self, backoff: Backoff) -> None:
-        """Ask for the bot until Feishu answers."""
-        while True:
-            try:
-                await self._api.get_bot()
-            except FeishuError as error:
-                self._reachable = False
-                refused = error.refused or not error.retryable
-                wait_s = self._timings.refused_s if refused else backoff.next_s()
-                report = self._vitals.failed if refused else self._vitals.trying
-                report(f"{error}; trying again in {wait_s:.0f} s")
-                await anyio.sleep(wait_s)
-            else:
-                self._reachable = True
-                backoff.reset()
-                return
-
-    def _report_state(self, refused: str = "") -> None:
-        if not self._reachable:
-            return
-        if self._has_verified_request:
-            self._vitals.connected()
-            return
-        why = f" The last one was refused: {refused}." if refused else ""
-        self._vitals.waiting(
+        self._replays = ReplayGuard(now)
+        self._health = WebhookHealth(
+            health,
             "Waiting for Feishu's first request: set the app's Request URL to"
-            f" https://<this gateway>{webhook_path(CHANNEL)}.{why}"
+            f" https://<this gateway>{webhook_path(channel)}.",
+        )
+        self._receiver = WebhookReceiver(
+            channel, timeout_s=timeouts.ack_s, on_rejected=self._health.mark_rejected
         )
 
-    def _on_refused(self, reason: str) -> None:
-        if not self._has_verified_request:
-            self._report_state(reason)
+    @property
+    def endpoint(self) -> WebhookEndpoint:
+        """What the gateway mounts."""
+        return self._receiver.endpoint
+
+    def serving(self, receiver: FeishuReceiver, intake: Intake) -> AbstractContextManager[None]:
+        """Accept requests inside the block."""
+        return self._receiver.serving(partial(self._handle, receiver, intake))
+
+    async def check(self, app: Callable[[], Awaitable[object]]) -> None:
+        """Ask for the app every now and then (see `ConnectionLoop`); raises what `app` raises."""
+        while True:
+            try:
+                await app()
+            except ConnectionFailure:
+                self._health.mark_unready()
+                raise
+            self._health.mark_ready()
+            await anyio.sleep(self._timeouts.check_s)
 
     async def _handle(
         self, receiver: FeishuReceiver, intake: Intake, call: WebhookRequest
@@ -191,25 +173,22 @@ class FeishuWebhook:
             return _challenge_response(self._secrets.decrypt_challenge(call.body))
         signed = self._secrets.verify_signature(call, self._now())
         event = self._secrets.decrypt_event(call.body)
-        self._has_verified_request = True
-        self._vitals.seen()
-        self._report_state()
+        self._health.mark_verified()
         if event.get("type") == _URL_VERIFICATION:
             return _challenge_response(event)
-        if signed in self._seen:
-            intake.report_ignored(CHANNEL, Disposition.DUPLICATE, "a repeated request")
+        if signed in self._replays:
+            intake.report_ignored(self._channel, Disposition.DUPLICATE, "a repeated request")
             return ACKNOWLEDGED
-        verdict = await receiver.handle(json.dumps(event).encode())
-        if not verdict.accepted:
+        ack = await receiver.handle(json.dumps(event).encode())
+        if not ack.accepted:
             return RETRY_LATER
-        self._seen.add(signed)
-        return (
-            WebhookResponse(body=json.dumps(verdict.response).encode())
-            if verdict.response
-            else ACKNOWLEDGED
-        )
+        self._replays.add(signed)
+        return _json_response(ack.response) if ack.response else ACKNOWLEDGED
 
 
-def _challenge_response(question: dict[str, object]) -> WebhookResponse:
-    """Return the answer to the console's question."""
-    return WebhookResponse(body=json.dumps({"challenge": question.get("challenge")}).encode())
+def _challenge_response(challenge: Mapping[str, object]) -> WebhookResponse:
+    return _json_response({"challenge": challenge.get("challenge")})
+
+
+def _json_response(value: Mapping[str, object]) -> WebhookResponse:
+    return WebhookResponse(body=json.dumps(value).encode())

@@ -51,7 +51,7 @@ from bus.platform import (
 
 def build(name: str, config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter":  # noqa: ARG001
     """Return the adapter. Slack takes its commands from the app's manifest, not from here."""
-    return SlackAdapter(config)
+    return SlackAdapter(config, name=name)
 
 
 class SlackAdapter(

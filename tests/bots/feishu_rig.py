@@ -20,6 +20,7 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import CommandInfo, ConnectionState, Disposition
+from bus.retry import Backoff
 from tests.fakes.feishu import FakeFeishu, Message
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
@@ -28,9 +29,8 @@ QUICK = FeishuTimeouts(
     call_s=5,
     upload_s=5,
     connect_s=5,
-    backoff_min_s=0.02,
-    backoff_max_s=0.05,
-    refused_s=0.05,
+    backoff=Backoff(first_s=0.02, cap_s=0.05),
+    failed_retry_s=0.05,
     close_s=1,
 )
 
@@ -89,11 +89,11 @@ class Intake:
 
 
 def adapter_for(
-    feishu: FakeFeishu, *, timings: FeishuTimeouts = QUICK, **settings: object
+    feishu: FakeFeishu, *, timeouts: FeishuTimeouts = QUICK, **settings: object
 ) -> FeishuAdapter:
     """Return an adapter that is configured for the fake."""
     config = FeishuConfig.model_validate(feishu.settings | settings)
-    return FeishuAdapter(config, commands=COMMANDS, timings=timings)
+    return FeishuAdapter(config, commands=COMMANDS, timeouts=timeouts)
 
 
 def place_of(message: Message) -> ReplyTarget:

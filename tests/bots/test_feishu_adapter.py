@@ -65,10 +65,10 @@ async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Except
 
 async def test_an_intake_that_is_too_slow_is_answered_with_500_in_time() -> None:
     intake = Intake(gates={"slow": anyio.Event()})
-    timings = FeishuTimeouts(ack_s=0.05)
+    timeouts = FeishuTimeouts(ack_s=0.05)
     async with (
         FakeFeishu(redeliver_s=0.02) as feishu,
-        running(adapter_for(feishu, timings=timings), intake),
+        running(adapter_for(feishu, timeouts=timeouts), intake),
     ):
         message = await feishu.dm("slow")
         event = feishu.event_of(message)
@@ -340,4 +340,4 @@ def test_build_makes_an_adapter_with_cards_and_signs() -> None:
     assert isinstance(adapter, SupportsStreaming)
     assert isinstance(adapter, SupportsIndicators)
     assert adapter.capabilities.streaming
-    assert adapter.health().state is ConnectionState.CONNECTING
+    assert adapter.health().state is ConnectionState.STOPPED

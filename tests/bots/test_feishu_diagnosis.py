@@ -13,7 +13,7 @@ LOOK = DiagnosisOptions(alone=True)
 
 async def look(feishu: FakeFeishu, **given: object) -> dict[str, CheckResult]:
     section = FeishuConfig.model_validate(feishu.settings | given)
-    found = await diagnose(section, LOOK, timings=QUICK)
+    found = await diagnose(section, LOOK, timeouts=QUICK)
     for finding in found:
         assert section.app_secret not in finding.text + finding.fix
         assert finding.fix or finding.grade in (Severity.OK, Severity.NOTE)
@@ -95,11 +95,11 @@ async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -
         feishu.rest.activate_status = 0
         section = FeishuConfig.model_validate(feishu.settings)
         early = DiagnosisOptions(alone=False, early=True)
-        found = await diagnose(section, early, timings=QUICK)
+        found = await diagnose(section, early, timeouts=QUICK)
         assert {f.grade for f in found} <= {Severity.OK, Severity.NOTE, Severity.WARNING}
         assert any("not installed" in f.text for f in found)
         wrong = section.model_copy(update={"app_secret": "wrong"})
-        found = await diagnose(wrong, early, timings=QUICK)
+        found = await diagnose(wrong, early, timeouts=QUICK)
         assert found[0].grade is Severity.PROBLEM
 
 
@@ -129,5 +129,5 @@ async def test_webhook_mode_wants_its_secrets() -> None:
 @pytest.mark.parametrize("domain", ["nonsense", "http://127.0.0.1:1", ""])
 async def test_a_domain_that_leads_nowhere(domain: str) -> None:
     section = FeishuConfig(enabled=True, app_id="cli_a", app_secret="b", domain=domain)
-    (finding,) = await diagnose(section, LOOK, timings=QUICK)
+    (finding,) = await diagnose(section, LOOK, timeouts=QUICK)
     assert finding.grade is Severity.PROBLEM

@@ -25,10 +25,10 @@ async def fetched(adapter: FeishuAdapter, ref: str, limit: int = LIMIT) -> bytes
 
 @asynccontextmanager
 async def connected(
-    intake: Intake | None = None, timings: FeishuTimeouts = QUICK
+    intake: Intake | None = None, timeouts: FeishuTimeouts = QUICK
 ) -> AsyncIterator[tuple[FakeFeishu, FeishuAdapter]]:
     async with FakeFeishu() as feishu:
-        adapter = adapter_for(feishu, timings=timings)
+        adapter = adapter_for(feishu, timeouts=timeouts)
         async with running(adapter, intake or Intake()):
             yield feishu, adapter
 
@@ -101,7 +101,7 @@ async def test_failures_are_decisions_without_the_token(
     wait_s: float | None,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with connected(timings=replace(QUICK, call_s=1, upload_s=1)) as (feishu, adapter):
+    async with connected(timeouts=replace(QUICK, call_s=1, upload_s=1)) as (feishu, adapter):
         message = await feishu.file("a")
         feishu.fail("resource", **how)  # type: ignore[arg-type]
         with pytest.raises(DeliveryError) as caught:

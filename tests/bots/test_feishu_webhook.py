@@ -59,7 +59,7 @@ async def listening(
         "verification_token": post.token,
         **settings,
     }
-    adapter = adapter_for(feishu, timings=FAST, mode="webhook", **keys)
+    adapter = adapter_for(feishu, timeouts=FAST, mode="webhook", **keys)
     assert adapter.webhook is not None
     async with running(adapter, intake, link=ConnectionState.CONNECTING):
         await until(lambda: "Waiting for Feishu" in adapter.health().detail)
@@ -167,7 +167,7 @@ async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
                 answer = await door.handle(WebhookRequest(headers=headers, body=body))
                 assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
         assert adapter.health().state is ConnectionState.CONNECTING
-        assert "The last one was refused" in adapter.health().detail
+        assert "The last request was rejected" in adapter.health().detail
         assert adapter.health().last_event_at is None
     assert (intake.received, intake.refused) == ([], [])
 
@@ -227,7 +227,7 @@ async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(
             feishu,
-            timings=slow,
+            timeouts=slow,
             mode="webhook",
             encrypt_key=feishu.poster.encrypt_key,
             verification_token=feishu.poster.token,
@@ -266,9 +266,9 @@ def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
     code = (
         "import sys, bots.feishu.adapter as feishu\n"
         "from bots.config import FeishuConfig\n"
-        "feishu.build(FeishuConfig(app_id='a', app_secret='b'), ())\n"
+        "feishu.build('feishu', FeishuConfig(app_id='a', app_secret='b'), ())\n"
         "assert 'Crypto' not in sys.modules\n"
-        "feishu.build(FeishuConfig(app_id='a', app_secret='b', mode='webhook'), ())\n"
+        "feishu.build('feishu', FeishuConfig(app_id='a', app_secret='b', mode='webhook'), ())\n"
         "assert 'Crypto' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=50)

@@ -130,7 +130,7 @@ class FeishuWebhookRig(FeishuRig):
         post = self._feishu.poster
         keys = {"encrypt_key": post.encrypt_key, "verification_token": post.token}
         return feishu_rig.adapter_for(
-            self._feishu, timings=FEISHU, mode="webhook", **{**keys, **settings}
+            self._feishu, timeouts=FEISHU, mode="webhook", **{**keys, **settings}
         )
 
     @override
