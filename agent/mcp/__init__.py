@@ -1,1 +1,1 @@
-"""Tools of MCP servers: configuration, sessions, OAuth, and the servers' tools as LangChain tools."""
+"""MCP servers: configuration, sessions, OAuth, and their tools as LangChain tools."""

@@ -1,4 +1,4 @@
-"""MCP tools as LangChain tools. Importing this imports langchain-mcp-adapters."""
+"""Wraps MCP tools as LangChain tools. Importing this imports langchain-mcp-adapters."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 SERVER_KEY: Final = "mcp_server"
 TOOL_KEY: Final = "mcp_tool"
-"""Where a tool's metadata says whose it is, and what it is called there."""
+"""Metadata keys of a tool: its server, and its name on that server."""
 
-_ELSEWHERE: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
-"""The adapter wants a connection; ours are opened by `CallTool`."""
+_UNUSED_CONNECTION: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
+"""The adapter requires one; `CallTool` opens the real connections."""
 
 CallTool = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
-"""Makes a call in the session of a thread; None = no thread."""
+"""Calls a tool in the session of a thread; None = no thread."""
 
 
 def langchain_tool(
@@ -42,15 +42,15 @@ def langchain_tool(
     interceptors: tuple[ToolCallInterceptor, ...],
     max_chars: Callable[[], int],
 ) -> BaseTool:
-    """Return one tool. Its answers are texts; whatever goes wrong is one that begins with `Error: `."""
+    """Wrap one tool. It returns text; failures are text that starts with `Error: `."""
 
-    async def calling(
+    async def send(
         request: MCPToolCallRequest,
         handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],  # noqa: ARG001
     ) -> MCPToolCallResult:
         return await call(request, _thread_of(request))
 
-    async def told(
+    async def format_result(
         request: MCPToolCallRequest,
         handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],
     ) -> MCPToolCallResult:
@@ -60,26 +60,26 @@ def langchain_tool(
             raise
         except Exception as error:
             result = _failed(server, error)
-            # The kinds that are known say enough; the others are worth their traceback.
+            # Known errors are clear without a traceback.
             trace = None if isinstance(error, McpError) else error
             logger.warning(
-                "the MCP server %s failed in %s: %s", server, tool.name, error, exc_info=trace
+                "MCP server %s: tool %s failed: %s", server, tool.name, error, exc_info=trace
             )
         if isinstance(result, CallToolResult):
             return _message(request, result, max_chars())
         return result
 
-    # Providers refuse a schema without `properties`, and servers leave them out where there are none.
+    # Providers reject a schema without `properties`, which servers omit if there are none.
     schema = {"type": "object", "properties": {}, **tool.inputSchema}
-    made = convert_mcp_tool_to_langchain_tool(
+    converted = convert_mcp_tool_to_langchain_tool(
         None,
         tool.model_copy(update={"inputSchema": schema}),
-        connection=_ELSEWHERE,
-        tool_interceptors=[told, *interceptors, calling],
+        connection=_UNUSED_CONNECTION,
+        tool_interceptors=[format_result, *interceptors, send],
         server_name=server,
     )
-    named = {**(made.metadata or {}), SERVER_KEY: server, TOOL_KEY: tool.name}
-    return made.model_copy(update={"name": tool_name(server, tool.name), "metadata": named})
+    metadata = {**(converted.metadata or {}), SERVER_KEY: server, TOOL_KEY: tool.name}
+    return converted.model_copy(update={"name": tool_name(server, tool.name), "metadata": metadata})
 
 
 def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int) -> ToolMessage:
@@ -92,8 +92,8 @@ def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int
 
 
 def _failed(server: str, error: Exception) -> CallToolResult:
-    said = error.user_message if isinstance(error, McpError) else describe_error(error)
-    text = f"the MCP server '{server}' could not do this: {said}"
+    reason = error.user_message if isinstance(error, McpError) else describe_error(error)
+    text = f"MCP server '{server}' failed: {reason}"
     return CallToolResult(content=[TextContent(type="text", text=text)], isError=True)
 
 

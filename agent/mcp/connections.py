@@ -1,4 +1,4 @@
-"""Opens connections to MCP servers: processes, SSE, streamable HTTP. Importing this imports the MCP SDK."""
+"""Connects to MCP servers over stdio, SSE and streamable HTTP. Importing this imports the MCP SDK."""
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -25,19 +25,19 @@ from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.process import StderrTail, run_server_process
 from agent.mcp.server_config import McpServerConfig
 
-TELL_S: Final = 1.0
-"""How long telling a server that nobody waits any more may take."""
+CANCEL_S: Final = 1.0
+"""Time limit for sending cancellations to a server."""
 
 
 class McpClient(ClientSession):
-    """A client that asks for nothing but the answer, and remembers for whose answer nobody waits any more."""
+    """Client session that tracks the requests whose callers were cancelled."""
 
     def __init__(self, reader: Any, writer: Any) -> None:  # noqa: ANN401 - the SDK's streams
         super().__init__(reader, writer)
         self._abandoned: list[int] = []
 
     async def send_tool_call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Call a tool. The SDK's own method would list all tools first, to check structured results that go unused."""
+        """Call a tool. The SDK's method lists all tools first, to validate structured results, which are not used."""
         request_id = self._request_id
         params = CallToolRequestParams(name=name, arguments=arguments)
         try:
@@ -45,16 +45,16 @@ class McpClient(ClientSession):
                 ClientRequest(CallToolRequest(params=params)), CallToolResult
             )
         except anyio.get_cancelled_exc_class():
-            # A task that is being cancelled can send nothing reliably: see `tell_abandoned`.
+            # A cancelled task cannot send reliably; see `cancel_abandoned`.
             self._abandoned.append(request_id)
             raise
 
     async def cancel_abandoned(self) -> None:
-        """Tell the server which of its work nobody waits for any more, within `TELL_S`."""
-        with anyio.move_on_after(TELL_S):
+        """Send cancellations for requests whose callers were cancelled, within `CANCEL_S`."""
+        with anyio.move_on_after(CANCEL_S):
             while self._abandoned:
                 params = CancelledNotificationParams(
-                    requestId=self._abandoned.pop(), reason="nobody waits for it"
+                    requestId=self._abandoned.pop(), reason="the caller was cancelled"
                 )
                 await self.send_notification(
                     ClientNotification(CancelledNotification(params=params))
@@ -63,18 +63,17 @@ class McpClient(ClientSession):
 
 @dataclass(frozen=True, kw_only=True)
 class McpConnection:
-    """How one server is reached.
+    """How to connect to one server.
 
     Attributes:
-        name: The server, for logs.
-        tokens: Where its tokens come from; None = it wants none.
-        certificates: Made once: reading them takes some 20 ms.
-        timeout_s: For connecting; an answer may take as long as its caller waits.
-        headers: Beside those of the configuration.
-        stderr: Gets what the server's process writes to its standard error.
+        config: Its configuration.
+        tokens: OAuth tokens; None = no OAuth.
+        certificates: For HTTPS; loaded once, because that takes some 20 ms.
+        timeout_s: For connecting; callers limit responses.
+        headers: Additional headers.
+        stderr: Collects the process's stderr.
     """
 
-    name: str
     config: McpServerConfig
     tokens: OAuthTokenSource | None
     certificates: ssl.SSLContext
@@ -83,53 +82,57 @@ class McpConnection:
     stderr: StderrTail
 
     def with_headers(self, headers: Mapping[str, str]) -> "McpConnection":
-        """Return the same way with further headers."""
+        """Return a copy with further headers."""
         return replace(self, headers={**self.headers, **headers})
 
 
 @asynccontextmanager
-async def open_client(way: McpConnection) -> AsyncIterator[McpClient]:
-    """Yield a client that has not greeted the server yet. Enter and leave it in one task.
+async def open_client(connection: McpConnection) -> AsyncIterator[McpClient]:
+    """Yield a client before the initialize handshake. Enter and exit it in one task.
 
     Raises:
-        OSError, httpx.HTTPError: There is no connection; perhaps inside an exception group.
+        OSError, httpx.HTTPError: It cannot connect; may be inside an exception group.
     """
-    opened = {"stdio": _stdio, "sse": _sse, "http": _http}[way.config.type]
-    async with opened(way) as (reader, writer), McpClient(reader, writer) as client:
+    opened = {"stdio": _stdio, "sse": _sse, "http": _http}[connection.config.type]
+    async with opened(connection) as (reader, writer), McpClient(reader, writer) as client:
         yield client
 
 
-def _stdio(way: McpConnection) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    return run_server_process(way.config, way.stderr)
+def _stdio(connection: McpConnection) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    return run_server_process(connection.config, connection.stderr)
 
 
 @asynccontextmanager
-async def _sse(way: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
+async def _sse(connection: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
     def client(
-        headers: dict[str, str] | None = None,  # noqa: ARG001 - the SDK's signature; the way has them all
+        headers: dict[str, str] | None = None,  # noqa: ARG001 - the SDK's signature; `_client` sets them
         timeout: httpx.Timeout | None = None,  # noqa: ARG001
         auth: httpx.Auth | None = None,  # noqa: ARG001
     ) -> httpx.AsyncClient:
-        return _client(way)
+        return _client(connection)
 
-    async with sse_client(str(way.config.url), httpx_client_factory=client) as streams:
+    async with sse_client(str(connection.config.url), httpx_client_factory=client) as streams:
         yield streams
 
 
 @asynccontextmanager
-async def _http(way: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
+async def _http(connection: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
     async with (
-        _client(way) as client,
-        streamable_http_client(str(way.config.url), http_client=client) as (reader, writer, _),
+        _client(connection) as client,
+        streamable_http_client(str(connection.config.url), http_client=client) as (
+            reader,
+            writer,
+            _,
+        ),
     ):
         yield reader, writer
 
 
-def _client(way: McpConnection) -> httpx.AsyncClient:
+def _client(connection: McpConnection) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        headers={**way.config.headers, **way.headers},
-        # No deadline for reading: the callers have theirs, and a server may be silent while it works.
-        timeout=httpx.Timeout(way.timeout_s, read=None),
-        auth=OAuthTokenAuth(way.tokens) if way.tokens is not None else None,
-        verify=way.certificates,
+        headers={**connection.config.headers, **connection.headers},
+        # No read timeout: callers have deadlines, and a server may be silent while it works.
+        timeout=httpx.Timeout(connection.timeout_s, read=None),
+        auth=OAuthTokenAuth(connection.tokens) if connection.tokens is not None else None,
+        verify=connection.certificates,
     )

@@ -1,7 +1,7 @@
-"""Which processes a server that is written over the API may start. Pure.
+"""Restricts the commands that MCP servers configured through the API may run. Pure.
 
-A request over HTTP that can start any program is a hole. The file itself, which only people on this machine write,
-may name what it likes.
+An HTTP request must not be able to start any program. The extensions file, which only people with access to this
+machine can edit, is not restricted.
 """
 
 import re
@@ -18,10 +18,10 @@ REFUSED_VARIABLES: Final = frozenset(
         "SSH_ASKPASS", "_JAVA_OPTIONS",
     }
 )  # fmt: skip
-"""Variables by which a program loads or starts others."""
+"""Variables that make a program load or start others."""
 
 REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "NPM_CONFIG_", "UV_", "PIP_", "BASH_FUNC_")
-"""Such variables of the loader, and of the package programs (another index, another shell)."""
+"""Prefixes of such variables: of the loader, and of package managers (another index, another shell)."""
 
 REFUSED_OPTIONS: Final = frozenset(
     {
@@ -31,7 +31,7 @@ REFUSED_OPTIONS: Final = frozenset(
         "--python", "-r", "--registry", "--require", "--script-shell", "--shell", "--userconfig", "--with-editable",
     }
 )  # fmt: skip
-"""Options by which a package program runs a text, or takes packages from elsewhere."""
+"""Options that make a package manager run code, or install packages from another source."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -43,29 +43,29 @@ def check_launch(
     env: Mapping[str, str],
     allowed: Collection[str],
 ) -> None:
-    """Refuse a process that may not be started by the API's doing.
+    """Reject a process that may not be configured through the API.
 
     Args:
-        where: The server, for the text.
-        command: Must be one of `allowed`, letter by letter: no path, no variable.
-        args: Its arguments; options are refused wherever they stand.
+        where: The server, for the error message.
+        command: Must be exactly one of `allowed`: no path, no variable.
+        args: Its arguments; options are rejected in any position.
         env: Its variables.
         allowed: `mcp.allowed_commands`.
 
     Raises:
-        McpSettingsInvalid: One line that says what to do.
+        McpSettingsInvalid: The message says what to do, in one line.
     """
     if command not in allowed:
         names = ", ".join(allowed) or "none"
         raise McpSettingsInvalid(
-            f"{where}.command: only these may be set over the API: {names}; "
-            "for another, add it to mcp.allowed_commands or write the server into the extensions file"
+            f"{where}.command: only these can be set through the API: {names}. "
+            "For another, add it to mcp.allowed_commands or edit the extensions file"
         )
     for arg in args:
         if _CONTROL.search(arg) or _is_refused(arg):
             shown = _CONTROL.sub("?", arg.partition("=")[0])[:40]
             raise McpSettingsInvalid(
-                f"{where}.args: '{shown}' may not be set over the API: write it into the extensions file"
+                f"{where}.args: '{shown}' cannot be set through the API: edit the extensions file"
             )
     for name, value in env.items():
         upper = name.upper()
@@ -76,13 +76,13 @@ def check_launch(
             or "=" in name
         ):
             raise McpSettingsInvalid(
-                f"{where}.env.{name[:40]}: may not be set over the API: write it into the extensions file"
+                f"{where}.env.{name[:40]}: cannot be set through the API: edit the extensions file"
             )
         if "\0" in name or "\0" in value:
-            raise McpSettingsInvalid(f"{where}.env: names and values hold no NUL")
+            raise McpSettingsInvalid(f"{where}.env: names and values must not contain NUL")
 
 
 def _is_refused(arg: str) -> bool:
     option = arg.partition("=")[0].lower()
-    # `-cTEXT` and `-c TEXT` are the same to most programs.
+    # Most programs treat `-cTEXT` like `-c TEXT`.
     return option in REFUSED_OPTIONS or option.startswith(("-c", "-e"))

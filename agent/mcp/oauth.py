@@ -1,4 +1,4 @@
-"""Tokens for MCP servers over HTTP: fetched once, kept until shortly before they end."""
+"""OAuth tokens for MCP servers over HTTP; cached until shortly before they expire."""
 
 import logging
 import math
@@ -16,11 +16,11 @@ from agent.mcp.server_config import McpOAuthConfig
 logger = logging.getLogger(__name__)
 
 FETCH_S: Final = 15.0
-DEFAULT_LIFE_S: Final = 3600.0
-"""The life of a token whose answer names none."""
+DEFAULT_LIFETIME_S: Final = 3600.0
+"""Lifetime of a token whose response has none."""
 UNAUTHORIZED: Final = 401
 RESERVED: Final = frozenset({"grant_type", "client_id", "client_secret", "refresh_token"})
-"""What further parameters may not replace."""
+"""Fields that extra parameters cannot replace."""
 
 MakeClient = Callable[[], httpx.AsyncClient]
 
@@ -28,16 +28,16 @@ MakeClient = Callable[[], httpx.AsyncClient]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Token:
     header: str
-    ends_at: float
+    expires_at: float
 
 
 class OAuthTokenSource:
-    """Gives the `Authorization` header of one server. Callers that ask together share one request.
+    """Provides the `Authorization` header of one server. Concurrent callers share one token request.
 
     Args:
-        config: How to ask.
-        make_client: Makes the HTTP client of one request.
-        clock: Seconds; `anyio.current_time` unless a test steers it.
+        config: The server's OAuth settings.
+        make_client: Creates the HTTP client of one request.
+        clock: Seconds; tests replace it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OAuthTokenSource:
         self._make_client = make_client
         self._clock = clock
         self._token: _Token | None = None
-        # The server may give another refresh token with every answer; the old one is worthless then.
+        # The server may rotate the refresh token with every response.
         self._refresh_token = config.refresh_token
         self._lock = anyio.Lock()
 
@@ -58,7 +58,7 @@ class OAuthTokenSource:
         """Return `{type} {token}`.
 
         Raises:
-            McpServerUnusable: No token is to be had; the text names no secret.
+            McpServerUnusable: No token is available; the message contains no secret.
         """
         if (token := self._valid()) is None:
             async with self._lock:
@@ -67,13 +67,13 @@ class OAuthTokenSource:
         return token.header
 
     def invalidate(self, header: str) -> None:
-        """Let the next caller fetch another, if this is still the one that is kept."""
+        """Discard the cached token if it is still this one."""
         if self._token is not None and self._token.header == header:
             self._token = None
 
     def _valid(self) -> _Token | None:
         token = self._token
-        return token if token is not None and self._clock() < token.ends_at else None
+        return token if token is not None and self._clock() < token.expires_at else None
 
     async def _fetch(self) -> _Token:
         form = self._form()
@@ -86,11 +86,11 @@ class OAuthTokenSource:
                 f"the token server cannot be reached ({type(error).__name__})"
             ) from error
         if not answer.is_success:
-            raise McpServerUnusable(f"the token server answered {answer.status_code}")
+            raise McpServerUnusable(f"the token server responded with HTTP {answer.status_code}")
         try:
             found = answer.json()
         except ValueError as error:
-            raise McpServerUnusable("the token server's answer is not JSON") from error
+            raise McpServerUnusable("the token server's response is not JSON") from error
         return self._read(found if isinstance(found, dict) else {})
 
     def _form(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class OAuthTokenSource:
         lacking = [name for name in needed if not given[name]]
         if lacking:
             raise McpServerUnusable(
-                f"oauth: {config.grant_type} needs {' and '.join(lacking)}: set it, or the variable it names"
+                f"oauth: {config.grant_type} needs {' and '.join(lacking)}: set it, or the variable it refers to"
             )
         if config.grant_type == "client_credentials":
             given["refresh_token"] = None
@@ -120,22 +120,22 @@ class OAuthTokenSource:
         config = self._config
         token = answer.get(config.token_field)
         if not isinstance(token, str) or not token:
-            raise McpServerUnusable(f"the token server's answer has no {config.token_field!r}")
+            raise McpServerUnusable(f"the token server's response has no {config.token_field!r}")
         rotated = answer.get("refresh_token")
         if isinstance(rotated, str) and rotated:
             self._refresh_token = rotated
         kind = answer.get(config.token_type_field) or config.default_token_type
-        # Some servers write `bearer`, and some resource servers then refuse what is not `Bearer`.
+        # Some token servers return `bearer`, which some resource servers reject.
         kind = "Bearer" if str(kind).lower() == "bearer" else str(kind)
-        life = _seconds(answer.get(config.expires_in_field))
+        lifetime = _seconds(answer.get(config.expires_in_field))
         return _Token(
             header=f"{kind} {token}",
-            ends_at=self._clock() + life - config.refresh_skew_seconds,
+            expires_at=self._clock() + lifetime - config.refresh_skew_seconds,
         )
 
 
 class OAuthTokenAuth(httpx.Auth):
-    """Puts the token on every request; after a 401 another is fetched, once."""
+    """Adds the token to every request; after a 401, retries once with a new token."""
 
     def __init__(self, source: OAuthTokenSource) -> None:
         self._source = source
@@ -157,5 +157,5 @@ def _seconds(value: object) -> float:
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return DEFAULT_LIFE_S
-    return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_LIFE_S
+        return DEFAULT_LIFETIME_S
+    return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_LIFETIME_S

@@ -1,4 +1,4 @@
-"""The open sessions of stdio servers: one for each server and thread, the least recently used ended first."""
+"""Pool of MCP sessions: one per server and thread, the least recently used closed first."""
 
 import contextvars
 from collections import OrderedDict
@@ -11,46 +11,48 @@ from anyio.abc import TaskGroup
 from agent.mcp.session import Connect, McpSession
 
 CLOSE_S: Final = 5.0
-"""How long all sessions together may take to end. A process is killed after 3 s."""
+"""Time limit for closing all sessions together. A process is killed after 3 s."""
 
 Key = tuple[object, str]
-"""A server and a thread."""
+"""A server and a thread id."""
 
 
 class McpSessionPool:
-    """Starts sessions in its task group, and keeps those that are to be used again.
+    """Runs sessions in its task group, and keeps those that are reused.
 
     Args:
         tasks: Owns the sessions' tasks; outlives every run.
-        most: How many may be kept.
+        max_sessions: Maximum number of kept sessions.
     """
 
-    def __init__(self, tasks: TaskGroup, most: Callable[[], int]) -> None:
+    def __init__(self, tasks: TaskGroup, max_sessions: Callable[[], int]) -> None:
         self._tasks = tasks
-        self._most = most
+        self._max_sessions = max_sessions
         self._kept: OrderedDict[Key, McpSession] = OrderedDict()
         self._all: set[McpSession] = set()
 
     def __len__(self) -> int:
-        """Return how many have not ended yet."""
+        """Return how many sessions have not ended yet."""
         return len(self._all)
 
-    def open(self, connect: Connect, greet_s: float) -> McpSession:
-        """Start a session that only its caller knows; the caller closes it."""
-        session = McpSession(connect, greet_s)
+    def open(self, connect: Connect, connect_timeout_s: float) -> McpSession:
+        """Open a session for the caller alone, who closes it."""
+        session = McpSession(connect, connect_timeout_s)
         self._all.add(session)
-        self.start(lambda: self._own(session))
+        self.start(lambda: self._run(session))
         return session
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start something that outlives the run which asked for it, and keeps nothing of that run's context."""
+        """Start a task that outlives the current run and inherits none of its context variables."""
         contextvars.Context().run(lambda: self._tasks.start_soon(work))
 
-    def get_or_open(self, key: Key, connect: Connect, greet_s: float, idle_s: float) -> McpSession:
-        """Return the session of a server and thread; it ends by itself when nobody has used it for `idle_s`."""
+    def get_or_open(
+        self, key: Key, connect: Connect, connect_timeout_s: float, idle_s: float
+    ) -> McpSession:
+        """Return the session of a server and thread; it closes after `idle_s` without use."""
         session = self._kept.get(key)
         if session is None or not session.is_usable:
-            session = self._kept[key] = self.open(connect, greet_s)
+            session = self._kept[key] = self.open(connect, connect_timeout_s)
             self._kept.move_to_end(key)
             self._make_room()
         self._kept.move_to_end(key)
@@ -58,13 +60,13 @@ class McpSessionPool:
         return session
 
     def drop(self, server: object, *, after_idle_s: float = 0.0) -> None:
-        """End all sessions of a server: now, or when they have not been used for some seconds."""
+        """Close all sessions of a server, now or after some seconds without use."""
         for (owner, _), session in list(self._kept.items()):
             if owner is server:
                 session.close(after_idle_s=after_idle_s)
 
     async def aclose(self) -> None:
-        """End all sessions, within `CLOSE_S`."""
+        """Close all sessions, within `CLOSE_S`."""
         for session in self._all:
             session.close()
         with anyio.move_on_after(CLOSE_S, shield=True):
@@ -72,12 +74,12 @@ class McpSessionPool:
                 await session.ended.wait()
 
     def _make_room(self) -> None:
-        """Close the least recently used that nobody waits for; where all are busy, there are more for a while."""
+        """Close the least recently used idle sessions; if all are busy, the limit is exceeded for a while."""
         idle = [key for key, session in self._kept.items() if not session.is_busy][:-1]
-        for key in idle[: max(0, len(self._kept) - self._most())]:
+        for key in idle[: max(0, len(self._kept) - self._max_sessions())]:
             self._kept.pop(key).close()
 
-    async def _own(self, session: McpSession) -> None:
+    async def _run(self, session: McpSession) -> None:
         try:
             await session.run()
         finally:

@@ -1,4 +1,4 @@
-"""The process of a stdio server: its messages, its last words, and its end with all that it started."""
+"""Runs the process of a stdio MCP server: messages, stderr, and termination of its process group."""
 
 import os
 import signal
@@ -19,36 +19,35 @@ from agent.errors import McpServerUnusable
 from agent.mcp.server_config import McpServerConfig
 
 GRACE_S: Final = 2.0
-"""How long a server may take to end when its input ends, before it is signalled."""
+"""Time to exit after its stdin is closed, before SIGTERM."""
 SIGNAL_S: Final = 1.0
-"""How long it may take then, before it is killed."""
+"""Time to exit after SIGTERM, before SIGKILL."""
 TAIL_CHARS: Final = 4096
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
-"""A longer line is no message; it would only fill the memory."""
+"""Longest accepted line: bounds memory."""
 
 Incoming = SessionMessage | Exception
 
 
 class StderrTail:
-    """The last that a server's process wrote to its standard error. For the log: it may hold secrets."""
+    """The last output of a server to stderr. It may contain secrets."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def append(self, said: bytes) -> None:
-        """Keep what it wrote, the newest `TAIL_CHARS` of it."""
-        self.text = (self.text + said.decode("utf-8", "replace"))[-TAIL_CHARS:]
+    def append(self, output: bytes) -> None:
+        """Add output; the last `TAIL_CHARS` are kept."""
+        self.text = (self.text + output.decode("utf-8", "replace"))[-TAIL_CHARS:]
 
 
 @asynccontextmanager
 async def run_server_process(
-    config: McpServerConfig, words: StderrTail
+    config: McpServerConfig, stderr: StderrTail
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Start a server; yield the streams that a session of the SDK wants.
+    """Start a server; yield the streams for the SDK's session.
 
-    It gets PATH, HOME and the like, and the `env` of its entry: nothing else of ours. On leaving its input ends;
-    then it is signalled, then killed, with all that it started and that stayed in its group. That is done to the
-    end also where the leaving task is cancelled.
+    Its environment is PATH, HOME and the like, and its configured `env`. On exit its stdin is closed; then its process
+    group gets SIGTERM, then SIGKILL. The termination is completed even if the task is cancelled.
 
     Raises:
         OSError: It cannot be started.
@@ -65,9 +64,9 @@ async def run_server_process(
     writer, outward = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
         try:
-            tasks.start_soon(_read, _given(process.stdout), inward)
-            tasks.start_soon(_write, outward, _given(process.stdin))
-            tasks.start_soon(_listen, _given(process.stderr), words)
+            tasks.start_soon(_read, _require(process.stdout), inward)
+            tasks.start_soon(_write, outward, _require(process.stdin))
+            tasks.start_soon(_read_stderr, _require(process.stderr), stderr)
             yield reader, writer
         finally:
             with anyio.CancelScope(shield=True):
@@ -78,7 +77,7 @@ async def run_server_process(
 
 
 async def _read(output: ByteReceiveStream, inward: MemoryObjectSendStream[Incoming]) -> None:
-    """Pass messages on, one a line; the end of the stream is the end of the server.
+    """Forward messages, one per line, until the server closes its stdout.
 
     Raises:
         McpServerUnusable: A line is too long.
@@ -102,7 +101,7 @@ def _message(line: bytes) -> Incoming:
     try:
         return SessionMessage(JSONRPCMessage.model_validate_json(line))
     except ValidationError as error:
-        # Servers print all kinds of things; the session passes over what is no message.
+        # Servers print other things too; the session ignores what is not a message.
         return error
 
 
@@ -113,23 +112,23 @@ async def _write(outward: MemoryObjectReceiveStream[SessionMessage], entry: Byte
             await entry.send(text.encode() + b"\n")
 
 
-async def _listen(errors: ByteReceiveStream, words: StderrTail) -> None:
-    """Take what the server writes to its standard error, so that it never waits for us."""
+async def _read_stderr(errors: ByteReceiveStream, stderr: StderrTail) -> None:
+    """Read stderr continuously, so that the server never blocks on it."""
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         async for chunk in errors:
-            words.append(chunk)
+            stderr.append(chunk)
 
 
 async def _end(process: Process) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        await _given(process.stdin).aclose()
+        await _require(process.stdin).aclose()
     with anyio.move_on_after(GRACE_S):
         await process.wait()
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(SIGNAL_S):
             await process.wait()
-    # Also when the server itself has ended: what it started may not have.
+    # Even if the server has ended: its children may not have.
     _signal(process, signal.SIGKILL)
     await process.aclose()
 
@@ -139,6 +138,6 @@ def _signal(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _given(stream: Any) -> Any:  # noqa: ANN401 - a stream that `PIPE` promises
+def _require(stream: Any) -> Any:  # noqa: ANN401 - a stream that `PIPE` promises
     assert stream is not None  # noqa: S101 - for the type checker
     return stream

@@ -1,4 +1,4 @@
-"""Secrets of MCP servers' entries, out of sight: what is shown, and what a shown value stands for. Pure."""
+"""Redacts secrets in MCP server settings, and restores them in settings that are sent back. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ _QUERY = re.compile(rf"(?i)([?&][\w.-]*{_WORDS}[\w.-]*=)([^&#\s]*)")
 
 
 def redact_values(values: object) -> dict[str, str]:
-    """Return a mapping with every value masked."""
+    """Return a mapping with all values redacted."""
     return {str(key): MASK for key in values} if isinstance(values, Mapping) else {}
 
 
 def redact_url(url: str) -> str:
-    """Return an address without user, password and the values of parameters that name a secret.
+    """Return a URL without user, password and the values of secret parameters.
 
     >>> redact_url("https://u:p@h/mcp?api_key=1&page=2")
     'https://***@h/mcp?api_key=***&page=2'
@@ -30,7 +30,7 @@ def redact_url(url: str) -> str:
 
 
 def redact_args(args: object) -> list[str]:
-    """Return arguments without the secrets among them; a `$NAME` is none.
+    """Return arguments without secrets; a `$NAME` is not secret.
 
     >>> redact_args(["-y", "--api-key", "1", "--token=2", "--key=$KEY", "postgres://u:p@h/db"])
     ['-y', '--api-key', '***', '--token=***', '--key=$KEY', 'postgres://***@h/db']
@@ -51,10 +51,10 @@ def redact_args(args: object) -> list[str]:
 def restore_values(
     where: str, given: Mapping[str, str], stored: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return a mapping with the stored values in the place of masks.
+    """Return a mapping with stored values in place of masks.
 
     Raises:
-        McpSettingsInvalid: A mask stands for nothing.
+        McpSettingsInvalid: There is no stored value for a mask.
     """
     found: dict[str, str] = {}
     for key, value in given.items():
@@ -65,10 +65,10 @@ def restore_values(
 
 
 def restore_url(where: str, given: str, stored: object) -> str:
-    """Return an address; one that holds a mask must be the stored one as it was shown.
+    """Return a URL; with a mask in it, it must be the stored one as shown.
 
     Raises:
-        McpSettingsInvalid: A mask stands for nothing.
+        McpSettingsInvalid: There is no stored value for a mask.
     """
     if MASK not in given:
         return given
@@ -78,26 +78,26 @@ def restore_url(where: str, given: str, stored: object) -> str:
 
 
 def restore_args(where: str, given: Sequence[str], stored: object) -> list[str]:
-    """Return arguments; one that holds a mask stands for a stored one that is shown like it.
+    """Return arguments; one with a mask becomes the stored argument that is shown like it.
 
     Raises:
-        McpSettingsInvalid: A mask stands for nothing.
+        McpSettingsInvalid: There is no stored value for a mask.
     """
     known = [str(arg) for arg in stored] if isinstance(stored, list | tuple) else []
     shown = redact_args(known)
     if list(given) == shown:
         return known
     found: list[str] = []
-    for place, arg in enumerate(given):
+    for index, arg in enumerate(given):
         alike = [real for real, seen in zip(known, shown, strict=True) if seen == arg]
-        # A bare mask says nothing about which one it is, unless there is but one.
+        # A bare mask is ambiguous unless there is only one.
         if MASK in arg and len(alike) != 1:
-            raise _unknown(f"{where}.{place}")
+            raise _unknown(f"{where}.{index}")
         found.append(alike[0] if MASK in arg else arg)
     return found
 
 
 def _unknown(where: str) -> McpSettingsInvalid:
     return McpSettingsInvalid(
-        f"{where}: {MASK} stands for a stored value, and there is none: write the value itself"
+        f"{where}: {MASK} stands for a stored value, but there is none: send the value itself"
     )

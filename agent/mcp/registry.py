@@ -1,6 +1,6 @@
-"""The tools of all MCP servers that are switched on, as the extensions file says now.
+"""Registry of the tools of all enabled MCP servers; follows the extensions file.
 
-Nothing of the MCP SDK is imported before the first server is configured: that import takes a second.
+The MCP SDK is imported with the first configured server: the import takes a second.
 """
 
 import logging
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_S: Final = 10.0
-"""How long after a change runs wait for servers that were never tried; later their tools come with a later run."""
+FIRST_ATTEMPT_S: Final = 10.0
+"""How long runs wait, after a change, for the first attempt to load new servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServerInfo:
-    """How one server stands.
+    """Status of one server.
 
     Attributes:
         state: `disabled`, `connecting`, `connected` or `failed`.
-        tools: The names by which the agent knows its tools.
+        tools: The names of its tools in the agent.
         error: Why it failed, for people.
-        attempts: How often loading it was tried.
+        attempts: Number of loading attempts.
     """
 
     name: str
@@ -53,30 +53,26 @@ class McpServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolSet:
-    """One state of the tools. Another state has another number.
-
-    Attributes:
-        version: 0 = there were never any.
-    """
+    """The available tools; the version changes with them. 0 = there were never any."""
 
     version: int = 0
     tools: tuple[BaseTool, ...] = field(default=(), compare=False)
 
 
 class McpToolRegistry:
-    """Keeps servers loaded as the extensions file says, and gives their tools.
+    """Loads the servers of the extensions file and provides their tools.
 
-    A run that is under way keeps the tools it began with; servers that were changed or taken away live until then.
+    A run keeps the tools that it started with; changed or removed servers stay available until it ends.
 
     Args:
-        extensions: The file.
-        environment: Where `$NAME` in it is looked up.
-        limits: The `mcp` section that holds now.
-        tasks: Owns everything that runs between the runs.
+        extensions: The extensions file.
+        environment: Resolves `$NAME` in the file.
+        limits: Returns the current `mcp` section.
+        tasks: Owns all background work; outlives every run.
 
     Attributes:
-        settings: The servers' entries, for the API.
-        sessions: The open connections.
+        settings: The servers' configuration, for the API.
+        sessions: The session pool.
     """
 
     def __init__(
@@ -94,36 +90,36 @@ class McpToolRegistry:
         self._servers: dict[str, McpServer] = {}
         self._faults: dict[str, str] = {}
         self._disabled: tuple[str, ...] = ()
-        self._shared: tuple[tuple[str, ...], McpServerFactory] | None = None
+        self._factory: tuple[tuple[str, ...], McpServerFactory] | None = None
         self._signature: str | None = None
-        self._edition = McpToolSet()
+        self._tool_set = McpToolSet()
         self._names: Mapping[tuple[str, str], str] = {}
-        self._patience = 0.0
+        self._wait_until = 0.0
         self._lock = anyio.Lock()
 
     async def current_tools(self) -> McpToolSet:
-        """Return the tools as they are now. Cheap while nothing changes: the file is looked at, no more.
+        """Return the current tools. Cheap while the file does not change.
 
-        For `FIRST_S` after a change it waits for servers that were not tried yet; one that is slower or broken is
-        loaded in the background, and its tools come with a later run.
+        For `FIRST_ATTEMPT_S` after a change, it waits for the first attempt to load each new server. Slower or broken
+        servers are loaded in the background; their tools are available to later runs.
         """
-        await self._follow()
+        await self._refresh()
         waiting = [
             server for server in self._servers.values() if not server.first_attempt_done.is_set()
         ]
-        with anyio.CancelScope(deadline=self._patience):
+        with anyio.CancelScope(deadline=self._wait_until):
             for server in waiting:
                 await server.first_attempt_done.wait()
-        return self._edition
+        return self._tool_set
 
     @property
     def loading(self) -> tuple["McpServer", ...]:
-        """The servers that have no tools yet."""
+        """The servers whose tools are not loaded yet."""
         return tuple(s for s in self._servers.values() if s.state != "connected")
 
     async def statuses(self) -> tuple[McpServerInfo, ...]:
-        """Return how every server of the file stands, without waiting for any."""
-        await self._follow()
+        """Return the status of every server in the file, without waiting."""
+        await self._refresh()
         found = [McpServerInfo(name=name, state="disabled") for name in self._disabled]
         found += [
             McpServerInfo(name=name, state="failed", error=error)
@@ -143,39 +139,39 @@ class McpToolRegistry:
         return tuple(sorted(found, key=lambda status: status.name))
 
     async def aclose(self) -> None:
-        """Stop loading and end all sessions, within a bound."""
+        """Stop loading and close all sessions, within `pool.CLOSE_S`."""
         for server in self._servers.values():
             server.retire()
         await self.sessions.aclose()
 
-    async def _follow(self) -> None:
-        """Do what the file says, if it says something new."""
+    async def _refresh(self) -> None:
+        """Apply the file if it changed."""
         found = await self._extensions.load()
         if found.signature == self._signature:
             return
         async with self._lock:
             if found.signature != self._signature:
-                await self._adopt(found)
+                await self._apply(found)
                 self._signature = found.signature
 
-    async def _adopt(self, found: Extensions) -> None:
+    async def _apply(self, found: Extensions) -> None:
         wanted = self._wanted(found)
-        shared = await self._made(found.interceptors) if wanted else None
+        factory = await self._current_factory(found.interceptors) if wanted else None
         old, self._servers = self._servers, {}
         for name, config in wanted.items():
-            if shared is None:
+            if factory is None:
                 break
             server = old.get(name)
-            if server is not None and server.config == config and server.is_of(shared):
+            if server is not None and server.config == config and server.factory is factory:
                 self._servers[name] = old.pop(name)
             else:
-                self._servers[name] = self._started(name, config, shared)
+                self._servers[name] = self._start(name, config, factory)
         for server in old.values():
             server.retire()
-        self._renew()
+        self._update_tools()
 
     def _wanted(self, found: Extensions) -> dict[str, McpServerConfig]:
-        """Return the servers that are switched on and make sense; note what is wrong with the others."""
+        """Return the enabled servers with a valid configuration; store what is wrong with the others."""
         wanted: dict[str, McpServerConfig] = {}
         self._faults = {}
         off: list[str] = []
@@ -186,30 +182,30 @@ class McpToolRegistry:
             try:
                 wanted[name] = parse_server(entry, self._environment)
             except McpServerUnusable as error:
-                logger.error("the MCP server %.80r is left out: %s", name, error)  # noqa: TRY400
+                logger.error("ignoring MCP server %.80r: %s", name, error)  # noqa: TRY400
                 self._faults[name] = error.user_message
         self._disabled = tuple(off)
         return wanted
 
-    async def _made(self, interceptors: tuple[str, ...]) -> "McpServerFactory | None":
-        """Return what all servers share; None when an interceptor cannot be used: then no call goes round it."""
-        if self._shared is None or self._shared[0] != interceptors:
+    async def _current_factory(self, interceptors: tuple[str, ...]) -> "McpServerFactory | None":
+        """Return the factory; None if an interceptor is broken, so that no call bypasses it."""
+        if self._factory is None or self._factory[0] != interceptors:
             try:
-                shared = await anyio.to_thread.run_sync(self._build, interceptors)
+                factory = await anyio.to_thread.run_sync(self._build, interceptors)
             except AgentError as error:
-                logger.error("no MCP server is used: %s", error)  # noqa: TRY400
+                logger.error("MCP is off: %s", error)  # noqa: TRY400
                 self._faults["mcpInterceptors"] = error.user_message
                 return None
-            self._shared = (interceptors, shared)
-        return self._shared[1]
+            self._factory = (interceptors, factory)
+        return self._factory[1]
 
     def _build(self, interceptors: tuple[str, ...]) -> "McpServerFactory":
-        """Import what MCP needs. Blocking.
+        """Import the MCP SDK and build the factory. Blocking.
 
         Raises:
             AgentError: An interceptor cannot be used.
         """
-        from agent.mcp.server import McpServerFactory, load_certificates  # noqa: PLC0415 - a second, for those who have servers
+        from agent.mcp.server import McpServerFactory, load_certificates  # noqa: PLC0415 - takes a second; only if there are servers
 
         return McpServerFactory(
             sessions=self.sessions,
@@ -218,16 +214,16 @@ class McpToolRegistry:
             interceptors=tuple(_interceptor(use) for use in interceptors),
         )
 
-    def _started(
-        self, name: str, config: McpServerConfig, shared: "McpServerFactory"
+    def _start(
+        self, name: str, config: McpServerConfig, factory: "McpServerFactory"
     ) -> "McpServer":
-        server = shared.create(name, config)
-        self._patience = anyio.current_time() + FIRST_S
-        self.sessions.start(partial(server.load, self._renew))
+        server = factory.create(name, config)
+        self._wait_until = anyio.current_time() + FIRST_ATTEMPT_S
+        self.sessions.start(partial(server.load, self._update_tools))
         return server
 
-    def _renew(self) -> None:
-        """Gather the tools there are; another set is another edition."""
+    def _update_tools(self) -> None:
+        """Collect the loaded tools; the version changes if they do."""
         loaded = sorted(self._servers.values(), key=lambda server: server.name)
         given = {
             (server.name, str((tool.metadata or {}).get("mcp_tool"))): tool
@@ -240,16 +236,16 @@ class McpToolRegistry:
             for key, name in self._names.items()
             for tool in [given[key]]
         )
-        held = self._edition.tools
+        held = self._tool_set.tools
         if len(tools) != len(held) or any(a is not b for a, b in zip(tools, held, strict=True)):
-            self._edition = McpToolSet(version=self._edition.version + 1, tools=tools)
+            self._tool_set = McpToolSet(version=self._tool_set.version + 1, tools=tools)
 
 
-def _interceptor(use: str) -> Any:  # noqa: ANN401 - what stands around a call; its type is the adapter's
-    """Return an interceptor: `use` names a function that makes it.
+def _interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whose package is imported later
+    """Build an interceptor; `use` names a function that returns it.
 
     Raises:
-        AgentError: It names no such function.
+        AgentError: It cannot be built.
     """
     builder = import_object(use)
     try:
@@ -257,7 +253,7 @@ def _interceptor(use: str) -> Any:  # noqa: ANN401 - what stands around a call; 
     except (TypeError, ValueError) as error:
         raise McpServerUnusable(f"mcpInterceptors: {use} cannot be built") from error
     if not callable(made):
-        raise McpServerUnusable(f"mcpInterceptors: {use} makes no interceptor")
+        raise McpServerUnusable(f"mcpInterceptors: {use} does not return a callable")
     return made
 
 
@@ -265,7 +261,7 @@ def _interceptor(use: str) -> Any:  # noqa: ANN401 - what stands around a call; 
 async def open_mcp(
     extensions: ExtensionsFile, environment: Mapping[str, str], limits: Callable[[], McpConfig]
 ) -> AsyncIterator[McpToolRegistry]:
-    """Open the MCP servers' part of the agent; nothing is connected before tools are asked for."""
+    """Open the MCP registry; it connects to servers when tools are first requested."""
     async with anyio.create_task_group() as tasks:
         tools = McpToolRegistry(extensions, environment, limits, tasks)
         try:

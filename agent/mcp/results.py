@@ -1,4 +1,4 @@
-"""What an MCP tool answered, as a text for the model of bounded length. Pure."""
+"""Formats results of MCP tools as text for the model. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -20,31 +20,31 @@ BASE64_BYTES_PER_CHAR: Final = 0.75
 
 
 def result_text(result: CallToolResult, max_chars: int) -> str:
-    """Return the result as a text; images, sounds and files are named, with type and size, not shown.
+    """Return a result as text; images, audio and files are described, not shown.
 
     Args:
-        result: What the server answered; with `isError` its text begins with `Error: `.
-        max_chars: The longest text, its note about what was cut included.
+        result: The result; with `isError`, the text starts with `Error: `.
+        max_chars: Maximum length, including the truncation note.
     """
-    said = "\n".join(_lines(result.content)).strip()
-    if not said and result.structuredContent is not None:
-        said = json.dumps(result.structuredContent, ensure_ascii=False)
+    text = "\n".join(_lines(result.content)).strip()
+    if not text and result.structuredContent is not None:
+        text = json.dumps(result.structuredContent, ensure_ascii=False)
     if result.isError:
-        said = (
-            f"Error: {said.removeprefix('Error:').strip() or 'the tool failed and did not say why'}"
+        text = (
+            f"Error: {text.removeprefix('Error:').strip() or 'the tool failed without a message'}"
         )
-    return truncate(said or EMPTY, max_chars)
+    return truncate(text or EMPTY, max_chars)
 
 
 def truncate(text: str, max_chars: int) -> str:
-    """Shorten a text, with a note that says so.
+    """Shorten a text and add a note.
 
     >>> truncate("x" * 200, 60)
-    'xxxxxxxx... [shortened: 200 characters in all, ask for less]'
+    'xxxxxx... [truncated: 200 characters in total; request less]'
     """
     if len(text) <= max_chars:
         return text
-    note = f"... [shortened: {len(text)} characters in all, ask for less]"
+    note = f"... [truncated: {len(text)} characters in total; request less]"
     return text[: max(0, max_chars - len(note))] + note
 
 

@@ -1,4 +1,4 @@
-"""One MCP server as the extensions file names it: checked, with values from the environment. Pure."""
+"""Configuration of one MCP server in the extensions file, with variables expanded. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _INSIDE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)\}|\$([A-Z_][A-Z0-9_]*)(?![A-Za-z0
 
 
 class McpOAuthConfig(BaseModel):
-    """Where tokens for a server come from, and how they are asked for."""
+    """OAuth settings of a server."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,11 +44,11 @@ class McpOAuthConfig(BaseModel):
 
 
 class McpServerConfig(BaseModel):
-    """A server that can be connected to.
+    """A valid server configuration.
 
     Attributes:
-        type: How it is spoken to; `transport` is another name of the key, `streamable_http` of the value.
-        env: Variables of its process, beside the few that every process gets.
+        type: The transport. The key may also be `transport`, and `http` may be `streamable_http`.
+        env: Variables of its process, besides PATH, HOME and the like.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -65,7 +65,7 @@ class McpServerConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_as_today(cls, data: object) -> object:
+    def _canonical_keys(cls, data: object) -> object:
         if not isinstance(data, Mapping):
             return data
         found = {key: value for key, value in data.items() if value is not None}
@@ -97,7 +97,7 @@ class McpServerConfig(BaseModel):
 
 
 def transport_name(entry: Mapping[str, Any]) -> str:
-    """Return an entry's transport under today's name; one that is not known stays as it is.
+    """Return the canonical transport name of an entry; an unknown one is returned unchanged.
 
     >>> transport_name({"transport": "streamable_http"}), transport_name({"url": "http://h"}), transport_name({})
     ('http', 'http', 'stdio')
@@ -109,7 +109,7 @@ def transport_name(entry: Mapping[str, Any]) -> str:
 
 
 def is_disabled(entry: Mapping[str, Any]) -> bool:
-    """Say whether an entry of the file is switched off.
+    """Say whether an entry is disabled.
 
     >>> is_disabled({"enabled": False}), is_disabled({})
     (True, False)
@@ -118,10 +118,10 @@ def is_disabled(entry: Mapping[str, Any]) -> bool:
 
 
 def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> McpServerConfig:
-    """Return a server of the extensions file, with its variables filled in.
+    """Parse a server of the extensions file and expand its variables.
 
     Raises:
-        McpServerUnusable: The entry makes no sense; one line that quotes no value.
+        McpServerUnusable: The entry is invalid; the message is one line and quotes no value.
     """
     try:
         return McpServerConfig.model_validate(expand_variables(dict(entry), environment))
@@ -130,17 +130,17 @@ def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Mc
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Return what is wrong, in one line, without the values: they hold secrets."""
+    """Describe the errors in one line, without values: they may be secret."""
     return "; ".join(
-        f"{'.'.join(map(str, found['loc']))}: {_said(found['msg'])}".removeprefix(": ")
+        f"{'.'.join(map(str, found['loc']))}: {_without_prefix(found['msg'])}".removeprefix(": ")
         for found in error.errors(include_input=False, include_url=False, include_context=False)
     )
 
 
 def expand_variables(value: Any, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON
-    """Fill variables in, at any depth: `$NAME`, `${NAME}`; one that is not set is empty, `$$` is a dollar.
+    """Expand `$NAME` and `${NAME}` at any depth; unset variables are empty, `$$` is a dollar sign.
 
-    Inside a longer text a name without braces must be in capitals, so that `pa$word` stays what it is.
+    Inside a longer text, names without braces must be upper-case, so that `pa$word` is not changed.
 
     >>> expand_variables({"h": "Bearer $TOKEN", "l": ["$x", "pa$word", "$$9"]}, {"TOKEN": "t"})
     {'h': 'Bearer t', 'l': ['', 'pa$word', '$9']}
@@ -161,11 +161,11 @@ def expand_variables(value: Any, environment: Mapping[str, str]) -> Any:  # noqa
 
 
 def _plain(value: object) -> object:
-    """Return what JSON holds as a text, as programs would write it."""
+    """Return a JSON scalar as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
 
 
-def _said(message: str) -> str:
+def _without_prefix(message: str) -> str:
     return message.removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""One open connection to an MCP server, owned by the task that enters and leaves it."""
+"""One open connection to an MCP server, owned by the task that opens and closes it."""
 
 import logging
 import math
@@ -25,34 +25,34 @@ class McpSessionLost(McpServerUnusable):
     """The connection to the MCP server is lost.
 
     Attributes:
-        may_have_run: Whether the server may have begun to work on the request.
+        may_have_run: Whether the server may have started to process the request.
     """
 
-    def __init__(self, text: str = "", *, was_asked: bool = True) -> None:
+    def __init__(self, text: str = "", *, may_have_run: bool = True) -> None:
         super().__init__(text)
-        self.may_have_run = was_asked
+        self.may_have_run = may_have_run
 
 
 class McpSession:
     """A connection that any task may use while its owner runs.
 
-    anyio's cancel scopes must be left by the task that entered them; a run is another task each time. So `run` is
-    started in a task group that outlives the runs, and everybody else talks through `call`.
+    anyio's cancel scopes must be exited by the task that entered them, but each run is a different task. So `run` is
+    started in a task group that outlives the runs, and all others use `call`.
 
     Args:
-        connect: Opens it.
-        greet_s: How long the server may take to start and greet.
+        connect: Opens the connection.
+        connect_timeout_s: Time limit for connecting, and for the initialize handshake.
     """
 
-    def __init__(self, connect: Connect, greet_s: float) -> None:
+    def __init__(self, connect: Connect, connect_timeout_s: float) -> None:
         self._connect = connect
-        self._greet_s = greet_s
+        self._connect_timeout_s = connect_timeout_s
         self._client: McpClient | None = None
         self._is_over = False
         self._fault = ""
-        self._settled = anyio.Event()
-        self._woken = anyio.Event()
-        self._opening = anyio.CancelScope()
+        self._opened_or_failed = anyio.Event()
+        self._changed = anyio.Event()
+        self._connecting = anyio.CancelScope()
         self._callers: set[anyio.CancelScope] = set()
         self._idle_s = math.inf
         self._is_closing = False
@@ -60,99 +60,94 @@ class McpSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for an answer, or for the greeting."""
+        """Whether a caller waits for a response or for the connection."""
         return bool(self._callers)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open or about to be."""
+        """Whether it is open or being opened."""
         return not (self._is_over or self._is_closing)
 
     def close(self, after_idle_s: float = 0.0) -> None:
-        """End it: now, or when nobody has used it for some seconds. Returns at once."""
+        """Close it now, or once it has been idle for some seconds. Returns at once."""
         self._idle_s = after_idle_s
         if after_idle_s <= 0:
             self._is_closing = True
             if self._client is None:
-                self._opening.cancel()
-        self._woken.set()
+                self._connecting.cancel()
+        self._changed.set()
 
     async def run(self) -> None:
-        """Open the connection, hold it until `close`, and leave it. Never raises but when it is cancelled."""
+        """Open the connection, keep it until `close`, and close it. Raises only if cancelled."""
         try:
-            with self._opening:
-                self._opening.deadline = anyio.current_time() + self._greet_s
+            with self._connecting:
+                self._connecting.deadline = anyio.current_time() + self._connect_timeout_s
                 async with self._connect() as client:
-                    # From here on nothing is cancelled: leaving in peace lets the server's process end in peace.
-                    self._opening.deadline = math.inf
-                    await self._greet(client)
-                    await self._until_unused(client)
-            if not self._settled.is_set():
+                    # No deadline from here on: a clean exit lets the server's process end cleanly.
+                    self._connecting.deadline = math.inf
+                    await self._initialize(client)
+                    await self._wait_until_unused(client)
+            if not self._opened_or_failed.is_set():
                 self._fault = describe_error(TimeoutError())
         except Exception as error:
             self._fault = self._fault or describe_error(error)
-            logger.debug("a connection to an MCP server ended", exc_info=error)
+            logger.debug("MCP connection ended", exc_info=error)
         finally:
             self._is_over = True
             self._client = None
-            self._settled.set()
+            self._opened_or_failed.set()
             for scope in self._callers:
                 scope.cancel()
             self.ended.set()
 
     async def wait_ready(self) -> None:
-        """Wait until the server has greeted.
+        """Wait until the connection is open.
 
         Raises:
-            SessionGone: It did not.
+            McpSessionLost: It could not be opened.
         """
-        await self._settled.wait()
+        await self._opened_or_failed.wait()
         if self._client is None:
-            raise McpSessionLost(self._fault or "the connection was closed", was_asked=False)
+            raise McpSessionLost(self._fault or "the connection was closed", may_have_run=False)
 
-    async def call(self, question: Callable[["McpClient"], Awaitable[T]]) -> T:
-        """Ask the server once it has greeted; what its answer says is the caller's.
+    async def call(self, request: Callable[["McpClient"], Awaitable[T]]) -> T:
+        """Send a request once the connection is open.
 
         Raises:
-            SessionGone: There is no connection, or it ended meanwhile.
+            McpSessionLost: There is no connection, or it was lost meanwhile.
         """
-        asked = False
+        may_have_run = False
         with anyio.CancelScope() as scope:
             self._callers.add(scope)
             try:
-                await self._settled.wait()
+                await self._opened_or_failed.wait()
                 client = self._client
                 if client is not None:
-                    asked = True
-                    return await question(client)
+                    may_have_run = True
+                    return await request(client)
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                # Before anything was sent: the server had ended since the last call.
-                asked = False
+                # Raised before anything is sent: the server ended after the previous call.
+                may_have_run = False
                 self.close()
             finally:
                 self._callers.discard(scope)
-                self._woken.set()
-        raise McpSessionLost(self._fault or "the connection was closed", was_asked=asked)
+                self._changed.set()
+        raise McpSessionLost(self._fault or "the connection was closed", may_have_run=may_have_run)
 
-    async def _greet(self, client: "McpClient") -> None:
-        """Greet the server.
-
-        Raises:
-            TimeoutError: It did not answer.
-        """
-        with anyio.fail_after(self._greet_s):
+    async def _initialize(self, client: "McpClient") -> None:
+        with anyio.fail_after(self._connect_timeout_s):
             await client.initialize()
         self._client = client
-        self._settled.set()
+        self._opened_or_failed.set()
 
-    async def _until_unused(self, client: "McpClient") -> None:
-        """Return when it is to be closed, or nobody has used it for long; pass on what callers left behind."""
+    async def _wait_until_unused(self, client: "McpClient") -> None:
+        """Return when it is being closed or has been idle too long; send cancellations meanwhile."""
         while not self._is_closing:
-            self._woken = anyio.Event()
+            self._changed = anyio.Event()
             await client.cancel_abandoned()
             limit = math.inf if self.is_busy else self._idle_s
             with anyio.move_on_after(limit) as waiting:
-                await self._woken.wait()
+                await self._changed.wait()
             if waiting.cancelled_caught and not self.is_busy:
                 self._is_closing = True
         await client.cancel_abandoned()

@@ -1,4 +1,4 @@
-"""The entries of MCP servers as the API shows and changes them."""
+"""MCP server settings, as the API shows and changes them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from agent.mcp.server_config import (
 
 MAX_SERVERS: Final = 100
 SECRETS: Final = ("client_secret", "refresh_token")
-"""Of `oauth`: never shown; null keeps what is stored, an empty text clears it."""
+"""Fields of `oauth` that are never shown; null keeps the stored value, "" clears it."""
 
 FIELDS: Final = (
     "enabled", "type", "command", "args", "env", "url", "headers", "oauth", "description",
@@ -43,11 +43,11 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 ServerView = dict[str, Any]
-"""A server as the API shows it: every one of `FIELDS`, secrets masked."""
+"""A server as the API shows it: all `FIELDS`, secrets redacted."""
 
 
-class _Filled(dict[str, str]):
-    """An environment in which every variable is set, so that an entry can be checked before they are."""
+class _FilledEnvironment(dict[str, str]):
+    """An environment in which every variable is set, so that entries can be validated before they are."""
 
     @override
     def get(self, key: str, default: Any = None, /) -> Any:
@@ -58,9 +58,9 @@ class McpSettings:
     """Shows and changes the servers of the extensions file.
 
     Args:
-        extensions: The file.
-        environment: Where `$NAME` in it is looked up.
-        limits: The `mcp` section that holds now.
+        extensions: The extensions file.
+        environment: Resolves `$NAME` in the file.
+        limits: Returns the current `mcp` section.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class McpSettings:
         limits: Callable[[], McpConfig],
     ) -> None:
         self._extensions = extensions
-        self._environment = _Filled(environment)
+        self._environment = _FilledEnvironment(environment)
         self._limits = limits
 
     async def list_servers(self) -> dict[str, ServerView]:
-        """Return all servers, secrets masked."""
+        """Return all servers, secrets redacted."""
         found = await self._extensions.load()
         return {name: server_view(entry) for name, entry in found.mcp_servers.items()}
 
     async def replace(self, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerView]:
-        """Put other servers in the place of all; masks stand for what is stored.
+        """Replace all servers; masks stand for stored values.
 
         Args:
-            servers: By name, in the shape that `view` gives; a key that is left out has its default.
+            servers: By name, as `list_servers` returns them; missing keys have their defaults.
 
         Raises:
-            McpSettingsInvalid: One of them may not be written like this; nothing is changed.
+            McpSettingsInvalid: One of them is not allowed; nothing is changed.
             ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
         """
         if len(servers) > MAX_SERVERS:
-            raise McpSettingsInvalid(f"there may be {MAX_SERVERS} MCP servers at most")
+            raise McpSettingsInvalid(f"at most {MAX_SERVERS} MCP servers are allowed")
 
         def change(document: ExtensionsDocument) -> None:
             stored = section(document, SERVERS)
@@ -101,10 +101,10 @@ class McpSettings:
         return await self.list_servers()
 
     async def set_enabled(self, name: str, *, enabled: bool) -> ServerView:
-        """Switch one server on or off; the others may be as broken as they like.
+        """Enable or disable one server; the others need not be valid.
 
         Raises:
-            McpServerNotFound: There is none of this name.
+            McpServerNotFound: There is no server with this name.
             ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
         """
 
@@ -120,18 +120,18 @@ class McpSettings:
     def _merged(
         self, name: str, given: Mapping[str, Any], stored: ExtensionsDocument
     ) -> ExtensionsDocument:
-        """Return the entry to be written.
+        """Return the entry to store.
 
         Raises:
-            McpSettingsInvalid: It may not be written.
+            McpSettingsInvalid: It is not allowed.
         """
         if _NAME.fullmatch(name) is None:
-            raise McpSettingsInvalid("a server's name has 1 to 64 characters")
+            raise McpSettingsInvalid("a server name must have 1 to 64 characters")
         old = stored.get(name) if isinstance(stored.get(name), dict) else {}
         new = _restored(name, given, old or {})
-        # What stays as it is needs no check: a bad neighbour must not stand in the way.
-        if new != _written(old or {}):
-            self._check(name, new, _written(old or {}))
+        # Unchanged entries are not checked: an invalid one must not block changes to others.
+        if new != _canonical(old or {}):
+            self._check(name, new, _canonical(old or {}))
         return {**{key: value for key, value in (old or {}).items() if key not in _KNOWN}, **new}
 
     def _check(self, name: str, new: ExtensionsDocument, old: ExtensionsDocument) -> None:
@@ -153,7 +153,7 @@ class McpSettings:
 
 
 def server_view(entry: Mapping[str, Any]) -> ServerView:
-    """Return an entry as the API shows it, also one that makes no sense.
+    """Return an entry as the API shows it, even an invalid one.
 
     >>> server_view({"command": "npx", "env": {"TOKEN": "t"}})["env"]
     {'TOKEN': '***'}
@@ -183,7 +183,7 @@ def _oauth_view(oauth: Mapping[str, Any]) -> ServerView:
 
 
 def _restored(name: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> ExtensionsDocument:
-    """Return what was given, with the stored secrets where masks stand; empty keys are left out."""
+    """Return the new entry with stored secrets in place of masks; empty keys are omitted."""
     new: ExtensionsDocument = {key: given[key] for key in FIELDS if given.get(key) is not None}
     new["enabled"] = bool(given.get("enabled", True))
     new["type"] = transport_name(given)
@@ -194,7 +194,7 @@ def _restored(name: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> Ex
         new["url"] = restore_url(f"{name}.url", given["url"], old.get("url"))
     if given.get("oauth") is not None:
         new["oauth"] = _restored_oauth(f"{name}.oauth", given["oauth"], _mapping(old.get("oauth")))
-    return _written(new)
+    return _canonical(new)
 
 
 def _restored_oauth(
@@ -204,7 +204,9 @@ def _restored_oauth(
     for secret in SECRETS:
         value = given.get(secret)
         if value == MASK and not old.get(secret):
-            raise McpSettingsInvalid(f"{where}.{secret}: {MASK} stands for a stored value")
+            raise McpSettingsInvalid(
+                f"{where}.{secret}: {MASK} stands for a stored value, but there is none"
+            )
         if value is None or value == MASK:
             new.pop(secret, None)
             new.update({secret: old[secret]} if old.get(secret) else {})
@@ -219,8 +221,8 @@ def _restored_oauth(
     return {**new, "extra_token_params": extra} if extra else new
 
 
-def _written(entry: Mapping[str, Any]) -> ExtensionsDocument:
-    """Return the keys of an entry that say something, under today's names."""
+def _canonical(entry: Mapping[str, Any]) -> ExtensionsDocument:
+    """Return the non-empty keys of an entry, under their canonical names."""
     known = {key: entry[key] for key in FIELDS if entry.get(key) not in (None, "", [], {})}
     return (
         {**known, "enabled": not is_disabled(entry), "type": transport_name(entry)} if entry else {}

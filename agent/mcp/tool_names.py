@@ -1,4 +1,4 @@
-"""Names of MCP tools that every provider of models takes. Pure."""
+"""Names of MCP tools that every model provider accepts. Pure."""
 
 import hashlib
 import re
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_CHARS: Final = 64
-"""OpenAI's and Anthropic's limit of a tool's name; letters, digits, `_` and `-`."""
+"""Limit of OpenAI and Anthropic; letters, digits, `_` and `-`."""
 
 _HASH_CHARS: Final = 6
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name of a server's tool: prefixed by the server, cut and marked where it is too long.
+    """Return the name of a tool, prefixed with its server; too long ones are shortened and get a hash.
 
     >>> tool_name("git hub", "list.issues")
     'git_hub_list_issues'
@@ -25,13 +25,13 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def with_hash(plain: str, server: str, tool: str) -> str:
-    """Return a name made distinct by a mark that only this tool of this server has."""
-    mark = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:_HASH_CHARS]
-    return f"{plain[: MAX_CHARS - _HASH_CHARS - 1]}_{mark}"
+    """Return a name with a hash of the server and tool."""
+    digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:_HASH_CHARS]
+    return f"{plain[: MAX_CHARS - _HASH_CHARS - 1]}_{digest}"
 
 
 def unique_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a name for every (server, tool), no name twice; the first of two alike keeps the plain one.
+    """Return a unique name for every (server, tool); the first of two equal names has no hash.
 
     >>> sorted(unique_names([("a", "b_c"), ("a_b", "c")]).values())
     ['a_b_c', 'a_b_c_0c1d18']

@@ -133,7 +133,7 @@ async def test_a_process_for_each_thread_that_nothing_of_ours_leaks_into(tmp_pat
         assert second == ["a,b", "Error: Error executing tool raise error: no such issue"]
         third = told(await home.say("three"))[4:]
         assert third == [
-            "Error: the MCP server 'fake' could not do this: it ended before it answered",
+            "Error: MCP server 'fake' failed: it ended before it responded",
             "c",
         ]
     await until(lambda: not is_alive(variables["pid"]))
@@ -165,7 +165,7 @@ async def test_calls_that_are_stopped_and_calls_without_end(tmp_path: Path) -> N
         pid = json.loads(said)["pid"]
         limits["call_timeout_seconds"] = 0.2
         said = await answer(tools, "fake_wait", marker=str(marker))
-        assert "it did not answer within 0.2 seconds" in said
+        assert "it did not respond within 0.2 seconds" in said
         # It may hang for good: the next call gets another process.
         await until(lambda: len(servers.sessions) == 0)
         assert not is_alive(pid)
@@ -184,7 +184,7 @@ async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
         assert (await servers.current_tools()).tools == ()
         await until(lambda: "the token *** is not good" in caplog.text)
         (status,) = await servers.statuses()
-        assert status.error == "it ended before it answered"
+        assert status.error == "it ended before it responded"
     assert "hush-hush" not in caplog.text
 
 
@@ -239,10 +239,10 @@ async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None
         assert await answer(tools, "streamed_echo", text="hi") == "hi"
         assert await answer(tools, "events_echo", text="hi") == "hi"
         assert states["missing"].error == "its command is not installed"
-        assert states["mute"].error == "it did not answer in time"
-        assert states["dies"].error == "it ended before it answered"
+        assert states["mute"].error == "it did not respond in time"
+        assert states["dies"].error == "it ended before it responded"
         assert states["lost"].error == "there is no MCP server at its address (404)"
-        assert states["closed"].error == "it answered 401"
+        assert states["closed"].error == "it responded with HTTP 401"
         assert states["refused"].error == "it cannot be reached"
         assert states["nonsense"].error == "a server of type sse needs `url`"
         assert states["off"].state == "disabled"
@@ -363,7 +363,7 @@ async def test_interceptors_stand_around_calls(tmp_path: Path, web: str) -> None
         assert await answer((await servers.current_tools()).tools, "web_echo", text="hi") == "HI"
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:raising"]) as servers:
         said = await answer((await servers.current_tools()).tools, "web_echo", text="hi")
-        assert said == "Error: the MCP server 'web' could not do this: it failed (RuntimeError)"
+        assert said == "Error: MCP server 'web' failed: unexpected error (RuntimeError)"
 
 
 @pytest.mark.parametrize(

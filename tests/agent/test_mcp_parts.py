@@ -289,7 +289,7 @@ async def test_an_odd_life_is_no_reason_to_ask_each_time(life: object) -> None:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (web.Response(status=401, text="hush-hush"), "the token server answered 401"),
+        (web.Response(status=401, text="hush-hush"), "the token server responded with HTTP 401"),
         (web.Response(text="<html>hush-hush"), "is not JSON"),
         ({"token": "hush-hush"}, "has no 'access_token'"),
         ({"access_token": ""}, "has no 'access_token'"),
@@ -370,7 +370,7 @@ BLOB = "QUJD" * 100
         (result(text("a"), structuredContent={"x": 1}), "a"),
         (result(text("no"), isError=True), "Error: no"),
         (result(text("Error: no"), isError=True), "Error: no"),
-        (result(isError=True), "Error: the tool failed and did not say why"),
+        (result(isError=True), "Error: the tool failed without a message"),
         (result(ImageContent(type="image", data=BLOB, mimeType="a/b")), "[image, a/b, 300 bytes, not shown]"),
         (result(AudioContent(type="audio", data=BLOB, mimeType="a/b")), "[audio, a/b, 300 bytes, not shown]"),
         (result(ResourceLink(type="resource_link", name="log", uri=AnyUrl("file:///log"))), "[resource log: file:///log]"),
@@ -400,14 +400,14 @@ def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
     ("error", "said"),
     [
         (FileNotFoundError(2, "no", "/usr/bin/hush-hush"), "its command is not installed"),
-        (PermissionError(13, "no", "/usr/bin/hush-hush"), "its command may not be run"),
-        (TimeoutError("hush-hush"), "it did not answer in time"),
+        (PermissionError(13, "no", "/usr/bin/hush-hush"), "its command is not executable"),
+        (TimeoutError("hush-hush"), "it did not respond in time"),
         (httpx.ConnectError("http://hush-hush"), "it cannot be reached"),
-        (httpx.ReadError("http://hush-hush"), "the connection broke"),
-        (RuntimeError("/home/hush-hush"), "it failed (RuntimeError)"),
-        (ExceptionGroup("x", [RuntimeError("hush-hush"), TimeoutError()]), "it did not answer in time"),
-        (ExceptionGroup("x", [ExceptionGroup("y", [KeyError("hush-hush")])]), "it failed (KeyError)"),
-        (McpServerUnusable("the token server answered 401"), "the token server answered 401"),
+        (httpx.ReadError("http://hush-hush"), "the connection failed"),
+        (RuntimeError("/home/hush-hush"), "unexpected error (RuntimeError)"),
+        (ExceptionGroup("x", [RuntimeError("hush-hush"), TimeoutError()]), "it did not respond in time"),
+        (ExceptionGroup("x", [ExceptionGroup("y", [KeyError("hush-hush")])]), "unexpected error (KeyError)"),
+        (McpServerUnusable("the token server responded with HTTP 401"), "the token server answered 401"),
     ],
 )  # fmt: skip
 def test_faults_are_sentences_without_addresses(error: BaseException, said: str) -> None:
@@ -417,4 +417,4 @@ def test_faults_are_sentences_without_addresses(error: BaseException, said: str)
 def test_a_status_is_told_without_its_address() -> None:
     request = httpx.Request("GET", "http://h/?key=hush-hush")
     error = httpx.HTTPStatusError("hush-hush", request=request, response=httpx.Response(503))
-    assert describe_error(error) == "it answered 503"
+    assert describe_error(error) == "it responded with HTTP 503"
