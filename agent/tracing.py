@@ -1,21 +1,20 @@
 """Recording runs at LangSmith and Langfuse: one trace a run, attached at the graph's root. Off unless asked for."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import Context
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
 import anyio
 import anyio.to_thread
-import langsmith
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 
 from agent.config.tracing import LangfuseConfig, LangSmithConfig, TracingConfig
 from agent.errors import ObjectNotImportable, TracingMisconfigured
 from agent.importer import import_object
+from agent.langgraph_internals import langsmith_checks_inline
 from agent.options import RunContext
 
 logger = logging.getLogger(__name__)
@@ -76,35 +75,10 @@ async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
         if recorders:
             yield Tracing(tuple(recorders), label=asked.label)
         else:
-            with _unrecorded():
+            with langsmith_checks_inline():
                 yield Tracing(label=asked.label)
     finally:
         await _flush(flushes)
-
-
-@contextmanager
-def _unrecorded() -> Iterator[None]:
-    """Let LangSmith's package find out in place that nothing is recorded.
-
-    LangChain has it look before and after every middleware of every call. By default each look is a hop to a worker
-    thread: 40 hops and a third of the CPU of a turn with one tool call (measured). The setting is the process'.
-    """
-    langsmith.set_runtime_overrides(aio_to_thread=_in_place)
-    try:
-        yield
-    finally:
-        langsmith.set_runtime_overrides()
-
-
-async def _in_place(
-    _default: object,
-    context: Context,
-    work: Callable[..., Any],
-    /,
-    *given: Any,  # noqa: ANN401 - whatever the package's own functions take
-    **named: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
-    return context.run(work, *given, **named)
 
 
 async def _flush(flushes: list[Callable[[], None]]) -> None:

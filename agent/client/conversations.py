@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -18,9 +18,10 @@ from agent.client.options import TurnOptions, TurnSettings
 from agent.client.threads import ThreadIndex, list_checkpoints
 from agent.errors import ModelNotFound
 from agent.factory import AgentFactory
+from agent.streaming import stream_graph
 from agent.thread_queue import ThreadQueue
 
-NOTE_S = 10.0
+MARK_FINISHED_S = 10.0
 """Bound of noting that a turn is over, seconds."""
 
 
@@ -42,11 +43,11 @@ class ConversationsApi(ClientApi):
         settings: TurnSettings,
     ) -> None:
         super().__init__(agents.services)
-        self._agents = agents
+        self._factory = agents
         self._checkpointer = checkpointer
-        self._book = book
+        self._threads = book
         self._settings = settings
-        self._lanes = ThreadQueue()
+        self._queue = ThreadQueue()
 
     async def chat(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
@@ -84,18 +85,18 @@ class ConversationsApi(ClientApi):
         settings = replace(self._settings, **options)
         thread_id = thread_id or str(uuid4())
         self._require_usable(thread_id, settings)
-        ticket = self._lanes.join(thread_id)
+        ticket = self._queue.join(thread_id)
         try:
             await ticket.ready.wait()
             async with aclosing(self._turn(message, thread_id, settings)) as events:
                 async for event in events:
                     yield event
         finally:
-            self._lanes.leave(ticket)
+            self._queue.leave(ticket)
 
     async def list_threads(self, limit: int = 10) -> JsonObject:
         """Return the threads that were used last: `{thread_list: [{thread_id, created_at, updated_at, ...}]}`."""
-        return {"thread_list": await self._book.list_recent(max(limit, 0))}
+        return {"thread_list": await self._threads.list_recent(max(limit, 0))}
 
     async def get_thread(self, thread_id: str) -> JsonObject:
         """Return what is kept of a thread: `{thread_id, checkpoints}`, the oldest first; none for an unknown one."""
@@ -111,13 +112,13 @@ class ConversationsApi(ClientApi):
         """
         folders = self._systems.folders
         folders.folders(thread_id)
-        ticket = self._lanes.join(thread_id)
+        ticket = self._queue.join(thread_id)
         try:
             await ticket.ready.wait()
-            await self._book.delete(thread_id)
+            await self._threads.delete(thread_id)
             await anyio.to_thread.run_sync(folders.delete, thread_id)
         finally:
-            self._lanes.leave(ticket)
+            self._queue.leave(ticket)
         return {"success": True, "message": f"Deleted thread {thread_id}"}
 
     async def reset_agent(self) -> None:
@@ -126,7 +127,7 @@ class ConversationsApi(ClientApi):
         It follows changes of skills, MCP servers, memory and custom agents by itself; this is for what it cannot
         see, like another version of a module that the configuration names.
         """
-        await self._agents.replace_config(self._systems.config.get())
+        await self._factory.replace_config(self._systems.config.get())
 
     def _require_usable(self, thread_id: str, settings: TurnSettings) -> None:
         systems = self._systems
@@ -140,24 +141,26 @@ class ConversationsApi(ClientApi):
     ) -> AsyncGenerator[StreamEvent]:
         config = settings.config(thread_id)
         message = HumanMessage(text, id=str(uuid4()))
-        graph = await self._agents.graph_for(config)
-        stream = graph.astream(
+        graph = await self._factory.graph_for(config)
+        stream = stream_graph(
+            graph,
             {"messages": [message]},
             config,
             context=config["configurable"],
-            stream_mode=list(MODES),
+            modes=MODES,
             durability="sync",
         )
-        telling = TurnEvents(str(message.id))
+        turn = TurnEvents(str(message.id))
         title: str | None = None
-        await self._book.mark_started(thread_id)
+        await self._threads.mark_started(thread_id)
         try:
-            async with aclosing(cast("AsyncGenerator[tuple[str, Any]]", stream)) as chunks:
-                async for mode, chunk in chunks:
-                    title = chunk.get("title") if mode == "values" else title
-                    for event in telling.read(mode, chunk):
+            async with aclosing(stream) as parts:
+                async for _namespace, mode, data in parts:
+                    if mode == "values":
+                        title = data.get("title")
+                    for event in turn.read(mode, data):
                         yield event
         finally:
-            with anyio.move_on_after(NOTE_S, shield=True):
-                await self._book.mark_finished(thread_id, title)
-        yield telling.end()
+            with anyio.move_on_after(MARK_FINISHED_S, shield=True):
+                await self._threads.mark_finished(thread_id, title)
+        yield turn.end()

@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from typing_extensions import override
 
-from agent.client.events import shown
+from agent.client.events import public_state
 from store.checkpoints import CheckpointSaver
 from store.errors import RowConflict
 from store.threads import ThreadQuery, ThreadStore
@@ -140,7 +140,7 @@ def _view(found: CheckpointTuple) -> View:
         "parent_checkpoint_id": parent["configurable"]["checkpoint_id"] if parent else None,
         "ts": found.checkpoint["ts"],
         "metadata": dict(found.metadata),
-        "values": shown(found.checkpoint["channel_values"]),
+        "values": public_state(found.checkpoint["channel_values"]),
     }
 
 

@@ -11,8 +11,6 @@ from typing import Any, cast
 
 import anyio
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware import SummarizationMiddleware as Cutter
-from langchain.agents.middleware.summarization import ContextSize, TriggerClause
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage, HumanMessage
@@ -23,6 +21,7 @@ from typing_extensions import override
 
 from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
+from agent.langgraph_internals import ContextSize, HistoryCutter
 from agent.middleware.sanitization import escape_framework_tags
 from agent.middleware.visible_history import message_index, recent_skill_reads, visible_messages
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
@@ -92,11 +91,17 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         self._skills = skills
         self._hooks = tuple(hooks)
         self._asleep_until = 0.0
+        sizes = config.trigger or [ThreadSize(type="tokens", value=DEFAULT_TRIGGER_TOKENS)]
+        if config.max_input_tokens is not None:
+            profile: Any = {**(model.profile or {}), "max_input_tokens": config.max_input_tokens}
+            model = model.model_copy(update={"profile": profile})
         try:
-            self._cutter(_Writer())
+            self._cutter = HistoryCutter(
+                model, [_context_size(size) for size in sizes], _context_size(config.keep)
+            )
         except ValueError as error:
             raise ModelUnusable(
-                "summarization: a fraction needs the size of the model; set summarization.max_input_tokens"
+                "summarization: a fraction needs the model's context size; set summarization.max_input_tokens"
             ) from error
 
     @override
@@ -105,51 +110,37 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        known = _known(request)
+        known = cast("HistorySummary | None", request.state.get("summary"))
         visible = visible_messages(request.messages, known)
-        writer = _Writer(
-            previous=known["text"] if known and visible is not request.messages else "",
-            old=visible[: len(visible) - _kept(request.messages, known)],
-            ask=self._ask,
-        )
-        update = await self._cutter(writer).abefore_model({"messages": visible}, request.runtime)
-        if update is None or writer.has_nothing_new:
-            return await handler(_with(request, visible))
-        dropped = visible[: len(visible) - len(update["messages"][2:])]
-        summary = self._summary(visible, dropped, writer)
-        self._tell(dropped[len(writer.old) :], request)
-        asked = _with(request, visible_messages(request.messages, summary))
-        response = await handler(asked)
-        if writer.failed:
-            return response
-        return ExtendedModelResponse(response, Command(update={"summary": summary}))
-
-    def _summary(
-        self, visible: Sequence[AnyMessage], dropped: Sequence[AnyMessage], writer: "_Writer"
-    ) -> HistorySummary:
-        return HistorySummary(
-            text=writer.text,
+        kept = await self._cutter.kept_count(visible, request.runtime)
+        dropped = visible[: len(visible) - kept] if kept is not None else []
+        standing_in = visible[: len(visible) - _unsummarized(request.messages, known)]
+        ids = {message.id for message in standing_in}
+        new = [message for message in dropped if message.id not in ids]
+        if not new:
+            return await handler(_with_messages(request, visible))
+        previous = known["text"] if known and visible is not request.messages else ""
+        written = await self._summarize(previous, new)
+        summary = HistorySummary(
+            text=written or previous,
             kept_from=str(visible[len(dropped)].id),
             rescued=recent_skill_reads(dropped, self._config, self._skills),
         )
-
-    def _cutter(self, writer: "_Writer") -> Cutter[Any, Any]:
-        config, model = self._config, self._model
-        if config.max_input_tokens is not None:
-            profile: Any = {**(model.profile or {}), "max_input_tokens": config.max_input_tokens}
-            model = model.model_copy(update={"profile": profile})
-        default = [ThreadSize(type="tokens", value=DEFAULT_TRIGGER_TOKENS)]
-        trigger: list[ContextSize | TriggerClause] = [
-            _context_size(size) for size in config.trigger or default
-        ]
-        return Cutter(
-            model,
-            trigger=trigger,
-            keep=_context_size(config.keep),
-            # Its own way of trimming can leave nothing of a few long messages; `_ask` cuts the text instead.
-            trim_tokens_to_summarize=None,
-            summarizer=writer.write,
+        self._call_hooks(dropped[len(standing_in) :], request)
+        response = await handler(
+            _with_messages(request, visible_messages(request.messages, summary))
         )
+        if not written:
+            return response
+        return ExtendedModelResponse(response, Command(update={"summary": summary}))
+
+    async def _summarize(self, previous: str, messages: list[AnyMessage]) -> str:
+        """Return a summary that includes the previous one; "" if none could be written."""
+        text = get_buffer_string(messages, format="xml")
+        if previous:
+            text = f"Summary of what came before:\n{previous}\n\n{text}"
+        # The model may repeat tags that were plain text in its material.
+        return escape_framework_tags(await self._ask(text))
 
     async def _ask(self, material: str) -> str:
         """Return the summary of a text; "" when there is none in time."""
@@ -170,7 +161,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             return ""
         return answer.text.strip()
 
-    def _tell(self, dropped: Sequence[AnyMessage], request: ModelRequest[Any]) -> None:
+    def _call_hooks(self, dropped: Sequence[AnyMessage], request: ModelRequest[Any]) -> None:
         for hook in self._hooks:
             try:
                 hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
@@ -180,58 +171,12 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
                 )  # whoever listens; the summary is written all the same
 
 
-class _Writer:
-    """Writes one summary, when LangChain's middleware asks for it.
-
-    Args:
-        previous: The summary that there is already; "" = none.
-        old: What stands for it among the messages.
-        ask: Asks the summarising model.
-
-    Attributes:
-        text: What was written; the previous summary when nothing could be.
-        failed: Whether nothing could be written.
-        has_nothing_new: Whether only what is summed up already would be summed up again.
-    """
-
-    def __init__(
-        self,
-        previous: str = "",
-        old: Sequence[AnyMessage] = (),
-        ask: Callable[[str], Awaitable[str]] | None = None,
-    ) -> None:
-        self.old = list(old)
-        self.text = previous
-        self.failed = False
-        self.has_nothing_new = False
-        self._ask = ask
-
-    async def write(self, messages: list[AnyMessage]) -> str:
-        """Sum up messages, the summary so far included."""
-        old = {message.id for message in self.old}
-        new = [message for message in messages if message.id not in old]
-        if not new or self._ask is None:
-            self.has_nothing_new = True
-            return self.text
-        told = get_buffer_string(new, format="xml")
-        material = f"What was summed up before:\n{self.text}\n\n{told}" if self.text else told
-        written = await self._ask(material)
-        self.failed = not written
-        # The model may have put back what was written as text in its material.
-        self.text = escape_framework_tags(written) or self.text
-        return self.text
-
-
-def _with(request: ModelRequest[Any], messages: list[AnyMessage]) -> ModelRequest[Any]:
+def _with_messages(request: ModelRequest[Any], messages: list[AnyMessage]) -> ModelRequest[Any]:
     return request if messages is request.messages else request.override(messages=messages)
 
 
-def _known(request: ModelRequest[Any]) -> HistorySummary | None:
-    return cast("HistorySummary | None", request.state.get("summary"))
-
-
-def _kept(messages: Sequence[AnyMessage], summary: HistorySummary | None) -> int:
-    """Return how many messages at the end stand for themselves."""
+def _unsummarized(messages: Sequence[AnyMessage], summary: HistorySummary | None) -> int:
+    """Return how many messages at the end the summary does not cover."""
     start = message_index(messages, summary["kept_from"]) if summary else None
     return len(messages) - (start or 0)
 

@@ -7,18 +7,19 @@ step of it appears in the parent's stream in any mode. What the parent's stream 
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.errors import AgentError
+from agent.langgraph_internals import detached_context
+from agent.streaming import stream_graph
 from agent.subagents.progress import (
     CANCELLED_ERROR,
     SubagentMessage,
@@ -119,7 +120,7 @@ class SubagentExecutor:
         When the caller is cancelled, the subagent is stopped and waited for, `stop_s` at most.
         """
         execution = SubagentRun(job)
-        _apart().run(self._group.start_soon, self._host, execution)
+        detached_context().run(self._group.start_soon, self._host, execution)
         self._running.add(execution)
         try:
             with anyio.move_on_after(job.timeout_s + self._stop_s):
@@ -185,10 +186,10 @@ async def open_subagent_executor(
 async def _drive(execution: SubagentRun) -> None:
     job = execution.task_spec
     graph = await job.build()
-    snapshots = graph.astream(job.input, job.config, context=job.context, stream_mode="values")
-    async with aclosing(cast("AsyncGenerator[Mapping[str, Any]]", snapshots)) as stream:
-        async for values in stream:
-            execution.progress.add_snapshot(values)
+    parts = stream_graph(graph, job.input, job.config, context=job.context, modes=["values"])
+    async with aclosing(parts) as stream:
+        async for _namespace, _mode, values in stream:
+            execution.progress.add_state(values)
 
 
 async def _stopped(execution: SubagentRun, bound_s: float) -> None:
@@ -205,10 +206,3 @@ def _failed(execution: SubagentRun, error: Exception) -> SubagentResult:
     # Other errors may quote a request, a path or a key: only their kind is told.
     told = error.user_message if isinstance(error, AgentError) else type(error).__name__
     return SubagentResult(status="failed", error=told, usage=execution.progress.usage)
-
-
-def _apart() -> contextvars.Context:
-    """Return a copy of the context in which nothing of LangChain's run is known; logs and locales stay."""
-    context = contextvars.copy_context()
-    context.run(var_child_runnable_config.set, None)
-    return context

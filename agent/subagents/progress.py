@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage
-from langchain_core.messages.ai import UsageMetadata, add_usage
+from langchain_core.messages.ai import UsageMetadata
 
 from agent.models.failures import is_fallback
+from agent.streaming import MessageEvent, TurnReader
 from agent.subagents.status import SubagentStatus
 
 TURN_CAPPED = "turn_capped"
@@ -49,31 +50,35 @@ class SubagentMessage:
 
 
 class SubagentProgress:
-    """Follows the snapshots of a subagent's state. Each message is looked at once.
+    """Follows the state of a subagent's graph.
 
-    Attributes:
-        usage: What its model calls used so far, each message counted once; None = nothing known.
+    Args:
+        report: Called with each answer of the model.
     """
 
     def __init__(self, report: Callable[[SubagentMessage], None]) -> None:
-        self.usage: UsageMetadata | None = None
         self._report = report
+        self._reader = TurnReader(None)
         self._messages: Sequence[AnyMessage] = ()
-        self._looked_at = 0
-        self._spoken: set[str] = set()
+        self._reported = 0
         self._is_interrupted = False
 
-    def add_snapshot(self, values: Mapping[str, Any]) -> None:
-        """Take a snapshot of the state's values and report what is new."""
+    @property
+    def usage(self) -> UsageMetadata | None:
+        """The tokens used so far; None = unknown."""
+        return self._reader.usage
+
+    def add_state(self, values: Mapping[str, Any]) -> None:
+        """Take the state after a step and report the answers that are new in it."""
         self._is_interrupted = "__interrupt__" in values
         self._messages = values.get("messages") or self._messages
-        for message in self._messages[self._looked_at :]:
-            if isinstance(message, AIMessage) and message.id not in self._spoken:
-                self._hear(message)
-        self._looked_at = len(self._messages)
+        for event in self._reader.read("values", values):
+            if isinstance(event, MessageEvent):
+                self._reported += 1
+                self._report(SubagentMessage(message=event.message, index=self._reported))
 
     def result(self) -> SubagentResult:
-        """Return how the delegation ended, when the graph came to its end."""
+        """Return how the delegation ended, once the graph has ended."""
         last = next((m for m in reversed(self._messages) if isinstance(m, AIMessage)), None)
         text = final_text(self._messages)
         if self._is_interrupted:
@@ -82,13 +87,6 @@ class SubagentProgress:
             return SubagentResult(status="failed", error=text, usage=self.usage)
         capped = last is not None and bool(last.additional_kwargs.get(TURN_CAPPED))
         return SubagentResult(status="completed", result=text, is_capped=capped, usage=self.usage)
-
-    def _hear(self, message: AIMessage) -> None:
-        if message.id is not None:
-            self._spoken.add(message.id)
-        if message.usage_metadata is not None:
-            self.usage = add_usage(self.usage, message.usage_metadata)
-        self._report(SubagentMessage(message=message, index=len(self._spoken)))
 
 
 def final_text(messages: Sequence[AnyMessage]) -> str:

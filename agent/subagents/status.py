@@ -9,11 +9,9 @@ Keys of `ToolMessage.additional_kwargs`, for clients that show delegations and f
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Literal, TypeGuard, get_args
 
-from langchain_core.messages import AnyMessage, ToolMessage
-from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages import ToolMessage
 
 TASK = "task"
 """The name of the tool that delegates."""
@@ -24,7 +22,6 @@ STATUSES: tuple[SubagentStatus, ...] = get_args(SubagentStatus)
 STATUS_KEY = "subagent_status"
 ERROR_KEY = "subagent_error"
 STOP_REASON_KEY = "subagent_stop_reason"
-USAGE_KEY = "subagent_token_usage"
 
 _PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
     ("Task Succeeded. Result:", "completed"),
@@ -89,25 +86,6 @@ def with_status(message: ToolMessage) -> ToolMessage:
         return message
     stamps = status_kwargs(status, parse_error(message.text))
     return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, **stamps}})
-
-
-def delegated_usage(message: AnyMessage) -> UsageMetadata | None:
-    """Return the tokens that a delegation used, from the message that its tool answered with.
-
-    A run's totals are the sum of `usage_metadata` of its AI messages and of this of its tool messages.
-    """
-    if not isinstance(message, ToolMessage):
-        return None
-    usage = message.additional_kwargs.get(USAGE_KEY)
-    return _usage(usage) if isinstance(usage, Mapping) else None
-
-
-def _usage(given: Mapping[str, Any]) -> UsageMetadata:
-    return UsageMetadata(
-        input_tokens=int(given.get("input_tokens") or 0),
-        output_tokens=int(given.get("output_tokens") or 0),
-        total_tokens=int(given.get("total_tokens") or 0),
-    )
 
 
 def _known(status: str) -> TypeGuard[SubagentStatus]:

@@ -5,19 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain.tools import ToolRuntime
-from langchain_core.callbacks import BaseCallbackManager, Callbacks
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
-from langchain_core.tracers._streaming import (
-    _StreamingCallbackHandler,
-    _V2StreamingCallbackHandler,
-)
 from pydantic import BaseModel, Field
 
+from agent.langgraph_internals import without_stream_handlers
+from agent.streaming import SUBAGENT_USAGE_KEY
 from agent.subagents.executor import SubagentExecutor, SubagentGraph, SubagentTask
 from agent.subagents.progress import CANCELLED_ERROR, TURN_CAPPED, SubagentMessage, SubagentResult
-from agent.subagents.status import STOP_REASON_KEY, TASK, USAGE_KEY, parse_error, status_kwargs
+from agent.subagents.status import STOP_REASON_KEY, TASK, parse_error, status_kwargs
 from agent.subagents.subagent_types import SubagentType
 from agent.tools.bash import BASH
 
@@ -202,7 +199,7 @@ def _stamps(outcome: SubagentResult) -> dict[str, Any]:
     if outcome.is_capped:
         stamps[STOP_REASON_KEY] = TURN_CAPPED
     if outcome.usage is not None:
-        stamps[USAGE_KEY] = dict(outcome.usage)
+        stamps[SUBAGENT_USAGE_KEY] = dict(outcome.usage)
     return stamps
 
 
@@ -225,19 +222,8 @@ def _config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
     }
     return RunnableConfig(
         configurable=configurable,
-        callbacks=_callbacks(parent.get("callbacks")),
+        callbacks=without_stream_handlers(parent.get("callbacks")),
         recursion_limit=2 * kind.max_turns + _SPARE_STEPS,
         run_name=f"subagent:{kind.name}",
         tags=[f"subagent:{kind.name}"],
     )
-
-
-def _callbacks(parent: Callbacks) -> Callbacks:
-    """Return the parent's callbacks without those that feed its stream: traces and counters see the subagent too."""
-    if not isinstance(parent, BaseCallbackManager):
-        return None
-    manager = parent.copy()
-    for handler in [*manager.handlers, *manager.inheritable_handlers]:
-        if isinstance(handler, _StreamingCallbackHandler | _V2StreamingCallbackHandler):
-            manager.remove_handler(handler)
-    return manager

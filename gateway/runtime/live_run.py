@@ -1,13 +1,13 @@
 """A run in this process: how it stands, what it said so far, how it can be stopped."""
 
 import asyncio
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
+from agent.langgraph_internals import node_tasks
 from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import CancelAction, RunResult, can_transition, is_final
@@ -120,43 +120,7 @@ class LiveRun:
         """
         if self.task is None or not times:
             return
-        deaf = _steps_of(self.run_id) if self.in_graph else [self.task]
+        deaf = node_tasks(self.run_id) if self.in_graph else [self.task]
         for task in deaf:
             task.cancel()
         asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._insist, times - 1)
-
-
-_STEPS = frozenset({"ainvoke", "arun_with_retry", "_consume_aiter"})
-"""The coroutines in which LangGraph runs a node. Those that write checkpoints have other names."""
-
-_WRAPPED_IN = ("output", "it")
-"""Where the generator of a node is found in those around it, in a run that streams `events`."""
-
-_DEEPEST = 4
-
-
-def _steps_of(run_id: str) -> list[asyncio.Task[Any]]:
-    """Return the tasks in which a run's nodes work.
-
-    LangGraph has no handle for them: they are known by the config with which they were called. All tasks of the
-    process are looked at, which is done for a deaf run only.
-    """
-    found = []
-    for task in asyncio.all_tasks():
-        coroutine = task.get_coro()
-        if not inspect.iscoroutine(coroutine) or coroutine.__name__ not in _STEPS:
-            continue
-        config = _config_in(inspect.getcoroutinelocals(coroutine), _DEEPEST)
-        if (config.get("configurable") or {}).get("run_id") == run_id:
-            found.append(task)
-    return found
-
-
-def _config_in(given: Mapping[str, Any], deeper: int) -> Mapping[str, Any]:
-    """Return the config among a coroutine's or a generator's variables, or those of one inside it."""
-    config = given.get("config") or getattr(given.get("task"), "config", None)
-    if config or not deeper:
-        return config or {}
-    inner = next((given[name] for name in _WRAPPED_IN if inspect.isasyncgen(given.get(name))), None)
-    frame = inner.ag_frame if inner is not None else None
-    return _config_in(frame.f_locals, deeper - 1) if frame is not None else {}

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from langchain_core.runnables import RunnableConfig
@@ -13,6 +13,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot
 
 from agent.options import STEERING_SOURCE_KEY
+from agent.streaming import stream_graph
 from gateway.runtime.lifecycle import (
     RunFailure,
     RunResult,
@@ -31,9 +32,6 @@ MAX_RUN_S = 86_400.0
 
 STATE_S = 10.0
 """Bound of reading the state of a stopped run."""
-
-_WHOLE = 3
-"""Length of a chunk with its namespace; without subgraphs it has none."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,49 +114,25 @@ async def _run(live: LiveRun, prepared: PreparedRun) -> RunResult:
 
 async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
     live.in_graph = True
-    translator = StreamEncoder(prepared.request.modes, live.log.append)
-    async with aclosing(_chunks(prepared)) as chunks:
-        async for namespace, mode, chunk in chunks:
-            translator.encode(namespace, mode, chunk)
-            live.values, live.encoded_values = translator.values, translator.encoded_values
-
-
-async def _chunks(prepared: PreparedRun) -> AsyncGenerator[tuple[tuple[str, ...], str, object]]:
-    """Yield (namespace, mode, chunk), whether subgraphs were asked for or not."""
-    request = prepared.request
-    subgraphs = request.modes.subgraphs
-    options: dict[str, Any] = {
+    request, options = prepared.request, prepared.config["configurable"]
+    encoder = StreamEncoder(request.modes, live.log.append)
+    parts = stream_graph(
+        prepared.graph,
+        prepared.input,
+        prepared.config,
         # A graph may put its context into the state: what cannot be saved stays out of it.
-        "context": {
-            k: v for k, v in prepared.config["configurable"].items() if k != STEERING_SOURCE_KEY
-        },
-        "stream_mode": request.modes.graph_modes(),
-        "interrupt_before": request.interrupt_before,
-        "interrupt_after": request.interrupt_after,
-        "durability": request.durability,
-        "subgraphs": subgraphs,
-    }
-    given = prepared.input, prepared.config
-    if "events" in request.modes.requested:
-        stream = _with_events(
-            prepared.graph.astream_events(*given, version="v2", **options), given[1]
-        )
-    else:
-        stream = cast("AsyncGenerator[Any]", prepared.graph.astream(*given, **options))
-    async with aclosing(stream) as chunks:
-        async for chunk in chunks:
-            yield chunk if len(chunk) == _WHOLE else ((), *chunk)
-
-
-async def _with_events(events: AsyncIterator[Any], config: RunnableConfig) -> AsyncGenerator[Any]:
-    """Yield the chunks of the graph itself, which are among its events, and the other events."""
-    own = str(config.get("run_id"))
-    async with aclosing(cast("AsyncGenerator[Any]", events)) as told:
-        async for event in told:
-            if event["event"] == "on_chain_stream" and event["run_id"] == own:
-                yield event["data"]["chunk"]
-            elif "nostream" not in event.get("tags", ()):
-                yield (), "events", event
+        context={k: v for k, v in options.items() if k != STEERING_SOURCE_KEY},
+        modes=request.modes.graph_modes(),
+        subgraphs=request.modes.subgraphs,
+        durability=request.durability,
+        with_events="events" in request.modes.requested,
+        interrupt_before=request.interrupt_before,
+        interrupt_after=request.interrupt_after,
+    )
+    async with aclosing(parts) as stream:
+        async for namespace, mode, data in stream:
+            encoder.encode(namespace, mode, data)
+            live.values, live.encoded_values = encoder.values, encoder.encoded_values
 
 
 async def _finished(live: LiveRun, prepared: PreparedRun) -> RunResult:

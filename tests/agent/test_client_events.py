@@ -17,7 +17,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 
 from agent.client.events import FinalText, StreamEvent, TurnEvents
-from agent.subagents.status import USAGE_KEY
+from agent.streaming import SUBAGENT_USAGE_KEY as USAGE_KEY
 
 ASKED = HumanMessage("and now?", id="h2")
 OLD: list[AnyMessage] = [

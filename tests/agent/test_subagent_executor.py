@@ -120,7 +120,7 @@ def test_long_histories_are_looked_at_once() -> None:
     messages: list[AnyMessage] = []
     for number in range(3_000):
         messages.append(answer("x", 2, id=str(number)))
-        progress.add_snapshot({"messages": messages})
+        progress.add_state({"messages": messages})
     assert len(reported) == 3_000
     assert progress.usage is not None
     assert progress.usage["total_tokens"] == 6_000

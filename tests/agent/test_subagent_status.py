@@ -9,9 +9,9 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.streaming import delegated_usage
 from agent.subagents.status import (
     STATUSES,
-    delegated_usage,
     parse_error,
     parse_status,
     status_kwargs,

@@ -19,7 +19,7 @@ from typing_extensions import override
 from agent.errors import ThreadIdMissing
 from agent.middleware.turn_limit import LAST_TURN_REMINDER
 from agent.paths import OUTPUTS
-from agent.subagents.status import delegated_usage
+from agent.streaming import delegated_usage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
 from tests.fakes.model import FakeModelServer, Reply

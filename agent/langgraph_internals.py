@@ -1,0 +1,161 @@
+"""Everything that depends on internals of LangGraph, LangChain and LangSmith, in one module.
+
+None of this is public API. tests/agent/test_langgraph_internals.py fails if a new version changes it.
+"""
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import langsmith
+from langchain.agents.middleware import SummarizationMiddleware as LangChainSummarization
+from langchain.agents.middleware.summarization import ContextSize
+from langchain_core.callbacks import BaseCallbackManager, Callbacks
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers._streaming import (
+    _StreamingCallbackHandler,
+    _V2StreamingCallbackHandler,
+)
+from langgraph.runtime import Runtime
+
+__all__ = [
+    "ContextSize",
+    "HistoryCutter",
+    "detached_context",
+    "langsmith_checks_inline",
+    "node_tasks",
+    "without_stream_handlers",
+]
+
+# ---- the tasks of a run's nodes ----------------------------------------------------------------
+
+_NODE_COROUTINES = frozenset({"ainvoke", "arun_with_retry", "_consume_aiter"})
+"""The coroutines in which LangGraph runs a node. Those that write checkpoints have other names."""
+
+_WRAPPED_IN = ("output", "it")
+"""Local variables of a wrapping coroutine that hold a node's generator, in runs that stream `events`."""
+
+_MAX_DEPTH = 4
+
+
+def node_tasks(run_id: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks in which a run's nodes work.
+
+    LangGraph has no handle for them, so they are recognized by the config they were called with. This looks at all
+    tasks of the process; call it only for a run that ignores its cancellation.
+    """
+    found = []
+    for task in asyncio.all_tasks():
+        coroutine = task.get_coro()
+        if not inspect.iscoroutine(coroutine) or coroutine.__name__ not in _NODE_COROUTINES:
+            continue
+        config = _config_in(inspect.getcoroutinelocals(coroutine), _MAX_DEPTH)
+        if (config.get("configurable") or {}).get("run_id") == run_id:
+            found.append(task)
+    return found
+
+
+def _config_in(variables: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+    """Return the config among local variables, or among those of a generator in them."""
+    config = variables.get("config") or getattr(variables.get("task"), "config", None)
+    if config or not depth:
+        return config or {}
+    wrapped = (variables.get(name) for name in _WRAPPED_IN)
+    generator = next((one for one in wrapped if inspect.isasyncgen(one)), None)
+    frame = generator.ag_frame if generator is not None else None
+    return _config_in(frame.f_locals, depth - 1) if frame is not None else {}
+
+
+# ---- running a graph apart from the run that started it -----------------------------------------
+
+
+def detached_context() -> contextvars.Context:
+    """Return a copy of the current context in which LangChain knows of no parent run."""
+    context = contextvars.copy_context()
+    context.run(var_child_runnable_config.set, None)
+    return context
+
+
+def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
+    """Return a run's callbacks without those that feed its stream; tracers and counters stay."""
+    if not isinstance(callbacks, BaseCallbackManager):
+        return None
+    manager = callbacks.copy()
+    for handler in [*manager.handlers, *manager.inheritable_handlers]:
+        if isinstance(handler, _StreamingCallbackHandler | _V2StreamingCallbackHandler):
+            manager.remove_handler(handler)
+    return manager
+
+
+# ---- LangSmith's worker threads ----------------------------------------------------------------
+
+
+@contextmanager
+def langsmith_checks_inline() -> Iterator[None]:
+    """Let LangSmith check on the event loop whether tracing is on. The setting is process-wide.
+
+    LangChain checks before and after every middleware of every call. By default each check is a hop to a worker
+    thread: 40 hops and a third of the CPU of a turn with one tool call (measured).
+    """
+    langsmith.set_runtime_overrides(aio_to_thread=_run_inline)
+    try:
+        yield
+    finally:
+        langsmith.set_runtime_overrides()
+
+
+async def _run_inline(
+    _default: object,
+    context: contextvars.Context,
+    work: Callable[..., Any],
+    /,
+    *args: Any,  # noqa: ANN401 - whatever LangSmith's functions take
+    **kwargs: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    return context.run(work, *args, **kwargs)
+
+
+# ---- where to cut a long history ---------------------------------------------------------------
+
+_SUMMARY_MESSAGES = 2
+"""Messages that LangChain's update puts before those it keeps: the removal of all, and the summary."""
+
+
+class HistoryCutter:
+    """Decides whether a history is too long and where to cut it, by LangChain's summarization middleware.
+
+    It never separates a tool call from its result. As middleware of the agent it would be a graph node and delete the
+    messages it summarizes, so only its decision is used.
+
+    Args:
+        model: Its profile says how many tokens it accepts.
+        trigger: Any of these sizes starts a cut.
+        keep: How much of the end stays.
+
+    Raises:
+        ValueError: A size is a fraction, and the model's context size is unknown.
+    """
+
+    def __init__(
+        self, model: BaseChatModel, trigger: Sequence[ContextSize], keep: ContextSize
+    ) -> None:
+        self._middleware: LangChainSummarization[Any, Any] = LangChainSummarization(
+            model, trigger=list(trigger), keep=keep, summarizer=_no_summary
+        )
+
+    async def kept_count(self, messages: list[AnyMessage], runtime: Runtime[Any]) -> int | None:
+        """Return how many messages at the end to keep; None = the history is short enough.
+
+        Messages without an id get one.
+        """
+        update = await self._middleware.abefore_model({"messages": messages}, runtime)
+        return None if update is None else len(update["messages"]) - _SUMMARY_MESSAGES
+
+
+async def _no_summary(_messages: list[AnyMessage]) -> str:
+    return "-"
