@@ -70,13 +70,12 @@ async def open_client(
 ) -> AsyncIterator[AsyncParleyClient]:
     """Open the agent. The exit finishes memory updates, then closes it.
 
-    The client locks its data folder: a running service or another client needs a different one.
+    The client locks its data folder: a running service or another client needs its own.
 
     Args:
         config: See `agent_setup`.
         home: See `agent_setup`.
-        checkpointer: Stores thread state; must support LangGraph's async methods. It stays open afterwards.
-            None = the data folder, where the service finds the threads too.
+        checkpointer: Stores thread state, by its async methods; stays open. None = the data folder, as the service.
         database: The `database` section; None = its defaults.
         options: Defaults for turns, and how the agent is built.
 
@@ -91,6 +90,7 @@ async def open_client(
     skills = turn_options.pop("available_skills", None)
     if isinstance(skills, str):
         raise TypeError("available_skills must be a list of names")
+    skills = None if skills is None else frozenset(skills)
     middleware = tuple(turn_options.pop("middlewares", None) or ())
     label = turn_options.pop("environment", None)
     if label is not None:
@@ -106,11 +106,6 @@ async def open_client(
         else:
             index = CheckpointThreadIndex(checkpointer)
         factory = await stack.enter_async_context(
-            open_agent_factory(
-                setup,
-                checkpointer,
-                available_skills=None if skills is None else frozenset(skills),
-                middleware=middleware,
-            )
+            open_agent_factory(setup, checkpointer, available_skills=skills, middleware=middleware)
         )
         yield AsyncParleyClient(factory, checkpointer, index, defaults)
