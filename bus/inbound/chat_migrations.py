@@ -27,6 +27,8 @@ class ChatMigrations:
 
     async def load(self, delivery: DeliveryWorker) -> None:
         """Tell of earlier moves, before anything is sent. Raises StoreError."""
+        if merged := await self._table.merge_leftovers():
+            log.info("merged %s conversations of migrated chats", merged)
         for move in await self._table.list_all():
             self._note(move)
             delivery.add_migration(move)

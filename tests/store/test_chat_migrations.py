@@ -12,14 +12,14 @@ from store.outbox import NewOutboxRow, OutboxStore
 
 OLD = ConversationKey(channel="telegram", workspace="7", chat="-4001", topic="5")
 CHAT = replace(OLD, topic="")
-MOVE = ChatMigration(channel="telegram", workspace="7", old_chat="-4001", new_chat="-100")
+MIGRATION = ChatMigration(channel="telegram", workspace="7", old_chat="-4001", new_chat="-100")
 NEW = replace(OLD, chat="-100", topic="-4001:5")
 
 
 async def test_a_conversation_is_found_by_both_ids(database: Database) -> None:
     conversations = ConversationStore(database)
     await conversations.bind_thread(OLD, "thread", instead_of=None)
-    assert await ChatMigrationStore(database).migrate(MOVE)
+    assert await ChatMigrationStore(database).migrate(MIGRATION)
     for key in (OLD, NEW):
         found = await conversations.find(key)
         assert found is not None
@@ -30,12 +30,12 @@ async def test_a_conversation_is_found_by_both_ids(database: Database) -> None:
 
 async def test_a_move_happens_once(database: Database) -> None:
     moves = ChatMigrationStore(database)
-    assert await moves.migrate(MOVE)
-    assert not await moves.migrate(MOVE)
-    assert not await moves.migrate(replace(MOVE, new_chat="-200"))
-    assert await moves.list_all() == [MOVE]
-    assert MOVE.apply(OLD) == NEW
-    assert MOVE.apply(NEW) == NEW
+    assert await moves.migrate(MIGRATION)
+    assert not await moves.migrate(MIGRATION)
+    assert not await moves.migrate(replace(MIGRATION, new_chat="-200"))
+    assert await moves.list_all() == [MIGRATION]
+    assert MIGRATION.apply(OLD) == NEW
+    assert MIGRATION.apply(NEW) == NEW
 
 
 async def test_what_is_owed_and_waits_moves_along(database: Database) -> None:
@@ -46,7 +46,7 @@ async def test_what_is_owed_and_waits_moves_along(database: Database) -> None:
     row = await inbox.accept(new, cap=20)
     assert isinstance(row, InboxRow)
     await outbox.enqueue([NewOutboxRow(key="a", conversation=OLD, body="{}")])
-    await ChatMigrationStore(database).migrate(MOVE)
+    await ChatMigrationStore(database).migrate(MIGRATION)
     await inbox.finish(row.id, [NewOutboxRow(key="b", conversation=row.key, body="{}")])
     assert [delivery.key for delivery in await outbox.list_open(NEW)] == ["a", "b"]
     found = await ConversationStore(database).find(NEW)
@@ -54,10 +54,34 @@ async def test_what_is_owed_and_waits_moves_along(database: Database) -> None:
     assert found.pending == 0
 
 
+async def test_flat_conversations_of_both_ids_become_one(database: Database) -> None:
+    inbox, outbox = InboxStore(database), OutboxStore(database)
+    new_chat = replace(CHAT, chat="-100")
+    ids = []
+    for number, key in enumerate((CHAT, new_chat, CHAT)):
+        new = NewInboxRow(
+            key=key, event_id=str(number), message_id=str(number), kind="chat", body="{}", received_at=1.0
+        )  # fmt: skip
+        row = await inbox.accept(new, cap=20)
+        assert isinstance(row, InboxRow)
+        ids.append(row.id)
+        await outbox.enqueue([NewOutboxRow(key=f"k{number}", conversation=key, body="{}")])
+    await ConversationStore(database).bind_thread(CHAT, "kept", instead_of=None)
+    await ChatMigrationStore(database).migrate(MIGRATION)
+    assert [row.key for row in await outbox.list_open(new_chat)] == ["k0", "k1", "k2"]
+    assert await outbox.list_open(CHAT) == []
+    assert [row.id for row in await inbox.list_unfinished()] == [ids[1], ids[0], ids[2]]
+    for row_id in ids:
+        await inbox.finish(row_id, [])
+    merged = await ConversationStore(database).find(CHAT)
+    assert merged is not None
+    assert (merged.key, merged.thread_id, merged.pending, merged.last_seq) == (new_chat, "kept", 0, 3)
+
+
 async def test_replies_to_messages_of_the_old_chat_find_the_topic(database: Database) -> None:
     origins = MessageTopicStore(database)
     await origins.set_topic(OLD, "6")
-    await ChatMigrationStore(database).migrate(MOVE)
+    await ChatMigrationStore(database).migrate(MIGRATION)
     await origins.set_topic(replace(NEW, topic="6"), "6")  # a message of the new chat
     assert await origins.find_topic(NEW, "-4001:6") == NEW.topic
     assert await origins.find_topic(NEW, "6") == "6"
@@ -68,7 +92,7 @@ async def test_choices_move_unless_the_new_chat_has_its_own(database: Database) 
     await choices.save(CHAT, ConversationSettings(model="old"))
     await choices.save(OLD, ConversationSettings(model="topical"))
     await choices.save(replace(CHAT, chat="-100"), ConversationSettings(model="new"))
-    await ChatMigrationStore(database).migrate(MOVE)
+    await ChatMigrationStore(database).migrate(MIGRATION)
     found = await choices.list_all()
     assert found[replace(CHAT, chat="-100")] == ConversationSettings(model="new")
     assert found[NEW] == ConversationSettings(model="topical")
@@ -83,7 +107,7 @@ async def test_nothing_of_other_chats_moves(database: Database) -> None:
     ]
     for other in others:
         await conversations.bind_thread(other, other.chat, instead_of=None)
-    await ChatMigrationStore(database).migrate(MOVE)
+    await ChatMigrationStore(database).migrate(MIGRATION)
     for other in others:
         found = await conversations.find(other)
         assert found is not None

@@ -1,0 +1,162 @@
+"""Every table has a bound, and no prune or search reads a whole table."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from store import retention
+from store.config import StoreConfig
+from store.conversations import ConversationKey, ConversationStore
+from store.database import Database
+from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.message_topics import MessageTopicStore
+from store.migrations import migrate
+from store.outbox import NewOutboxRow, OutboxStore
+from store.retention import DAY_S, Retention
+from store.runs import Run, RunOutcome, RunStore
+from store.threads import COUNT_MATCHES, ThreadOrder, ThreadQuery, search_statement
+
+KEY = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
+YEAR = 365 * DAY_S
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as opened:
+        migrate(opened)
+        yield opened
+
+
+def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
+    """Return the steps of a statement's plan that read a whole table, or sort a whole one."""
+    params = dict.fromkeys(re.findall(r"(?<!:):([a-z_]\w*)", statement), "1")
+    steps = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", params)]
+    ordered = any("USE TEMP B-TREE FOR ORDER BY" in step for step in steps)
+    return [
+        step
+        for step in steps
+        if step.startswith("SCAN")
+        and not step.startswith(("SCAN CONSTANT", "SCAN json_each", "SCAN (subquery"))
+        and ("INDEX" not in step or ordered)
+    ]
+
+
+def test_the_check_notices_a_scan(connection: sqlite3.Connection) -> None:
+    assert scans(connection, "SELECT * FROM thread WHERE title = :title")
+    assert scans(connection, "SELECT * FROM thread ORDER BY title")
+    assert not scans(connection, "SELECT * FROM thread ORDER BY updated_at")
+
+
+PRUNES = (*retention.SHORT_TERM, *retention.LONG_TERM, retention.EXPIRED_PAIRINGS)
+
+
+@pytest.mark.parametrize("statement", PRUNES, ids=lambda one: one.split()[2])
+def test_every_prune_uses_an_index(connection: sqlite3.Connection, statement: str) -> None:
+    assert scans(connection, statement) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("inbox", "conversation_id"), ("outbox", "conversation_id")]
+)
+def test_the_foreign_keys_of_a_pruned_conversation_are_indexed(
+    connection: sqlite3.Connection, table: str, column: str
+) -> None:
+    assert scans(connection, f"SELECT 1 FROM {table} WHERE {column} = :id") == []
+
+
+QUERIES = [
+    ThreadQuery(),
+    ThreadQuery(status="busy"),
+    ThreadQuery(metadata={"channel": "slack"}),
+    ThreadQuery(metadata={"channel": "slack", "chat": "C1"}, status="idle"),
+    ThreadQuery(metadata={"long": "x" * 500}),
+    ThreadQuery(ids=["a", "b"]),
+]
+ORDERS: tuple[ThreadOrder, ...] = (
+    "thread_id", "status", "created_at", "updated_at", "state_updated_at",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_every_thread_search_uses_an_index(
+    connection: sqlite3.Connection, query: ThreadQuery, order: ThreadOrder
+) -> None:
+    for rarest in (None, *range(len(query.metadata))):
+        statement, _ = search_statement(replace(query, sort_by=order), rarest=rarest)
+        assert scans(connection, statement) == [], statement
+    assert scans(connection, COUNT_MATCHES) == []
+
+
+async def fill(database: Database) -> InboxRow:
+    """Leave one row of every kind behind, at time 0."""
+    inbox, outbox = InboxStore(database, now=lambda: 0.0), OutboxStore(database, now=lambda: 0.0)
+    new = NewInboxRow(
+        key=KEY, event_id="e", message_id="m", remember=True, kind="chat", body="{}", received_at=0
+    )
+    row = await inbox.accept(new, cap=9)
+    assert isinstance(row, InboxRow)
+    await inbox.finish(row.id, [NewOutboxRow(key=k, conversation=KEY, body="{}") for k in "abc"])
+    delivered, failed, uncertain = await outbox.list_open()
+    await outbox.mark_delivered(delivered.id, "p", now=0, message_id="p")
+    await outbox.mark_failed(failed.id, error="no", now=0)
+    await outbox.mark_delivered(uncertain.id, None, now=0, uncertain=True)
+    runs = RunStore(database)
+    run = Run(
+        run_id="r", thread_id="t", assistant_id="a", status="pending", metadata={}, kwargs={},
+        multitask_strategy="reject", created_at=0, updated_at=0,
+    )  # fmt: skip
+    await runs.create(run, tags={}, create_thread=True)
+    outcome = RunOutcome(run_id="r", thread_id="t", status="success", thread_status="idle")
+    await runs.finish(outcome, now=0)
+    return row
+
+
+async def count(database: Database, table: str) -> int:
+    return int((await database.read(f"SELECT count(*) AS n FROM {table}"))[0]["n"])
+
+
+BOUNDED = ("inbox", "received_id", "outbox", "message_topic", "conversation", "run")
+
+
+async def test_redeliverable_rows_go_after_a_week_and_the_rest_after_the_retention(
+    database: Database,
+) -> None:
+    await fill(database)
+    await Retention(database).prune(now=7 * DAY_S - 1)
+    assert [await count(database, table) for table in BOUNDED] == [1, 2, 3, 2, 1, 1]
+    await Retention(database).prune(now=7 * DAY_S + 1)
+    assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1]
+    await Retention(database).prune(now=YEAR + 1)
+    assert [await count(database, table) for table in BOUNDED] == [0, 0, 0, 0, 0, 0]
+    assert await count(database, "thread") == 1
+
+
+async def test_a_retention_of_zero_keeps_long_term_rows(tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(retention_days=0), tmp_path) as database:
+        await fill(database)
+        await Retention(database).prune(now=10 * YEAR)
+        assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1]
+
+
+async def test_a_conversation_in_use_is_kept_whatever_its_age(database: Database) -> None:
+    await OutboxStore(database, now=lambda: 0.0).enqueue(
+        [NewOutboxRow(key="k", conversation=KEY, body="{}")]
+    )
+    await MessageTopicStore(database, now=lambda: YEAR).set_topic(KEY, "m")
+    await Retention(database).prune(now=YEAR + 1)
+    assert await ConversationStore(database).find(KEY) is not None
+    assert await count(database, "message_topic") == 1
+
+
+async def test_pruning_goes_in_batches_until_all_is_gone(database: Database) -> None:
+    outbox = OutboxStore(database, now=lambda: 0.0)
+    rows = [NewOutboxRow(key=f"k{n}", conversation=KEY, body="{}") for n in range(250)]
+    for row in await outbox.enqueue(rows):
+        await outbox.mark_delivered(row.id, "p", now=0)
+    assert await Retention(database).prune(now=8 * DAY_S) == 250
