@@ -1,7 +1,7 @@
 """An in-memory chat platform behind the adapter port: shows what people saw, fails when told to."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -47,6 +47,7 @@ class FakePlatform:
         self.calls: list[str] = []
         self.changed = anyio.Event()
         self.intake: Intake | None = None
+        self.when_sent: Callable[[], object] | None = None
         self._failures: dict[str, deque[Failure]] = {}
 
     @property
@@ -104,6 +105,8 @@ class FakePlatform:
     def _show(self, place: ReplyTarget, text: str, key: str) -> MessageId:
         message = Shown(id=f"m{len(self.shown) + 1}", chat=place.chat, text=text, key=key)
         self.shown.append(message)
+        if self.when_sent is not None:
+            self.when_sent()
         self._tell()
         return MessageId(message.id)
 

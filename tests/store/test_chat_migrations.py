@@ -75,7 +75,12 @@ async def test_flat_conversations_of_both_ids_become_one(database: Database) -> 
         await inbox.finish(row_id, [])
     merged = await ConversationStore(database).find(CHAT)
     assert merged is not None
-    assert (merged.key, merged.thread_id, merged.pending, merged.last_seq) == (new_chat, "kept", 0, 3)
+    assert (merged.key, merged.thread_id, merged.pending, merged.last_seq) == (
+        new_chat,
+        "kept",
+        0,
+        3,
+    )
 
 
 async def test_replies_to_messages_of_the_old_chat_find_the_topic(database: Database) -> None:

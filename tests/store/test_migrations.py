@@ -25,7 +25,8 @@ VALUES (1, 1, 1, 'e1', 'chat', '{}', 'done', 1, '{"options": ["a"]}', 'm1'),
     (2, 1, 2, 'e2', 'chat', '{}', 'new', 1, NULL, 'm2'), (3, 2, 1, 'e3', 'chat', '{}', 'new', 1, NULL, 'm3');
 INSERT INTO seen VALUES ('telegram', '7', 'event', '', 'e1', 1);
 INSERT INTO outbox (key, conversation_id, body, state, attempts, error, created_at, updated_at)
-VALUES ('sent', 1, '{}', 'sending', 1, NULL, 10, 20), ('doubt', 1, '{}', 'pending', 1, 'in doubt: repeated once', 10, 20),
+VALUES ('sent', 1, '{}', 'sending', 1, NULL, 10, 20),
+    ('doubt', 1, '{}', 'pending', 1, 'in doubt: repeated once', 10, 20),
     ('fresh', 2, '{}', 'pending', 0, NULL, 10, 10);
 INSERT INTO origin VALUES ('telegram', '7', '-100', 'm9', '5');
 INSERT INTO choice (channel, workspace, chat, topic, model, updated_at) VALUES ('telegram', '7', '-100', '', 'gpt', 1);

@@ -1,0 +1,65 @@
+"""A real database that can be made to fail like one on a full or broken disk."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from typing_extensions import override
+
+from store.config import StoreConfig
+from store.database import Database, Params, Row, Transaction
+from store.errors import StoreUnavailable
+from store.writer import T
+
+
+class FailingDatabase(Database):
+    """Fails as told; what does not fail goes to the file.
+
+    Attributes:
+        writes, reads: What the next calls do: True = raise StoreUnavailable; empty = succeed.
+        is_down: Every call fails.
+    """
+
+    writes: deque[bool]
+    reads: deque[bool]
+    is_down: bool
+    failures: int
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, home: Path) -> AsyncIterator["FailingDatabase"]:
+        async with Database.open(StoreConfig(), home) as database:
+            failing = cls(database._writer, database._readers, retention_days=365)
+            failing.writes, failing.reads, failing.is_down, failing.failures = (
+                deque(),
+                deque(),
+                False,
+                0,
+            )
+            yield failing
+
+    def fail_write(self, number: int) -> None:
+        """Let the write of this number from now (1 = the next) fail once."""
+        self.writes.clear()
+        self.writes.extend([False] * (number - 1) + [True])
+
+    def fail_read(self, number: int) -> None:
+        """Let the read of this number from now fail once."""
+        self.reads.clear()
+        self.reads.extend([False] * (number - 1) + [True])
+
+    @override
+    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+        self._raise(self.writes)
+        return await super().transaction(work)
+
+    @override
+    async def read(self, sql: str, params: Params | None = None) -> list[Row]:
+        self._raise(self.reads)
+        return await super().read(sql, params)
+
+    def _raise(self, plan: deque[bool]) -> None:
+        if (plan and plan.popleft()) or self.is_down:
+            self.failures += 1
+            raise StoreUnavailable("disk I/O error")
