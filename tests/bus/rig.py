@@ -159,8 +159,12 @@ async def house(
     policy: ChannelPolicy = OPEN,
     config: BusConfig | None = None,
     others: Mapping[str, Adapter] | None = None,
+    wrap: Callable[[Database], Database] | None = None,
 ) -> AsyncIterator[House]:
-    """Run a bus; with a `server` passed in (already running), the same one survives a restart."""
+    """Run a bus; with a `server` passed in (already running), the same one survives a restart.
+
+    `wrap` puts something between the bus and its database.
+    """
     platform = platform or FakePlatform()
     clock, rest = Clock(), FakeGateway()
     async with (
@@ -176,7 +180,7 @@ async def house(
                 config=config or BusConfig(drain_s=0.2),
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
-                database=database,
+                database=wrap(database) if wrap else database,
                 langgraph=LangGraphClient(wire),
                 gateway=gateway,
                 now=clock,

@@ -1,0 +1,178 @@
+"""Records the store and adapter calls of a turn, and makes one of them fail once."""
+
+import inspect
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import anyio
+from typing_extensions import override
+
+from bus.errors import DeliveryError
+from bus.messages import Attachment, MessageId, ReplyTarget
+from store.database import Database, Params, Row, Transaction
+from store.errors import StoreUnavailable
+from store.writer import T
+from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, PreviewPlatform
+
+NOT_INJECTED = frozenset({"run", "until"})
+"""Methods of the fake platforms that no turn calls."""
+
+
+class Mode(StrEnum):
+    """How a call fails."""
+
+    ERROR = "error"
+    """As documented: `StoreUnavailable`, or a `DeliveryError` that may be tried again."""
+    TIMEOUT = "timeout"
+    """The store does not answer in time; a platform took the call, and its answer was lost."""
+    UNKNOWN = "unknown"
+    """An exception that nobody expects."""
+    CANCELLATION = "cancellation"
+    """The service is stopped while the call is under way."""
+
+
+class Faults:
+    """Notes each call by its site ("what calls > what is called"); the first call of one site fails.
+
+    Attributes:
+        calls: The sites that were called, in order, each once.
+        happened: Set when the fault was injected.
+    """
+
+    def __init__(self, site: str = "", mode: Mode = Mode.ERROR) -> None:
+        self.calls: dict[str, None] = {}
+        self.happened = anyio.Event()
+        self.is_on = False
+        self._site = site
+        self._mode = mode
+
+    async def store_call(self, call: Callable[[], Awaitable[T]]) -> T:
+        if self._is_due(_store_site()):
+            if self._mode is Mode.ERROR:
+                raise StoreUnavailable("injected")
+            if self._mode is Mode.TIMEOUT:
+                raise TimeoutError
+            await self._other()
+        return await call()
+
+    async def adapter_call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any method
+        if self._is_due(f"{_caller()} > {name}"):
+            if self._mode is Mode.ERROR:
+                raise DeliveryError("injected", retryable=True, retry_after_s=0.01)
+            if self._mode is Mode.TIMEOUT:
+                await call()
+                raise DeliveryError("injected", retryable=True, ambiguous=True)
+            await self._other()
+        return await call()
+
+    async def _other(self) -> None:
+        if self._mode is Mode.UNKNOWN:
+            raise RuntimeError("injected")
+        await anyio.sleep(0.02)  # time for the service to stop
+
+    def _is_due(self, site: str) -> bool:
+        if not self.is_on or site.startswith("?"):
+            return False
+        self.calls[site] = None
+        if site != self._site or self.happened.is_set():
+            return False
+        self.happened.set()
+        return True
+
+
+def _store_site() -> str:
+    """Return the function of the store that the bus calls just now, with the function that calls it."""
+    name = "?"
+    frame = sys._getframe(2)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("bus."):
+            return f"{frame.f_code.co_qualname} > {name}".replace(".<locals>", "")
+        if module.startswith("store.") and "<locals>" not in frame.f_code.co_qualname:
+            name = frame.f_code.co_qualname
+        frame = frame.f_back  # type: ignore[assignment] - None ends the loop
+    return "?"
+
+
+def _caller() -> str:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("bus."):
+            return frame.f_code.co_qualname.replace(".<locals>", "")
+        frame = frame.f_back  # type: ignore[assignment] - None ends the loop
+    return "?"
+
+
+class FaultyDatabase(Database):
+    """A database whose calls pass by the faults."""
+
+    def __init__(self, database: Database, faults: Faults) -> None:
+        super().__init__(database._writer, database._readers)
+        self._faults = faults
+
+    @override
+    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+        call = super().transaction
+        return await self._faults.store_call(lambda: call(work))
+
+    @override
+    async def read(self, sql: str, params: Params | None = None) -> list[Row]:
+        call = super().read
+        return await self._faults.store_call(lambda: call(sql, params))
+
+
+def with_faults(platform: FakePlatform, faults: Faults) -> FakePlatform:
+    """Have every adapter method of a platform pass by the faults; return the platform."""
+    for name, method in inspect.getmembers(platform, inspect.iscoroutinefunction):
+        if not name.startswith("_") and name not in NOT_INJECTED:
+            setattr(platform, name, _passing(name, method, faults))
+    return platform
+
+
+def _passing(name: str, method: Callable[..., Awaitable[Any]], faults: Faults) -> Any:  # noqa: ANN401 - any method
+    async def passing(*args: object, **named: object) -> object:
+        return await faults.adapter_call(name, lambda: method(*args, **named))
+
+    return passing
+
+
+class StreamingPlatform(CardPlatform):
+    """Growing answers, buttons, indicators, files in both directions; sends are idempotent, as on Feishu."""
+
+    @asynccontextmanager
+    async def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        await self.open_download()
+        yield self._chunks()
+
+    async def open_download(self) -> None:
+        """Fail where a download does."""
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield b"content"
+
+
+class NoticePlatform(ButtonPlatform):
+    """A working message that goes when the answer comes, as on Telegram; a repeated send is recognised."""
+
+    def __init__(self) -> None:
+        super().__init__("fake", notice_after_s=0.01)
+        self._capabilities = replace(self._capabilities, idempotent_send_s=3600.0)
+
+    @override
+    def _show(self, place: ReplyTarget, text: str, key: str) -> MessageId:
+        known = next((shown for shown in self.shown if shown.key == key), None)
+        return MessageId(known.id) if known else super()._show(place, text, key)
+
+
+class DraftPlatform(NoticePlatform, PreviewPlatform):
+    """Shows drafts; a repeated send is recognised."""
+
+    def __init__(self) -> None:
+        PreviewPlatform.__init__(self, "fake")
+        self._capabilities = replace(self._capabilities, idempotent_send_s=3600.0)

@@ -1,0 +1,58 @@
+"""Every store call and every adapter call of a turn fails once, in each way: answered once, or told; nothing stuck."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus.conversation import approvals, effects
+from bus.errors import unwrap
+from tests.faults.injection import Mode
+from tests.faults.turns import REFERENCE_TURNS, record, survive
+
+AT_ONCE = anyio.CapacityLimiter(8)
+"""Services that run beside each other: most of their time they wait."""
+
+STORES = frozenset({"_inbox", "_conversations", "_history"})
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("name", list(REFERENCE_TURNS))
+async def test_a_turn_survives_a_fault_in_each_of_its_calls(
+    tmp_path: Path, name: str, mode: Mode
+) -> None:
+    turn = REFERENCE_TURNS[name]
+    problems: dict[str, str] = {}
+    sites = await record(turn, tmp_path / "reference")
+
+    async def check(number: int, site: str) -> None:
+        async with AT_ONCE:
+            try:
+                await survive(turn, tmp_path / str(number), site, mode)
+            except Exception as error:  # noqa: BLE001 - all sites are looked at
+                problems[site] = f"{unwrap(error)!r:.500}"
+
+    async with anyio.create_task_group() as tasks:
+        for number, site in enumerate(sites):
+            tasks.start_soon(check, number, site)
+    assert problems == {}
+
+
+async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_path: Path) -> None:
+    """A store call that is new in the effects of turns has to be made by a reference turn."""
+    written: set[str] = set()
+    for module in (effects, approvals):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store), attr=method)):
+                    written |= {method} if store in STORES else set()
+                case _:
+                    pass
+    made = {
+        site.rpartition(".")[2]
+        for name, turn in REFERENCE_TURNS.items()
+        for site in await record(turn, tmp_path / name)
+    }
+    assert written - made == set()

@@ -1,0 +1,182 @@
+"""The reference turns: together they make every kind of call that a turn makes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from bus.config import BusConfig
+from bus.errors import IntakeClosed
+from bus.locales.en import ENGLISH
+from bus.platform import ConnectionState
+from store.errors import StoreError
+from tests.bus.rig import House, file, house, until
+from tests.bus.test_bus_approvals import review
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import FakePlatform
+from tests.faults.injection import (
+    DraftPlatform,
+    Faults,
+    FaultyDatabase,
+    Mode,
+    NoticePlatform,
+    StreamingPlatform,
+    with_faults,
+)
+
+ANSWER = "Hello you"
+QUESTION = "Let me."
+WORK_S = 0.1
+"""How long the agent works: long enough for a notice, a draft and an update of a growing message."""
+
+
+@dataclass(frozen=True)
+class ReferenceTurn:
+    """A turn whose calls fail, one after the other.
+
+    Attributes:
+        script: What the agent does; None = it answers after `WORK_S`.
+        messages: What people send, one after what the one before it brought.
+    """
+
+    platform: Callable[[], FakePlatform]
+    messages: Callable[[House], Awaitable[None]]
+    script: Script | None = None
+
+    async def send(self, home: House) -> None:
+        await self.messages(home)
+        await _settled(home)
+
+
+async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
+    """Return the sites of a turn's calls."""
+    faults = Faults()
+    async with (
+        FakeLangGraph() as server,
+        _home(turn, folder, server, _platform(turn, faults), faults) as home,
+    ):
+        _let_work(turn, server)
+        faults.is_on = True
+        await turn.send(home)
+        faults.is_on = False
+    return list(faults.calls)
+
+
+async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> None:
+    """Run a turn with one fault, and look whether everything is as it has to be afterwards."""
+    faults = Faults(site, mode)
+    platform = _platform(turn, faults)
+    async with FakeLangGraph() as server:
+        async with _home(turn, folder, server, platform, faults) as home:
+            _let_work(turn, server)
+            faults.is_on = True
+            if mode is not Mode.CANCELLATION:
+                await turn.send(home)
+                await _check(home, platform)
+            else:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(turn.messages, home)
+                    with anyio.fail_after(10):
+                        await faults.happened.wait()
+                    tasks.cancel_scope.cancel()
+        assert faults.happened.is_set(), "the turn did not make this call"
+        if mode is Mode.CANCELLATION:
+            async with _home(turn, folder, server, platform, faults) as home:
+                await turn.send(home)
+                await _check(home, platform)
+
+
+def _home(
+    turn: ReferenceTurn, folder: Path, server: FakeLangGraph, platform: FakePlatform, faults: Faults
+) -> "anyio.abc.AsyncResource":
+    return house(
+        folder,
+        platform=platform,
+        server=server,
+        config=BusConfig(drain_s=0.0),
+        wrap=lambda database: FaultyDatabase(database, faults),
+    )
+
+
+def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
+    return with_faults(turn.platform(), faults)
+
+
+def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
+    gate = anyio.Event()
+    asyncio.get_running_loop().call_later(WORK_S, gate.set)
+    server.scripts.append(turn.script or Script(gate=gate))
+
+
+async def _check(home: House, platform: FakePlatform) -> None:
+    """Answered once, or told; nothing stuck; the service alive; the next message works."""
+    texts = platform.texts
+    answers, failures = texts.count(ANSWER), sum(ENGLISH.failed in text for text in texts)
+    assert answers + failures == 1, texts
+    home.server.scripts.clear()  # where no run was started, what it would have done is left
+    assert home.bus.health()[platform.name].state is ConnectionState.CONNECTED
+    await _deliver(home, "again", "e9")
+    await until(lambda: platform.texts.count(ANSWER) == answers + 1, within_s=5)
+    await _settled(home)
+    assert platform.texts.count(ANSWER) == answers + 1
+
+
+async def _settled(home: House) -> None:
+    """Wait until nothing waits, and nothing is owed."""
+    with anyio.fail_after(10):
+        while await home.bus.inbox.list_unfinished() or await home.bus.outbox.list_open():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+async def _deliver(home: House, text: str, event: str, **changes: object) -> None:
+    """Send a message as a platform does: what was not acknowledged comes again."""
+    while True:
+        try:
+            await home.say(text, event=event, **changes)
+        except IntakeClosed:
+            return
+        except (StoreError, TimeoutError, RuntimeError):
+            await anyio.sleep(0.01)
+        else:
+            return
+
+
+async def _one_message(home: House) -> None:
+    await _deliver(home, "hi", "e1")
+
+
+async def _with_a_file(home: House) -> None:
+    await _deliver(home, "look", "e1", attachments=(file("a.txt"),))
+
+
+async def _approval(home: House) -> None:
+    await _deliver(home, "release it", "e0")
+    await until(
+        lambda: any(QUESTION in one or ENGLISH.failed in one for one in home.platform.texts)
+    )
+    await _settled(home)
+    if any(QUESTION in text for text in home.platform.texts):
+        await _deliver(home, "approve", "e1")
+
+
+async def _clarification(home: House) -> None:
+    await _deliver(home, "which one?", "e0")
+    await until(lambda: any("Which" in one or ENGLISH.failed in one for one in home.platform.texts))
+    await _settled(home)
+    if any("Which" in text for text in home.platform.texts):
+        await _deliver(home, "red", "e1")
+
+
+WHICH = Script(words=(), question="Which?", options=("red", "green"))
+ASKS = Script(words=(QUESTION,), asks=(review(command="make release"),))
+
+REFERENCE_TURNS = {
+    "streaming": ReferenceTurn(lambda: StreamingPlatform("fake"), _with_a_file),
+    "notice": ReferenceTurn(NoticePlatform, _one_message),
+    "draft": ReferenceTurn(DraftPlatform, _one_message),
+    "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
+    "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
+}
+"""By name: one for each way in which a turn shows that it works, and two that ask a person."""
