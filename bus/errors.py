@@ -44,7 +44,7 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from store.errors import StoreError
+from store.errors import RowConflict, RowNotFound, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +158,15 @@ def _rank(error: BaseException) -> int:
     if isinstance(error, StoreError):
         return 2
     return 3 if isinstance(error, BusError | TimeoutError) else 1
+
+
+def is_store_outage(error: Exception) -> bool:
+    """Return whether an error is one of the store that passes: the row is as it was, and the call is repeated.
+
+    >>> is_store_outage(StoreError("full")), is_store_outage(RowNotFound("gone"))
+    (True, False)
+    """
+    return isinstance(error, StoreError) and not isinstance(error, RowNotFound | RowConflict)
 
 
 @contextmanager

@@ -202,7 +202,7 @@ async def run_bus(
         await tasks.start(parts.delivery.run)
         if resumed := await parts.router.resume():
             log.info("%s unfinished messages of an earlier process are taken up", resumed)
-        tasks.start_soon(_keep_house, parts, site.now)
+        tasks.start_soon(_run_housekeeping, parts, site.now)
         for supervised in parts.supervised.values():
             tasks.start_soon(supervised.run, parts.intake)
         try:
@@ -374,7 +374,7 @@ def _commands(
     )
 
 
-async def _keep_house(parts: _Parts, now: Clock) -> None:
+async def _run_housekeeping(parts: _Parts, now: Clock) -> None:
     """Prune the journal every hour, and look for messages that nobody works on."""
     sweeps, retention = 0, Retention(parts.database)
     while True:
@@ -385,7 +385,10 @@ async def _keep_house(parts: _Parts, now: Clock) -> None:
             taken = await parts.router.resume(older_than=now() - SWEEP_S)
             if taken:
                 log.warning("%s messages that nobody worked on are taken up again", taken)
-        except StoreError:
+        except StoreError as error:
+            log.warning("housekeeping waits for the journal: %s", error)
+            await anyio.sleep(SWEEP_S)
+        except Exception:
             log.exception("housekeeping failed; it is tried again")
             await anyio.sleep(SWEEP_S)
         sweeps += 1

@@ -18,7 +18,14 @@ from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage,
 from bus.conversation.run_reader import RunReader
 from bus.conversation.states import Effect, TurnEvent
 from bus.conversation.steering import Steering
-from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError, unwrapped
+from bus.errors import (
+    AgentThreadBusy,
+    AgentThreadNotFound,
+    RewindUnsupported,
+    RunError,
+    is_store_outage,
+    unwrapped,
+)
 from bus.history.versions import message_ids
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget
@@ -185,6 +192,8 @@ class TurnEffects:
                 with unwrapped():
                     is_injected = await self._steering.inject(turn, message)
             except StoreError as error:
+                if not is_store_outage(error):
+                    raise
                 log.warning("message %s is injected later: %s", message.row.id, error)
                 await anyio.sleep(self._backoff.wait_s(next(failures)))
                 continue

@@ -21,7 +21,7 @@ from bus.conversation.states import (
     TurnState,
     next_step,
 )
-from bus.errors import unwrapped
+from bus.errors import is_store_outage, unwrapped
 from bus.history.versions import message_ids
 from bus.locales import Messages
 from bus.messages import InboundMessage
@@ -29,7 +29,6 @@ from bus.outbound.live_reply import LiveReply
 from bus.retry import Backoff
 from bus.runs.replies import Reply, ReplyFold
 from bus.runs.uploads import UploadResult
-from store.errors import StoreError
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -278,19 +277,18 @@ class Turn:
                         with unwrapped():
                             event = await self._step(event)
                         failures = 0
-                    except StoreError as error:
-                        # The transition did not happen: it is applied again, and a run that went on is joined.
-                        failures += 1
-                        log.warning("turn %s waits for the journal: %s", self.row.id, error)
+                    except Exception as error:
                         self.state = before
-                        await self._pause(STORE_BACKOFF.wait_s(failures))
-                    except Exception:
-                        log.exception(
-                            "turn %s failed unexpectedly in state %s", self.row.id, before
-                        )
+                        if is_store_outage(error):
+                            # The transition did not happen: it is applied again; a run that went on is joined.
+                            failures += 1
+                            log.warning("turn %s waits for the journal: %s", self.row.id, error)
+                            await self._pause(STORE_BACKOFF.wait_s(failures))
+                            continue
+                        log.exception("turn %s failed in state %s", self.row.id, before)
                         if event is TurnEvent.CRASHED:
                             return
-                        self.state, event = before, TurnEvent.CRASHED
+                        event = TurnEvent.CRASHED
         finally:
             self.finished.set()
 

@@ -34,6 +34,9 @@ from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
+LANE_PAUSE_S = 1.0
+"""How long a lane waits after an error that is not the store's, seconds."""
+
 
 class DeliveryWorker:
     """Sends what is in the outbox. One lane (task) per conversation with open rows.
@@ -198,6 +201,10 @@ class DeliveryWorker:
                         await self._advance(row, wake)
                 except StoreError as error:
                     await self._store.wait(error)
+                    continue
+                except Exception:
+                    log.exception("the lane of %s failed; it goes on", key)
+                    await anyio.sleep(LANE_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
                     return

@@ -43,6 +43,7 @@ BROAD_EXCEPTS = {
     "bots/common/background.py": "a background task: nothing depends on it",
     "bots/common/webhooks.py": "a delivery over HTTP: whatever failed, the platform is asked to send it again",
     "bus/inbound/dispatcher.py": "a command: the person is told",
+    "bus/service.py": "housekeeping: it is tried again, the bus goes on",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation/machine.py": "a turn: the person is told, the next message works",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -87,23 +88,23 @@ class Faults:
 def _store_site() -> str:
     """Return the function of the store that the bus calls just now, with the function that calls it."""
     name = "?"
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith("bus."):
             return f"{frame.f_code.co_qualname} > {name}".replace(".<locals>", "")
         if module.startswith("store.") and "<locals>" not in frame.f_code.co_qualname:
             name = frame.f_code.co_qualname
-        frame = frame.f_back  # type: ignore[assignment] - None ends the loop
+        frame = frame.f_back
     return "?"
 
 
 def _caller() -> str:
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith("bus."):
             return frame.f_code.co_qualname.replace(".<locals>", "")
-        frame = frame.f_back  # type: ignore[assignment] - None ends the loop
+        frame = frame.f_back
     return "?"
 
 
@@ -111,7 +112,7 @@ class FaultyDatabase(Database):
     """A database whose calls pass by the faults."""
 
     def __init__(self, database: Database, faults: Faults) -> None:
-        super().__init__(database._writer, database._readers)
+        vars(self).update(vars(database))
         self._faults = faults
 
     @override
