@@ -37,6 +37,7 @@ class BaseAdapter(Adapter):
         config: That section.
         backoff: Delays between attempts to connect.
         failed_retry_s: Delay after a failure that needs an operator.
+        stable_s: A connection that lasted this long is followed by the next one at once.
         task_timeout_s: How long one background task may take.
         now: Wall clock, for health.
     """
@@ -48,13 +49,14 @@ class BaseAdapter(Adapter):
         *,
         backoff: Backoff = RECONNECT,
         failed_retry_s: float = 60.0,
+        stable_s: float = 10.0,
         task_timeout_s: float = 30.0,
         now: Clock = time.time,
     ) -> None:
         self._name = name
         self.tracker = HealthTracker(name, now)
         self.connection = ConnectionLoop(
-            self.tracker, backoff=backoff, failed_retry_s=failed_retry_s
+            self.tracker, backoff=backoff, failed_retry_s=failed_retry_s, stable_s=stable_s
         )
         self.background = BackgroundTasks(name, timeout_s=task_timeout_s)
         self.greeting = Greeting(config, self.send, self.background)

@@ -7,13 +7,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anyio.abc import TaskStatus
 from typing_extensions import override
 
-from bots.common.background import BackgroundTasks
-from bots.common.connection import ConnectionFailure, ConnectionLoop
-from bots.common.greeting import Greeting
-from bots.common.health import HealthTracker
+from bots.common.adapter import BaseAdapter
+from bots.common.connection import ConnectionFailure
 from bots.common.indicators import ReactionIndicator
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import FeishuConfig
@@ -39,7 +36,6 @@ from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
     Adapter,
     Capabilities,
-    ChannelHealth,
     Clock,
     CommandInfo,
     Intake,
@@ -56,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class FeishuAdapter(
-    Adapter,
+    BaseAdapter,
     SupportsButtons,
     SupportsDownloads,
     SupportsEditing,
@@ -64,7 +60,17 @@ class FeishuAdapter(
     SupportsIndicators,
     SupportsWebhook,
 ):
-    """A Feishu or Lark app over the long connection, or with a webhook."""
+    """A Feishu or Lark app over the long connection, or with a webhook.
+
+    Making one connects nothing, and imports the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
+
+    Args:
+        config: The section of the channel.
+        name: Instance name: the key of the section in `channels`.
+        commands: What entries of the bot's menu may call.
+        timeouts: Deadlines and delays; tests pass short ones.
+        now: Wall clock.
+    """
 
     def __init__(
         self,
@@ -75,18 +81,16 @@ class FeishuAdapter(
         timeouts: FeishuTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
-        """Connect nothing yet; import the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
-
-        Args:
-            config: The section of the channel.
-            name: Instance name: the key of the section in `channels`.
-            commands: What entries of the bot's menu may call.
-            timeouts: Deadlines and delays; tests pass short ones.
-            now: Wall clock.
-        """
-        self._config = config
-        self._name = name
         self._timeouts = timeouts = timeouts or FeishuTimeouts()
+        super().__init__(
+            name,
+            config,
+            backoff=timeouts.backoff,
+            failed_retry_s=timeouts.failed_retry_s,
+            task_timeout_s=timeouts.call_s,
+            now=now,
+        )
+        self._config = config
         app = FeishuApp(
             app_id=config.app_id,
             app_secret=config.app_secret,
@@ -95,16 +99,11 @@ class FeishuAdapter(
         )
         self._rest = FeishuRestClient(app, timeouts)
         self._api = api = FeishuApi(self._rest)
-        self._health = HealthTracker(name, now)
-        self._loop = ConnectionLoop(
-            self._health, backoff=timeouts.backoff, failed_retry_s=timeouts.failed_retry_s
-        )
-        self._background = BackgroundTasks(name, timeout_s=timeouts.call_s)
         self._private_chats = PrivateChats()
         self._commands = frozenset(command.name for command in commands)
         kit = CardKitApi(self._rest)
         self._entities = CardEntities(
-            kit, enabled=config.streaming is not False, on_disabled=self._health.set_warning
+            kit, enabled=config.streaming is not False, on_disabled=self.tracker.set_warning
         )
         self._messages = FeishuMessages(
             api,
@@ -113,24 +112,13 @@ class FeishuAdapter(
             streams=StreamingCards(kit),
             chats=self._private_chats,
         )
-        self._indicator = ReactionIndicator(
-            lambda target, emoji: api.add_reaction(target.reply_to, emoji),
-            lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
-            working="OK",
-            done="DONE",
-            failed="CrossMark",
-        )
+        self._indicator = _reactions(api)
         self._downloads = FeishuDownloader(self._rest, silence_s=timeouts.upload_s)
-        self._connection = LongConnection(
-            app=app, rest=self._rest, health=self._health, timeouts=timeouts
+        self._long_connection = LongConnection(
+            app=app, rest=self._rest, health=self.tracker, timeouts=timeouts
         )
         self._webhook = self._build_webhook(now) if config.mode == "webhook" else None
         self._codec = None if self._webhook else FrameCodec()
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._name
 
     @property
     @override
@@ -143,26 +131,29 @@ class FeishuAdapter(
         return self._webhook.endpoint if self._webhook else None
 
     @override
-    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        task_status.started()
-        if problem := _config_problem(self._config, self._name):
-            self._health.mark_failed(problem)
-            return
-        receiver = self._receiver(intake)
-        try:
-            async with self._background.running(), self._rest.shared_pool():
-                if self._webhook is not None:
-                    with self._webhook.serving(receiver, intake):
-                        check = partial(self._identify, receiver)
-                        await self._loop.run(partial(self._webhook.check, check))
-                else:
-                    await self._loop.run(partial(self._connect, receiver))
-        finally:
-            self._health.mark_stopped()
+    def config_problem(self) -> str:
+        config, section = self._config, f"channels.{self.name}"
+        if not FeishuApp(app_id="", app_secret="", domain=config.domain).host:
+            return f"{section}.domain is not a URL such as https://open.feishu.cn"
+        names = ("encrypt_key", "verification_token") if config.mode == "webhook" else ()
+        keys = [f"{section}.{name}" for name in names if not getattr(config, name).strip()]
+        if not keys:
+            return ""
+        return (
+            f"{' and '.join(keys)} {'are' if len(keys) > 1 else 'is'} not set: mode webhook accepts only requests that"
+            " are encrypted and contain the token (developer console, Events & Callbacks, Encryption Strategy)"
+        )
 
     @override
-    def health(self) -> ChannelHealth:
-        return self._health.health()
+    async def receive(self, intake: Intake) -> None:
+        receiver = self._receiver(intake)
+        async with self._rest.shared_pool():
+            if self._webhook is not None:
+                with self._webhook.serving(receiver, intake):
+                    check = partial(self._identify, receiver)
+                    await self.connection.run(partial(self._webhook.check, check))
+            else:
+                await self.connection.run(partial(self._connect, receiver))
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -233,7 +224,7 @@ class FeishuAdapter(
         if receiver.bot is None:
             await self._identify(receiver)
         if self._codec is not None:
-            await self._connection.serve(self._codec, receiver.handle)
+            await self._long_connection.serve(self._codec, receiver.handle)
 
     async def _identify(self, receiver: FeishuReceiver) -> None:
         """Ask for the bot's own id: without it no mention can be recognized. Raises ConnectionFailure."""
@@ -242,7 +233,7 @@ class FeishuAdapter(
         except FeishuError as error:
             detail = error.user_message
             if error.refused:
-                detail += f": check channels.{self._name}.app_id, app_secret and domain"
+                detail += f": check channels.{self.name}.app_id, app_secret and domain"
             raise ConnectionFailure(
                 detail,
                 retryable=error.retryable and not error.refused,
@@ -253,9 +244,9 @@ class FeishuAdapter(
         language = self._config.language
         return FeishuReceiver(
             intake,
-            channel=self._name,
+            channel=self.name,
             private_chats=self._private_chats,
-            greeting=Greeting(self._config, self.send, self._background),
+            greeting=self.greeting,
             commands=self._commands,
             language=language if language and language != AUTO else "",
             press_s=self._timeouts.press_s,
@@ -267,28 +258,20 @@ class FeishuAdapter(
         secrets = FeishuWebhookSecrets(
             encrypt_key=self._config.encrypt_key,
             verification_token=self._config.verification_token,
-            section=f"channels.{self._name}",
+            section=f"channels.{self.name}",
         )
         return FeishuWebhook(
-            self._health, channel=self._name, timeouts=self._timeouts, secrets=secrets, now=now
+            self.tracker, channel=self.name, timeouts=self._timeouts, secrets=secrets, now=now
         )
 
 
-def _config_problem(config: FeishuConfig, name: str) -> str:
-    """Return what is wrong with the settings, or ""."""
-    if not FeishuApp(app_id="", app_secret="", domain=config.domain).host:
-        return f"channels.{name}.domain is not a URL such as https://open.feishu.cn"
-    if config.mode != "webhook":
-        return ""
-    keys = [
-        key for key in ("encrypt_key", "verification_token") if not getattr(config, key).strip()
-    ]
-    if not keys:
-        return ""
-    named = " and ".join(f"channels.{name}.{key}" for key in keys)
-    return (
-        f"{named} {'are' if len(keys) > 1 else 'is'} not set: mode webhook accepts only requests that are encrypted"
-        " and contain the token (developer console, Events & Callbacks, Encryption Strategy)"
+def _reactions(api: FeishuApi) -> ReactionIndicator:
+    return ReactionIndicator(
+        lambda target, emoji: api.add_reaction(target.reply_to, emoji),
+        lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
+        working="OK",
+        done="DONE",
+        failed="CrossMark",
     )
 
 

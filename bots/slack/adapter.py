@@ -6,12 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from anyio.abc import TaskStatus
 from typing_extensions import override
 
-from bots.common.background import BackgroundTasks
-from bots.common.connection import ConnectionLoop
-from bots.common.health import HealthTracker
+from bots.common.adapter import BaseAdapter
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi
@@ -32,9 +29,7 @@ from bots.text.split import split
 from bus.locales import messages_for
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
-    Adapter,
     Capabilities,
-    ChannelHealth,
     Clock,
     CommandInfo,
     Intake,
@@ -55,7 +50,7 @@ def build(name: str, config: SlackConfig, commands: Sequence[CommandInfo]) -> "S
 
 
 class SlackAdapter(
-    Adapter,
+    BaseAdapter,
     SupportsButtons,
     SupportsDownloads,
     SupportsEditing,
@@ -83,16 +78,16 @@ class SlackAdapter(
         now: Clock = time.time,
     ) -> None:
         timeouts = timeouts or SlackTimeouts()
-        self._config = config
-        self._name = name
-        self._health = HealthTracker(name, now)
-        self._loop = ConnectionLoop(
-            self._health,
+        super().__init__(
+            name,
+            config,
             backoff=timeouts.backoff,
             failed_retry_s=timeouts.failed_retry_s,
             stable_s=timeouts.stable_s,
+            task_timeout_s=timeouts.call_s,
+            now=now,
         )
-        self._background = BackgroundTasks(name, timeout_s=timeouts.call_s)
+        self._config = config
         self._api = SlackApi(
             bot_token=config.bot_token,
             app_token=config.app_token,
@@ -111,22 +106,17 @@ class SlackAdapter(
             self._api, base_url=config.base_url, timeout_s=timeouts.call_s
         )
         self._socket_mode = SocketModeConnection(
-            self._api, self._health, channel=name, timeouts=timeouts
+            self._api, self.tracker, channel=name, timeouts=timeouts
         )
         self._webhook = SlackWebhook(
             self._api,
-            self._health,
+            self.tracker,
             channel=name,
             timeouts=timeouts,
             secret=config.signing_secret or "",
             now=now,
         )
         self._receiver: SlackReceiver | None = None
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._name
 
     @property
     @override
@@ -142,38 +132,42 @@ class SlackAdapter(
         return self._webhook.endpoint if self._config.mode == "http" else None
 
     @override
-    async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        task_status.started()
-        if problem := _config_problem(self._config, self._name):
-            self._health.mark_failed(problem)
-            return
+    def config_problem(self) -> str:
+        config, section = self._config, f"channels.{self.name}"
+        if not config.bot_token:
+            return f"{section}.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
+        if config.mode == "http":
+            if (config.signing_secret or "").strip():
+                return ""
+            return f"{section}.signing_secret is not set: mode http takes the app's Signing Secret."
+        if not config.app_token:
+            return f"{section}.app_token is not set: it takes an app-level token (xapp-...)."
+        return ""
+
+    @override
+    async def receive(self, intake: Intake) -> None:
         self._receiver = SlackReceiver(
             intake,
-            channel=self._name,
+            channel=self.name,
             api=self._api,
             users=self._users,
             messages=self._messages,
             streaming=self._streaming,
             indicator=self._indicator,
-            background=self._background,
-            reauthenticate=self._loop.reconnect,
+            background=self.background,
+            reauthenticate=self.connection.reconnect,
             hears_everything=self._config.group_policy == "open",
         )
         app = self._receiver.app()
         try:
-            async with self._background.running(), self._api.shared_session() as http:
+            async with self._api.shared_session() as http:
                 if self._config.mode == "http":
                     with self._webhook.serving(app, intake):
-                        await self._loop.run(self._webhook.check)
+                        await self.connection.run(self._webhook.check)
                 else:
-                    await self._loop.run(partial(self._socket_mode.serve, http, app))
+                    await self.connection.run(partial(self._socket_mode.serve, http, app))
         finally:
             self._receiver = None
-            self._health.mark_stopped()
-
-    @override
-    def health(self) -> ChannelHealth:
-        return self._health.health()
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -273,19 +267,5 @@ class SlackAdapter(
             yield
         except SlackError as error:
             if error.token_refused:
-                self._loop.reconnect()
+                self.connection.reconnect()
             raise
-
-
-def _config_problem(config: SlackConfig, name: str) -> str:
-    """Return what is wrong with the settings, or ""."""
-    section = f"channels.{name}"
-    if not config.bot_token:
-        return f"{section}.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
-    if config.mode == "http":
-        if (config.signing_secret or "").strip():
-            return ""
-        return f"{section}.signing_secret is not set: mode http takes the app's Signing Secret."
-    if not config.app_token:
-        return f"{section}.app_token is not set: it takes an app-level token (xapp-...)."
-    return ""
