@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bus.config import ChannelPolicy, DmPolicy, RateOverride
+from bus.config import ChannelPolicy, DmPolicy, GroupPolicy, RateOverride
 
 
 class SlackConfig(ChannelPolicy):
@@ -43,6 +43,7 @@ class TelegramConfig(ChannelPolicy):
     streaming: bool = False
     rich_messages: Literal["off", "auto"] = "off"
     dm_policy: DmPolicy | None = "pairing"
+    group_policy: GroupPolicy = "pairing"
 
     @field_validator("rich_messages", mode="before")
     @classmethod

@@ -7,7 +7,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from bus.locales import LANGUAGES, supported_language
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
-GroupPolicy = Literal["mention", "open", "allowlist", "disabled"]
+GroupPolicy = Literal["mention", "open", "allowlist", "pairing", "disabled"]
+ExternalPolicy = Literal["deny", "allowlist", "open"]
 Busy = Literal["queue", "interrupt", "steer"]
 
 AUTO = "auto"
@@ -73,6 +74,7 @@ class ChannelPolicy(BaseModel):
     admin_users: list[str] = Field(default_factory=list)
     dm_policy: DmPolicy | None = None
     group_policy: GroupPolicy = "mention"
+    external_policy: ExternalPolicy = "deny"
     language: Language | None = None
     rate_limit: RateOverride = Field(default_factory=RateOverride)
     session: SessionConfig = Field(default_factory=SessionConfig)

@@ -8,31 +8,20 @@ from dataclasses import dataclass
 
 import anyio
 import httpx
-from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
-from bus.buttons import ButtonAction
-from bus.commands import CommandRunner, Desks
-from bus.commands.conversation import ConversationCommands, Levers
-from bus.commands.export import ExportCommand
-from bus.commands.gateway import GatewayCommands
-from bus.commands.language import LanguageCommand
-from bus.commands.rewind import RewindCommands
-from bus.commands.selection import SelectionCommands
-from bus.commands.why import WhyCommand
+from bus.access.intake_stats import IntakeStats
+from bus.commands.build import build_commands
 from bus.config import BusConfig, ChannelPolicy
+from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import TurnEffects
 from bus.conversation.steering import Steering
 from bus.conversation.workers import ConversationWorkers
-from bus.history.turn_history import TurnHistory
-from bus.inbound.albums import AlbumCollector
-from bus.inbound.button_actions import ButtonActions
-from bus.inbound.button_presses import ButtonPressHandler
+from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
-from bus.inbound.intake import BusIntake, Shelves
-from bus.inbound.message_edits import Door, MessageEditHandler, Rows
+from bus.inbound.intake import BusIntake
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition
 from bus.retry import Backoff
@@ -41,18 +30,12 @@ from bus.runs.uploads import FileUploader
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.settings.sessions import SessionResolver
+from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
-from store.chat_migrations import ChatMigrationStore
-from store.conversation_settings import ConversationSettingsStore
-from store.conversations import ConversationStore
 from store.database import Database
 from store.errors import RowNotFound, StoreError
-from store.inbox import InboxStore
-from store.message_edits import MessageEditStore
-from store.message_history import MessageHistoryStore
-from store.message_topics import MessageTopicStore
-from store.outbox import OutboxRow, OutboxStore
-from store.pairings import Pairing, PairingStore
+from store.outbox import OutboxRow
+from store.pairings import Pairing
 from store.retention import Retention
 
 log = logging.getLogger(__name__)
@@ -75,18 +58,20 @@ class Bus:
 
     Attributes:
         intake: Where adapters hand messages over.
-        inbox, outbox, conversations, pairings, origins: The tables behind it.
+        dispatcher: Resumes messages that nobody works on.
+        inbox, outbox, conversations, pairings, topics: The journal's stores.
     """
 
     def __init__(self, parts: "_Parts", config: BusConfig, now: Clock) -> None:
         self.intake = parts.intake
-        self.inbox = parts.shelves.inbox
-        self.conversations = parts.shelves.conversations
-        self.origins = parts.shelves.origins
-        self.pairings = parts.shelves.pairings
-        self.outbox = OutboxStore(parts.database)
+        self.dispatcher = parts.dispatcher
+        self.inbox = parts.stores.inbox
+        self.conversations = parts.stores.conversations
+        self.topics = parts.stores.topics
+        self.pairings = parts.stores.pairings
+        self.outbox = parts.stores.outbox
         self._delivery = parts.delivery
-        self._mailboxes = parts.mailboxes
+        self._workers = parts.workers
         self._supervised = parts.supervised
         self._config = config
         self._now = now
@@ -101,7 +86,7 @@ class Bus:
 
     def load(self) -> tuple[int, int]:
         """Return how many conversations have a turn at work, and how many messages wait behind these."""
-        return self._mailboxes.load
+        return self._workers.load
 
     async def restart(self, name: str) -> None:
         """Connect a channel anew. Raises RowNotFound."""
@@ -128,36 +113,24 @@ class Bus:
         """
         self.intake.close()
         with anyio.move_on_after(self._config.drain_s):
-            await self._mailboxes.close()
+            await self._workers.close()
         with anyio.move_on_after(FLUSH_S):
             await self._delivery.wait_idle()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     """What the bus is made of."""
 
-    shelves: Shelves
     database: Database
+    stores: JournalStores
+    settings: SettingsResolver
+    migrations: ChatMigrations
     delivery: DeliveryWorker
-    mailboxes: ConversationWorkers
-    router: InboundDispatcher
+    workers: ConversationWorkers
+    dispatcher: InboundDispatcher
     intake: BusIntake
     supervised: Mapping[str, AdapterSupervisor]
-    choices: SettingsResolver
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dependencies:
-    """The arguments of `run_bus`."""
-
-    config: BusConfig
-    policies: Mapping[str, ChannelPolicy]
-    adapters: Mapping[str, Adapter]
-    database: Database
-    langgraph: LangGraphClient
-    gateway: httpx.AsyncClient
-    now: Clock = time.time
 
 
 @asynccontextmanager
@@ -185,192 +158,105 @@ async def run_bus(
         gateway: The gateway's REST API; its base URL ends in `/api`.
         now: The wall clock.
     """
-    site = _Dependencies(
-        config=config,
-        policies=policies,
-        adapters=adapters,
-        database=database,
-        langgraph=langgraph,
-        gateway=gateway,
-        now=now,
-    )
     async with anyio.create_task_group() as tasks:
-        parts = _build(site, tasks)
-        bus = Bus(parts, site.config, site.now)
-        await parts.choices.load()
-        await parts.shelves.relocations.load(parts.delivery)
+        context = BusContext(
+            tasks=tasks,
+            config=config,
+            policies=policies,
+            adapters=adapters,
+            stores=JournalStores.from_database(database, now=now),
+            langgraph=langgraph,
+            gateway=gateway,
+            now=now,
+        )
+        parts = _build(context, database)
+        bus = Bus(parts, config, now)
+        await parts.settings.load()
+        await parts.migrations.load()
         await tasks.start(parts.delivery.run)
-        if resumed := await parts.router.resume():
-            log.info("%s unfinished messages of an earlier process are taken up", resumed)
-        tasks.start_soon(_run_housekeeping, parts, site.now)
+        if resumed := await parts.dispatcher.resume():
+            log.info("%s unfinished messages of an earlier process are resumed", resumed)
+        tasks.start_soon(_run_housekeeping, parts, now)
         for supervised in parts.supervised.values():
             tasks.start_soon(supervised.run, parts.intake)
         try:
             yield bus
         finally:
-            with anyio.move_on_after(site.config.drain_s + 2 * FLUSH_S, shield=True):
+            with anyio.move_on_after(config.drain_s + 2 * FLUSH_S, shield=True):
                 await bus.drain()
             tasks.cancel_scope.cancel()
 
 
-def _build(site: _Dependencies, tasks: TaskGroup) -> _Parts:
-    """Put the parts together, from the bottom up."""
-    database, now = site.database, site.now
-    choices = SettingsResolver(ConversationSettingsStore(database, now=now))
-    shelves = _shelves(site, choices)
+def _build(bus: BusContext, database: Database) -> _Parts:
+    """Put the parts together, bottom-up."""
+    stores, stats = bus.stores, IntakeStats()
+    settings = SettingsResolver(stores.settings)
+    languages = LanguageResolver(bus.config, bus.policies, settings)
     delivery = DeliveryWorker(
-        adapters=site.adapters,
-        outbox=OutboxStore(database, now=now),
-        gateway=site.gateway,
-        now=now,
+        adapters=bus.adapters,
+        outbox=stores.outbox,
+        gateway=bus.gateway,
+        now=bus.now,
     )
-    questions = Questions(MessageHistoryStore(database), delivery)
-    mailboxes = _mailboxes(site, tasks, shelves, questions, delivery, choices)
-    commands = _commands(site, shelves, delivery, mailboxes, choices)
-    albums = AlbumCollector(
-        tasks=tasks,
-        revisions=shelves.revisions,
-        origins=shelves.origins,
-        post=mailboxes.enqueue,
-        now=now,
+    migrations = ChatMigrations(store=stores.migrations, settings=settings, delivery=delivery)
+    questions = Questions(stores.history, delivery)
+    workers = _workers(bus, questions, delivery, settings)
+    commands = build_commands(
+        bus,
+        settings=settings,
+        languages=languages,
+        stats=stats,
+        delivery=delivery,
+        workers=workers,
     )
-    router = InboundDispatcher(
-        tasks=tasks,
-        inbox=shelves.inbox,
+    intake, dispatcher = build_inbound(
+        bus,
+        languages=languages,
+        migrations=migrations,
+        delivery=delivery,
+        questions=questions,
+        workers=workers,
         commands=commands,
-        mailboxes=mailboxes,
-        albums=albums,
-        channels=site.adapters.keys(),
+        stats=stats,
     )
-    intake = BusIntake(
-        config=site.config,
-        policies=site.policies,
-        shelves=shelves,
+    return _Parts(
+        database=database,
+        stores=stores,
+        settings=settings,
+        migrations=migrations,
         delivery=delivery,
-        hand_over=router.dispatch,
-        now=now,
-    )
-    _answer_events(site, shelves, questions, mailboxes, intake)
-    intake.gather(albums)
-    intake.expect(questions.pending)
-    supervised = {
-        name: AdapterSupervisor(adapter, now=now, backoff=RESTARTS)
-        for name, adapter in site.adapters.items()
-    }
-    return _Parts(shelves, database, delivery, mailboxes, router, intake, supervised, choices)
-
-
-def _shelves(site: _Dependencies, choices: SettingsResolver) -> Shelves:
-    database, now = site.database, site.now
-    return Shelves(
-        inbox=InboxStore(database, now=now),
-        conversations=ConversationStore(database, now=now),
-        origins=MessageTopicStore(database, now=now),
-        pairings=PairingStore(database, now=now),
-        revisions=MessageEditStore(database),
-        languages=LanguageResolver(site.config, site.policies, choices),
-        relocations=ChatMigrations(ChatMigrationStore(database), choices),
+        workers=workers,
+        dispatcher=dispatcher,
+        intake=intake,
+        supervised={
+            name: AdapterSupervisor(adapter, now=bus.now, backoff=RESTARTS)
+            for name, adapter in bus.adapters.items()
+        },
     )
 
 
-def _answer_events(
-    site: _Dependencies,
-    shelves: Shelves,
-    questions: Questions,
-    mailboxes: ConversationWorkers,
-    intake: BusIntake,
-) -> None:
-    """Have pressed buttons and changed messages acted on."""
-    history = MessageHistoryStore(site.database)
-    deeds = ButtonActions(
-        history=history, questions=questions, receive=intake.receive, stop=mailboxes.stop_message
-    )
-    changes = MessageEditHandler(
-        rows=Rows(
-            inbox=shelves.inbox,
-            revisions=shelves.revisions,
-            originals=TurnHistory(history, shelves.revisions),
-        ),
-        door=Door(receive=intake.receive, admits=intake.admits),
-        mailboxes=mailboxes,
-        delivery=questions.delivery,
-        now=site.now,
-    )
-    presses = ButtonPressHandler(
-        policies=site.policies,
-        history=history,
-        languages=shelves.languages,
-        admits=intake.admits,
-        deeds={**deeds.by_verb(), ButtonAction.RERUN: changes.rerun},
-    )
-    intake.answer_presses(presses.press)
-    intake.answer_changes(changes.change)
-
-
-def _mailboxes(
-    site: _Dependencies,
-    tasks: TaskGroup,
-    shelves: Shelves,
-    questions: Questions,
-    delivery: DeliveryWorker,
-    choices: SettingsResolver,
+def _workers(
+    bus: BusContext, questions: Questions, delivery: DeliveryWorker, settings: SettingsResolver
 ) -> ConversationWorkers:
-    runs = RunClient(site.langgraph)
+    stores, runs = bus.stores, RunClient(bus.langgraph)
     steering = Steering(
-        revisions=shelves.revisions,
-        runs=runs,
-        uploads=FileUploader(site.gateway),
-        delivery=delivery,
+        revisions=stores.edits, runs=runs, uploads=FileUploader(bus.gateway), delivery=delivery
     )
     effects = TurnEffects(
-        inbox=shelves.inbox,
-        conversations=shelves.conversations,
+        inbox=stores.inbox,
+        conversations=stores.conversations,
         questions=questions,
         runs=runs,
         steering=steering,
         delivery=delivery,
-        limiter=anyio.CapacityLimiter(site.config.max_concurrent_runs),
+        limiter=anyio.CapacityLimiter(bus.config.max_concurrent_runs),
     )
     return ConversationWorkers(
-        tasks=tasks,
+        tasks=bus.tasks,
         handlers=effects.handlers(),
-        sessions=SessionResolver(site.config, site.policies, choices),
-        inbox=shelves.inbox,
-        conversations=shelves.conversations,
-    )
-
-
-def _commands(
-    site: _Dependencies,
-    shelves: Shelves,
-    delivery: DeliveryWorker,
-    mailboxes: ConversationWorkers,
-    choices: SettingsResolver,
-) -> CommandRunner:
-    lookups, runs = GatewayCommands(site.gateway), RunClient(site.langgraph)
-    levers = Levers(
-        stop=mailboxes.stop, renew=mailboxes.start_new_thread, bootstrap=mailboxes.start_bootstrap
-    )
-    return CommandRunner(
-        inbox=shelves.inbox,
-        delivery=delivery,
-        desks=Desks(
-            threads=ConversationCommands(shelves.conversations, levers),
-            lookups=lookups,
-            choosing=SelectionCommands(
-                choices=choices, conversations=shelves.conversations, lookups=lookups
-            ),
-            exchanges=RewindCommands(
-                inbox=shelves.inbox,
-                conversations=shelves.conversations,
-                runs=runs,
-                mailboxes=mailboxes,
-                originals=TurnHistory(MessageHistoryStore(site.database), shelves.revisions),
-            ),
-            export=ExportCommand(conversations=shelves.conversations, runs=runs),
-            speaking=LanguageCommand(choices=choices, languages=shelves.languages),
-            why=WhyCommand(policies=site.policies, decisions=shelves.decisions),
-        ),
+        sessions=SessionResolver(bus.config, bus.policies, settings),
+        inbox=stores.inbox,
+        conversations=stores.conversations,
     )
 
 
@@ -382,7 +268,7 @@ async def _run_housekeeping(parts: _Parts, now: Clock) -> None:
             if sweeps % PRUNE_EVERY == 0:
                 await retention.prune(now=now())
             await anyio.sleep(SWEEP_S)
-            taken = await parts.router.resume(older_than=now() - SWEEP_S)
+            taken = await parts.dispatcher.resume(older_than=now() - SWEEP_S)
             if taken:
                 log.warning("%s messages that nobody worked on are taken up again", taken)
         except StoreError as error:

@@ -50,6 +50,10 @@ _MOVE = (
         topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
+    """
+    UPDATE pairing SET chat = :new_chat, user_id = 'group:' || :new_chat
+    WHERE channel = :channel AND workspace = :workspace AND user_id = 'group:' || :old_chat
+    """,
 )
 
 

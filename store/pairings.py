@@ -97,6 +97,17 @@ class PairingStore:
 
         return await self._database.transaction(work)
 
+    async def add_approved(self, new: Pairing, *, now: float) -> None:
+        """Store a pairing that needs no code, unless there is an approved one."""
+        params: Params = {**_params(new), "now": now, "expired": 0.0}
+
+        def work(tx: Transaction) -> None:
+            if not tx.run(_IS_PAIRED, params):
+                tx.run(_INSERT, params)
+                tx.run(_APPROVE, params)
+
+        await self._database.transaction(work)
+
     async def revoke(self, channel: str, user_id: str) -> bool:
         """Shut a person out again; False if they were not in."""
         params: Params = {"channel": channel, "user_id": user_id}

@@ -1,32 +1,41 @@
-"""Who may talk to the bot, and when it is meant. Pure: what the store knows is passed in."""
+"""Access policy: who may use the bot, and whether a message is meant for it. Pure."""
 
 from bus.config import ChannelPolicy, DmPolicy
-from bus.messages import InboundMessage
+from bus.messages import InboundMessage, Sender
 from bus.platform import Disposition
+
+AWAITING_APPROVAL = (Disposition.PAIRING, Disposition.GROUP_PAIRING)
+"""Dispositions that an approved pairing turns into ACCEPTED."""
 
 
 def decide_access(
-    inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool, known: bool
+    message: InboundMessage,
+    policy: ChannelPolicy,
+    *,
+    is_approved: bool = False,
+    is_known_reply: bool = False,
 ) -> Disposition:
-    """Return ACCEPTED, PAIRING (ask them to be let in), or why this message is not answered.
+    """Return ACCEPTED, or the reason why a message is not answered.
 
     Args:
-        inbound: The message.
-        policy: The channel's rules. `allowed_users` limits who may talk; only an `open` that somebody wrote
-            into the configuration lets others in beside it.
-        paired: Whether the sender was let in by a pairing code; counts in private chats only.
-        known: Whether the message answers one of a conversation in which the bot takes part.
+        message: The message.
+        policy: The channel's rules. `allowed_users` limits who may use the bot; only an `open` that is
+            written in the configuration admits others.
+        is_approved: Whether a pairing was approved: the sender's in a private chat, the group's in a group.
+        is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
     """
-    unfit = _unfit(inbound)
-    if unfit is not None:
-        return unfit
-    if inbound.private:
-        return _in_private(inbound, policy, paired=paired)
-    return _in_group(inbound, policy, meant=inbound.addressed or known)
+    if message.sender.is_bot:
+        return Disposition.FROM_BOT
+    if not message.text.strip() and not message.attachments:
+        return Disposition.EMPTY
+    if message.private:
+        return _decide_private(message.sender, policy, is_approved=is_approved)
+    is_addressed = message.addressed or is_known_reply
+    return _decide_group(message.sender, policy, is_addressed=is_addressed, is_approved=is_approved)
 
 
 def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
-    """Return the rule for private chats: the one that was written, else the list of users, else the default.
+    """Return the rule for private chats: the one written in the configuration, else `allowlist` if users are listed.
 
     >>> effective_dm_policy(ChannelPolicy(allowed_users=["7"]))
     'allowlist'
@@ -42,42 +51,64 @@ def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
     return policy.dm_policy or "pairing"
 
 
-def is_admin(inbound: InboundMessage, policy: ChannelPolicy) -> bool:
-    """Return whether the sender may ask what only admins may know."""
-    return inbound.sender.user_id in {str(user).strip() for user in policy.admin_users}
+def is_admin(sender: Sender, policy: ChannelPolicy) -> bool:
+    """Return whether a sender is listed in `admin_users`."""
+    return _is_listed(sender, policy.admin_users)
 
 
-def _unfit(inbound: InboundMessage) -> Disposition | None:
-    if inbound.sender.is_bot:
-        return Disposition.FROM_BOT
-    if not inbound.text.strip() and not inbound.attachments:
-        return Disposition.EMPTY
-    return None
+def group_pairing_id(chat: str) -> str:
+    """Return the user id under which a group's pairing is stored: a group is approved as a person is.
+
+    >>> group_pairing_id("-1001")
+    'group:-1001'
+    """
+    return f"group:{chat}"
 
 
-def _in_private(inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool) -> Disposition:
+def _decide_private(sender: Sender, policy: ChannelPolicy, *, is_approved: bool) -> Disposition:
     rule = effective_dm_policy(policy)
     if rule == "disabled":
         return Disposition.DISABLED
-    if rule == "open" or _is_listed(inbound, policy):
+    if _is_denied_outsider(sender, policy):
+        return Disposition.EXTERNAL
+    if rule == "open" or _is_listed(sender, policy.allowed_users):
         return Disposition.ACCEPTED
     if rule == "pairing":
-        return Disposition.ACCEPTED if paired else Disposition.PAIRING
+        return Disposition.ACCEPTED if is_approved else Disposition.PAIRING
     return Disposition.NOT_ALLOWED
 
 
-def _in_group(inbound: InboundMessage, policy: ChannelPolicy, *, meant: bool) -> Disposition:
+def _decide_group(
+    sender: Sender, policy: ChannelPolicy, *, is_addressed: bool, is_approved: bool
+) -> Disposition:
     rule = policy.group_policy
     if rule == "disabled":
         return Disposition.DISABLED
-    if rule == "open":
-        return Disposition.ACCEPTED
-    if not meant:
+    if rule != "open" and not is_addressed:
         return Disposition.NOT_ADDRESSED
-    if (rule == "allowlist" or policy.allowed_users) and not _is_listed(inbound, policy):
+    if _is_denied_outsider(sender, policy):
+        return Disposition.EXTERNAL
+    return _decide_group_member(sender, policy, is_approved=is_approved)
+
+
+def _decide_group_member(
+    sender: Sender, policy: ChannelPolicy, *, is_approved: bool
+) -> Disposition:
+    if policy.group_policy == "open" or _is_listed(sender, policy.allowed_users):
+        return Disposition.ACCEPTED
+    if policy.group_policy == "allowlist" or policy.allowed_users:
         return Disposition.NOT_ALLOWED
+    if policy.group_policy == "pairing" and not is_approved:
+        return Disposition.GROUP_PAIRING
     return Disposition.ACCEPTED
 
 
-def _is_listed(inbound: InboundMessage, policy: ChannelPolicy) -> bool:
-    return inbound.sender.user_id in {str(user).strip() for user in policy.allowed_users}
+def _is_denied_outsider(sender: Sender, policy: ChannelPolicy) -> bool:
+    """Return whether somebody from outside the organization is shut out, whatever the other rules say."""
+    if sender.kind not in ("guest", "external") or policy.external_policy == "open":
+        return False
+    return policy.external_policy == "deny" or not _is_listed(sender, policy.allowed_users)
+
+
+def _is_listed(sender: Sender, users: list[str]) -> bool:
+    return sender.user_id in {str(user).strip() for user in users}

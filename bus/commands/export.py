@@ -26,10 +26,10 @@ class ExportCommand:
         self._conversations = conversations
         self._runs = runs
 
-    async def export(self, call: CommandContext) -> CommandDocument | str:
+    async def export(self, context: CommandContext) -> CommandDocument | str:
         """Return the conversation; as far as it is said, while a turn runs."""
-        texts = call.texts
-        found = await self._conversations.find(call.row.key)
+        texts = context.texts
+        found = await self._conversations.find(context.row.key)
         if found is None or found.thread_id is None:
             return texts.export_nothing
         try:
@@ -40,7 +40,7 @@ class ExportCommand:
         except (RunError, TimeoutError) as error:
             log.warning("a conversation could not be exported: %r", error)
             return texts.export_unreachable
-        person = texts.word_person if call.inbound.private else texts.word_people
+        person = texts.word_person if context.inbound.private else texts.word_people
         # In a worker thread: a long conversation takes a while.
         content = await to_thread.run_sync(lambda: transcript(messages, texts, person=person))
         return (

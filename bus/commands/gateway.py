@@ -25,32 +25,32 @@ class GatewayCommands:
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
 
-    async def models(self, call: CommandContext) -> str:
+    async def models(self, context: CommandContext) -> str:
         """List the models that are configured."""
         found = await self.names("models", "models")
         if found is None:
-            return call.texts.models_failed
+            return context.texts.models_failed
         if not found:
-            return call.texts.models_none
-        return "\n".join([call.texts.models_head, *(f"• {name}" for name in found)])
+            return context.texts.models_none
+        return "\n".join([context.texts.models_head, *(f"• {name}" for name in found)])
 
-    async def memory(self, call: CommandContext) -> str:
+    async def memory(self, context: CommandContext) -> str:
         """Say how much is remembered of the person, or of the room."""
-        facts = await self._facts(call)
+        facts = await self._facts(context)
         if facts is None:
-            return call.texts.memory_failed
-        return call.texts.memory_count.format(count=facts)
+            return context.texts.memory_failed
+        return context.texts.memory_count.format(count=facts)
 
-    async def forget(self, call: CommandContext) -> str:
+    async def forget(self, context: CommandContext) -> str:
         """Delete what is remembered of the person, or of the room, once that is confirmed."""
-        texts = call.texts
-        whose = texts.word_you if call.inbound.private else texts.word_this_chat
-        if call.argument.strip().lower() != FORGET_WORD:
-            facts = await self._facts(call)
+        texts = context.texts
+        whose = texts.word_you if context.inbound.private else texts.word_this_chat
+        if context.argument.strip().lower() != FORGET_WORD:
+            facts = await self._facts(context)
             if facts is None:
-                return call.texts.memory_failed
+                return context.texts.memory_failed
             return texts.forget_ask.format(count=facts, whose=whose, word=FORGET_WORD)
-        done = await self._request("DELETE", "memory", {"scope": memory_scope(call.inbound)})
+        done = await self._request("DELETE", "memory", {"scope": memory_scope(context.inbound)})
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
 
     async def names(self, path: str, key: str) -> list[str] | None:
@@ -68,8 +68,8 @@ class GatewayCommands:
             return None
         return [entry for entry in listed if isinstance(entry, dict)]
 
-    async def _facts(self, call: CommandContext) -> int | None:
-        document = await self._request("GET", "memory", {"scope": memory_scope(call.inbound)})
+    async def _facts(self, context: CommandContext) -> int | None:
+        document = await self._request("GET", "memory", {"scope": memory_scope(context.inbound)})
         facts = document.get("facts") if isinstance(document, dict) else None
         return len(facts) if isinstance(facts, list) else None
 

@@ -12,30 +12,30 @@ MAX_CHARS_QUOTED = 64
 class LanguageCommand:
     """Shows and keeps the choice of a language."""
 
-    def __init__(self, *, choices: SettingsResolver, languages: LanguageResolver) -> None:
-        self._choices = choices
+    def __init__(self, *, settings: SettingsResolver, languages: LanguageResolver) -> None:
+        self._settings = settings
         self._languages = languages
 
-    async def language(self, call: CommandContext) -> str:
+    async def language(self, context: CommandContext) -> str:
         """Show or choose the language."""
-        wanted = call.argument.strip()
+        wanted = context.argument.strip()
         options = " | ".join([*LANGUAGES, AUTO])
         if not wanted:
-            return call.texts.language_now.format(name=self._name(call), options=options)
+            return context.texts.language_now.format(name=self._name(context), options=options)
         code = AUTO if wanted.lower() == AUTO else supported_language(wanted) or _named(wanted)
         if not code:
             shown = wanted[:MAX_CHARS_QUOTED]
-            return call.texts.language_unknown.format(wanted=shown, options=options)
-        await self._choices.update(language_key(call.inbound), language=code)
+            return context.texts.language_unknown.format(wanted=shown, options=options)
+        await self._settings.update(language_key(context.inbound), language=code)
         spoken = messages_for(
-            self._languages.resolve(call.inbound), call.inbound.reply_target.command_prefix
+            self._languages.resolve(context.inbound), context.inbound.reply_target.command_prefix
         )
         return spoken.language_done_auto if code == AUTO else spoken.language_done
 
-    def _name(self, call: CommandContext) -> str:
-        is_auto = self._languages.preference(call.inbound) == AUTO
-        name = call.texts.language
-        return call.texts.language_auto.format(name=name) if is_auto else name
+    def _name(self, context: CommandContext) -> str:
+        is_auto = self._languages.preference(context.inbound) == AUTO
+        name = context.texts.language
+        return context.texts.language_auto.format(name=name) if is_auto else name
 
 
 def _named(wanted: str) -> str:

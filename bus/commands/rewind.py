@@ -1,4 +1,4 @@
-"""/undo and /retry: the last exchange of a conversation, taken back or run anew."""
+"""/undo and /retry: take back the last message and its answer, or answer it again."""
 
 import logging
 from dataclasses import replace
@@ -25,10 +25,10 @@ TIMEOUT_S = 30.0
 
 
 class RewindCommands:
-    """Commands about what was said last.
+    """Commands about the last message and its answer.
 
-    Which exchange that is, is noted in the command's row before anything is changed: however often the row
-    is taken up, only that one is taken back.
+    Which message that is, is stored in the command's row before anything changes: however often the row is
+    resumed, no other message is taken back.
     """
 
     def __init__(
@@ -37,65 +37,67 @@ class RewindCommands:
         inbox: InboxStore,
         conversations: ConversationStore,
         runs: RunClient,
-        mailboxes: ConversationWorkers,
-        originals: TurnHistory,
+        workers: ConversationWorkers,
+        history: TurnHistory,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._runs = runs
         self._rewind = ThreadRewinder(runs)
-        self._mailboxes = mailboxes
-        self._originals = originals
+        self._workers = workers
+        self._history = history
 
-    async def undo(self, call: CommandContext) -> str:
-        """Take the last exchange out of the thread."""
-        with self._mailboxes.reserve(call.row) as box:
-            if box is None:
-                return call.texts.exchange_busy
+    async def undo(self, context: CommandContext) -> str:
+        """Remove the last message and its answer from the thread."""
+        with self._workers.reserve(context.row) as worker:
+            if worker is None:
+                return context.texts.exchange_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
-                    exchange = await self._noted(call, box)
-                    if exchange is None:
-                        return call.texts.undo_nothing
-                    await self._rewind.rewind(exchange.thread_id, exchange.message_id)
+                    point = await self._rewind_point(context, worker)
+                    if point is None:
+                        return context.texts.undo_nothing
+                    await self._rewind.rewind(point.thread_id, point.message_id)
             except (RunError, TimeoutError) as error:
-                return _refusal(error, call.texts, call.texts.undo_nothing)
-        return call.texts.undo_done.format(words=preview(exchange.text))
+                return _refusal(error, context.texts, context.texts.undo_nothing)
+        return context.texts.undo_done.format(words=preview(point.text))
 
-    async def retry(self, call: CommandContext) -> str | None:
-        """Run the last message anew, in place of what it brought; the turn answers."""
-        with self._mailboxes.reserve(call.row) as box:
-            if box is None:
-                return call.texts.exchange_busy
+    async def retry(self, context: CommandContext) -> str | None:
+        """Run the last message again, in place of its answer; the turn answers."""
+        with self._workers.reserve(context.row) as worker:
+            if worker is None:
+                return context.texts.exchange_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
-                    exchange = await self._noted(call, box)
+                    point = await self._rewind_point(context, worker)
             except (RunError, TimeoutError) as error:
-                return _refusal(error, call.texts, call.texts.retry_nothing)
-            if exchange is None:
-                return call.texts.retry_nothing
-            inbound = replace(call.inbound, rewind_point=exchange)
-            self._mailboxes.enqueue_first(box, call.row, inbound, exchange.text)
+                return _refusal(error, context.texts, context.texts.retry_nothing)
+            if point is None:
+                return context.texts.retry_nothing
+            inbound = replace(context.inbound, rewind_point=point)
+            self._workers.enqueue_first(worker, context.row, inbound, point.text)
         return None
 
-    async def _noted(self, call: CommandContext, box: ConversationWorker) -> RewindPoint | None:
-        """Return what the command is about, noted in its row. Raises RunError, StoreError."""
-        if call.inbound.rewind_point is not None:
-            return call.inbound.rewind_point
-        found = await self._conversations.find(call.row.key)
-        thread_id = box.thread_id or (found.thread_id if found is not None else None)
+    async def _rewind_point(
+        self, context: CommandContext, worker: ConversationWorker
+    ) -> RewindPoint | None:
+        """Return what the command is about, as stored in its row. Raises RunError, StoreError."""
+        if context.inbound.rewind_point is not None:
+            return context.inbound.rewind_point
+        found = await self._conversations.find(context.row.key)
+        thread_id = worker.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
             return None
-        exchange = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
-        if exchange is not None:
-            exchange = await self._originals.apply_edit(call.row.conversation_id, exchange)
-            noted = replace(call.inbound, rewind_point=exchange)
-            await self._inbox.update_body(call.row.id, encode_inbound(noted))
-        return exchange
+        point = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
+        if point is not None:
+            point = await self._history.apply_edit(context.row.conversation_id, point)
+            stored = replace(context.inbound, rewind_point=point)
+            await self._inbox.update_body(context.row.id, encode_inbound(stored))
+        return point
 
 
 def _refusal(error: RunError | TimeoutError, texts: Messages, nothing: str) -> str:
-    log.warning("an exchange could not be taken back: %r", error)
+    log.warning("the last message could not be taken back: %r", error)
     match error:
         case AgentThreadBusy():
             return texts.exchange_busy

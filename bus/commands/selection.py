@@ -24,7 +24,7 @@ class _Kind:
     name: str
 
     def word(self, texts: Messages) -> str:
-        """Return what people call it."""
+        """Return what people context it."""
         return texts.word_model if self is _MODEL else texts.word_agent
 
 
@@ -38,42 +38,42 @@ class SelectionCommands:
     def __init__(
         self,
         *,
-        choices: SettingsResolver,
+        settings: SettingsResolver,
         conversations: ConversationStore,
-        lookups: GatewayCommands,
+        gateway: GatewayCommands,
     ) -> None:
-        self._choices = choices
+        self._settings = settings
         self._conversations = conversations
-        self._lookups = lookups
+        self._gateway = gateway
 
-    async def model(self, call: CommandContext) -> str:
+    async def model(self, context: CommandContext) -> str:
         """Show or choose the model."""
-        found = await self._lookups.names("models", "models")
+        found = await self._gateway.names("models", "models")
         if found is None:
-            return call.texts.models_failed
-        return await self._choose(call, _MODEL, found)
+            return context.texts.models_failed
+        return await self._choose(context, _MODEL, found)
 
-    async def agent(self, call: CommandContext) -> str:
+    async def agent(self, context: CommandContext) -> str:
         """Show or choose the custom agent."""
-        found = await self._lookups.names("agents", "agents")
+        found = await self._gateway.names("agents", "agents")
         if found is None:
-            return call.texts.agents_failed
-        return await self._choose(call, _AGENT, found)
+            return context.texts.agents_failed
+        return await self._choose(context, _AGENT, found)
 
-    async def skills(self, call: CommandContext) -> str:
+    async def skills(self, context: CommandContext) -> str:
         """List the skills that the agent may use."""
-        listed = await self._lookups.entries("skills", "skills")
+        listed = await self._gateway.entries("skills", "skills")
         if listed is None:
-            return call.texts.skills_failed
+            return context.texts.skills_failed
         enabled = [skill for skill in listed if skill.get("enabled", True)]
         if not enabled:
-            return call.texts.skills_none
-        return "\n".join([call.texts.skills_head, *map(_line, enabled[:MAX_LISTED])])
+            return context.texts.skills_none
+        return "\n".join([context.texts.skills_head, *map(_line, enabled[:MAX_LISTED])])
 
-    async def _choose(self, call: CommandContext, kind: _Kind, known: Sequence[str]) -> str:
-        wanted, texts = call.argument.strip(), call.texts
+    async def _choose(self, context: CommandContext, kind: _Kind, known: Sequence[str]) -> str:
+        wanted, texts = context.argument.strip(), context.texts
         if not wanted:
-            chosen = getattr(self._choices.resolve(call.row.key), kind.name)
+            chosen = getattr(self._settings.resolve(context.row.key), kind.name)
             head = texts.choice_now.format(kind=kind.word(texts), name=chosen or texts.word_default)
             return _listed(head, kind, known, texts)
         reset = wanted.lower() in RESET_WORDS and wanted not in known
@@ -81,21 +81,21 @@ class SelectionCommands:
         if not reset and name is None:
             head = texts.choice_unknown.format(kind=kind.word(texts), wanted=wanted[:64])
             return _listed(head, kind, known, texts)
-        key = await self._target(call)
-        await self._choices.update(key, **{kind.name: name})
-        is_own = key == call.row.key and key.topic
+        key = await self._target(context)
+        await self._settings.update(key, **{kind.name: name})
+        is_own = key == context.row.key and key.topic
         return texts.choice_done.format(
             kind=kind.word(texts),
             where=texts.word_conversation if is_own else texts.word_chat,
             name=name or texts.word_the_default,
         )
 
-    async def _target(self, call: CommandContext) -> ConversationKey:
+    async def _target(self, context: CommandContext) -> ConversationKey:
         """Return whose choice it is: a message that opens a new topic speaks for the whole chat."""
-        found = await self._conversations.find(call.row.key)
+        found = await self._conversations.find(context.row.key)
         if found is not None and found.thread_id is not None:
-            return call.row.key
-        return chat_of(call.row.key)
+            return context.row.key
+        return chat_of(context.row.key)
 
 
 def _matching(wanted: str, known: Sequence[str]) -> str | None:

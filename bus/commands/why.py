@@ -14,21 +14,21 @@ from bus.platform import Disposition
 class WhyCommand:
     """Answers about silence."""
 
-    def __init__(self, *, policies: Mapping[str, ChannelPolicy], decisions: IntakeStats) -> None:
+    def __init__(self, *, policies: Mapping[str, ChannelPolicy], stats: IntakeStats) -> None:
         self._policies = policies
-        self._decisions = decisions
+        self._stats = stats
 
-    async def why(self, call: CommandContext) -> str:
+    async def why(self, context: CommandContext) -> str:
         """Say what was not accepted in this chat lately, and on this channel since the start."""
-        channel = call.row.key.channel
+        channel = context.row.key.channel
         policy = self._policies.get(channel)
-        if policy is None or not is_admin(call.inbound, policy):
-            return call.texts.why_admins_only
-        texts = call.texts
-        here = [_line(refusal, texts) for refusal in self._decisions.recent_refusals(call.row.key)]
+        if policy is None or not is_admin(context.inbound.sender, policy):
+            return context.texts.why_admins_only
+        texts = context.texts
+        here = [_line(refusal, texts) for refusal in self._stats.recent_refusals(context.row.key)]
         counts = [
             f"• {count} × {_told(reason, texts)}"
-            for reason, count in self._decisions.refusals_by_reason(channel).items()
+            for reason, count in self._stats.refusals_by_reason(channel).items()
         ]
         nothing = [f"• {texts.why_nothing}"]
         return "\n".join(

@@ -4,11 +4,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
-from bus.access.policy import is_admin
+from bus.access.checker import AccessChecker
 from bus.buttons import ButtonAction, ButtonToken, parse_token
-from bus.config import ChannelPolicy
 from bus.locales import Messages, messages_for
-from bus.messages import ButtonPress, ConversationKey, InboundMessage, PressResponse, decode_inbound
+from bus.messages import (
+    ButtonPress,
+    InboundMessage,
+    PressResponse,
+    RewindPoint,
+    chat_of,
+    decode_inbound,
+)
 from bus.platform import Disposition
 from bus.settings.language import LanguageResolver
 from store.inbox import InboxRow
@@ -22,9 +28,9 @@ class AuthorizedPress:
     """A press that may be acted on.
 
     Attributes:
-        row: The message that the button is about.
-        asked: What it said.
-        texts: What the presser reads.
+        row: The inbox row that the button is about.
+        asked: The row's message.
+        texts: In the presser's language.
     """
 
     press: ButtonPress
@@ -38,81 +44,75 @@ class AuthorizedPress:
 class PressOutcome:
     """What became of a press."""
 
-    reason: Disposition
+    disposition: Disposition
     text: str = ""
 
     @property
-    def answer(self) -> PressResponse:
+    def response(self) -> PressResponse:
         """What the presser is told."""
-        refused = self.reason not in (Disposition.ACCEPTED, Disposition.DUPLICATE)
+        refused = self.disposition not in (Disposition.ACCEPTED, Disposition.DUPLICATE)
         return PressResponse(text=self.text, urgent=refused and bool(self.text))
 
 
 ButtonActionHandler = Callable[[AuthorizedPress], Awaitable[PressOutcome]]
-"""Does what a button says. What it means is kept when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
+"""Carries out a button's action, which is kept when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
 
 
 class ButtonPressHandler:
-    """Judges presses and hands them on.
+    """Authorizes presses and hands them to their action.
 
     Args:
-        policies: By channel, who is an admin.
-        admits: Whether somebody may talk to the bot: its verdict on a message of theirs.
-        deeds: What each button does.
+        access: Says who is an admin, and whether somebody may use the bot.
+        actions: What each button does.
     """
 
     def __init__(
         self,
         *,
-        policies: Mapping[str, ChannelPolicy],
+        access: AccessChecker,
         history: MessageHistoryStore,
         languages: LanguageResolver,
-        admits: Callable[[InboundMessage], Awaitable[Disposition]],
-        deeds: Mapping[ButtonAction, ButtonActionHandler],
+        actions: Mapping[ButtonAction, ButtonActionHandler],
     ) -> None:
-        self._policies = policies
+        self._access = access
         self._history = history
         self._languages = languages
-        self._admits = admits
-        self._deeds = deeds
+        self._actions = actions
 
-    async def press(self, press: ButtonPress) -> PressOutcome:
+    async def handle(self, press: ButtonPress) -> PressOutcome:
         """Act on a press. Raises IntakeFull, IntakeClosed, StoreError."""
-        words = messages_for(self._languages.resolve(press))
+        texts = messages_for(self._languages.resolve(press))
         token = parse_token(press.token)
-        deed = self._deeds.get(token.verb) if token is not None else None
+        action = self._actions.get(token.verb) if token is not None else None
         row = await self._history.find(token.row_id) if token is not None else None
-        if token is None or deed is None or row is None:
-            return PressOutcome(Disposition.TOO_LATE, words.press_inactive)
-        if _chat(row.key) != _chat(press.key):
+        if token is None or action is None or row is None:
+            return PressOutcome(Disposition.TOO_LATE, texts.press_inactive)
+        if chat_of(row.key) != chat_of(press.key):
             log.warning("button %r of %s was pressed in another chat", press.token, row.key.channel)
-            return PressOutcome(Disposition.TOO_LATE, words.press_inactive)
+            return PressOutcome(Disposition.TOO_LATE, texts.press_inactive)
         asked = replace(decode_inbound(row.body), key=row.key)
-        pressed = AuthorizedPress(press=press, token=token, row=row, asked=asked, texts=words)
-        return await self._refusal(pressed) or await deed(pressed)
+        authorized = AuthorizedPress(press=press, token=token, row=row, asked=asked, texts=texts)
+        return await self._refusal(authorized) or await action(authorized)
 
     async def _refusal(self, pressed: AuthorizedPress) -> PressOutcome | None:
         """Return why somebody may not press; None if they may."""
         press, asker = pressed.press, pressed.asked.sender
-        policy = self._policies.get(press.key.channel, ChannelPolicy())
-        presser = message_from_press(pressed)
-        if is_admin(presser, policy):
+        if self._access.is_admin(press.key.channel, press.sender):
             return None
         if press.sender.user_id != asker.user_id or not asker.user_id:
             return PressOutcome(Disposition.NOT_ALLOWED, pressed.texts.press_not_yours)
-        reason = await self._admits(presser)
-        if reason is not Disposition.ACCEPTED:
+        if await self._access.check(message_from_press(pressed)) is not Disposition.ACCEPTED:
             return PressOutcome(Disposition.NOT_ALLOWED, pressed.texts.press_not_allowed)
         return None
 
 
 def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "") -> InboundMessage:
-    """Return a message in the presser's name that says `text` where the button stands.
+    """Return a message in the presser's name that says `text` in the place of the button.
 
-    `name`: for which presses of the row it stands, all in all; the first of these counts.
+    `name` names the presses of the row that mean the same: the first of them counts.
     """
     press, asked = pressed.press, pressed.asked
-    place = replace(
+    target = replace(
         asked.reply_target,
         reply_to=press.message_id or asked.reply_target.reply_to,
         callback=press_callback(pressed),
@@ -122,7 +122,7 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
         event_id=f"press:{pressed.row.id}:{name}",
         message_id="",
         key=pressed.row.key,
-        reply_target=place,
+        reply_target=target,
         sender=press.sender,
         text=text,
         private=asked.private,
@@ -133,9 +133,24 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
 
 
 def press_callback(pressed: AuthorizedPress) -> str:
-    """Return the one-off address for the answer to a press, where the message it is about had one: it expires."""
+    """Return the one-time reply address of a press, if the message it is about had one: that one has expired."""
     return pressed.press.reply_target.callback if pressed.asked.reply_target.callback else ""
 
 
-def _chat(key: ConversationKey) -> ConversationKey:
-    return replace(key, topic="")
+def answer_again(
+    asked: InboundMessage, *, event_id: str, rewind_point: RewindPoint | None, callback: str = ""
+) -> InboundMessage:
+    """Return a message that was accepted before as a new one, whose answer replaces the earlier one."""
+    return replace(
+        asked,
+        event_id=event_id,
+        message_id="",
+        reply_target=replace(asked.reply_target, callback=callback),
+        addressed=True,
+        replies_to=(),
+        track_replies=False,
+        rewind_point=rewind_point,
+        answers_row=0,
+        stopped=False,
+        edit_count=0,
+    )

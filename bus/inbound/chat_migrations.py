@@ -1,4 +1,4 @@
-"""Chats that get another id while Parley runs: a Telegram group that becomes a supergroup."""
+"""Chat migrations: a chat gets another id while Parley runs, as a Telegram group that becomes a supergroup."""
 
 import logging
 from collections.abc import Iterator
@@ -13,25 +13,32 @@ log = logging.getLogger(__name__)
 
 
 class ChatMigrations:
-    """Lets what was kept under a chat's old id go on under the new one.
+    """Re-keys what is stored under a chat's old id.
 
     Args:
-        table: Where the moves are kept.
-        choices: Read anew after a move.
+        settings: Reloaded after a migration.
+        delivery: Sends what is pending for the old id in the lane of the new one.
     """
 
-    def __init__(self, table: ChatMigrationStore, choices: SettingsResolver) -> None:
-        self._table = table
-        self._choices = choices
+    def __init__(
+        self,
+        *,
+        store: ChatMigrationStore,
+        settings: SettingsResolver,
+        delivery: DeliveryWorker,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._delivery = delivery
         self._came_from: dict[ConversationKey, str] = {}
 
-    async def load(self, delivery: DeliveryWorker) -> None:
-        """Tell of earlier moves, before anything is sent. Raises StoreError."""
-        if merged := await self._table.merge_leftovers():
+    async def load(self) -> None:
+        """Read earlier migrations, before anything is sent. Raises StoreError."""
+        if merged := await self._store.merge_leftovers():
             log.info("merged %s conversations of migrated chats", merged)
-        for move in await self._table.list_all():
-            self._note(move)
-            delivery.add_migration(move)
+        for migration in await self._store.list_all():
+            self._add(migration)
+            self._delivery.add_migration(migration)
 
     def original_chat(self, key: ConversationKey) -> str:
         """Return the first id that a chat had; "" if it has it still."""
@@ -45,24 +52,25 @@ class ChatMigrations:
             yield former
             chat = replace(chat, chat=former)
 
-    async def migrate(self, move: ChatMigration, delivery: DeliveryWorker) -> None:
-        """Move a chat, once; when this returns it is kept. Raises StoreError.
-
-        Args:
-            move: From where to where.
-            delivery: Told, so that what is owed goes out in the lane of the new id.
-        """
-        old = ConversationKey(channel=move.channel, workspace=move.workspace, chat=move.old_chat)
-        if move.new_chat in self._ids(old):
-            log.warning("chat %r of %s cannot move back", move.old_chat, move.channel)
+    async def migrate(self, migration: ChatMigration) -> None:
+        """Migrate a chat, once; it is stored when this returns. Raises StoreError."""
+        old = ConversationKey(
+            channel=migration.channel, workspace=migration.workspace, chat=migration.old_chat
+        )
+        if migration.new_chat in self._ids(old):
+            log.warning("chat %r of %s cannot move back", migration.old_chat, migration.channel)
             return
-        if not await self._table.migrate(move):
+        if not await self._store.migrate(migration):
             return
-        self._note(move)
-        log.info("chat %r of %s is now %r", move.old_chat, move.channel, move.new_chat)
-        await self._choices.load()
-        await delivery.migrate_chat(move)
+        self._add(migration)
+        log.info(
+            "chat %r of %s is now %r", migration.old_chat, migration.channel, migration.new_chat
+        )
+        await self._settings.load()
+        await self._delivery.migrate_chat(migration)
 
-    def _note(self, move: ChatMigration) -> None:
-        there = ConversationKey(channel=move.channel, workspace=move.workspace, chat=move.new_chat)
-        self._came_from[there] = move.old_chat
+    def _add(self, migration: ChatMigration) -> None:
+        there = ConversationKey(
+            channel=migration.channel, workspace=migration.workspace, chat=migration.new_chat
+        )
+        self._came_from[there] = migration.old_chat

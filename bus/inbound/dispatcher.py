@@ -1,4 +1,4 @@
-"""One accepted message: a command's handler at once, or the mailbox of its conversation."""
+"""Dispatcher: runs an accepted command at once, or queues an accepted message in its conversation."""
 
 import logging
 from collections.abc import Collection
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from anyio.abc import TaskGroup
 
-from bus.commands import CommandRunner
+from bus.commands.runner import CommandRunner
 from bus.conversation.workers import ConversationWorkers
-from bus.inbound.albums import AlbumCollector
+from bus.inbound.stages.album import AlbumCollector
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound
 from store.errors import StoreError
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class InboundDispatcher:
-    """Hands accepted messages on, never waiting; takes up what an earlier process left.
+    """Dispatches accepted messages without waiting, and resumes what an earlier process left.
 
     Args:
         tasks: Owns the commands' tasks.
-        channels: The channels that run. What an earlier process left of another one waits until it is on again.
+        channels: The channels that run. Rows of another one wait until it is enabled again.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class InboundDispatcher:
         tasks: TaskGroup,
         inbox: InboxStore,
         commands: CommandRunner,
-        mailboxes: ConversationWorkers,
+        workers: ConversationWorkers,
         albums: AlbumCollector,
         channels: Collection[str],
     ) -> None:
         self._tasks = tasks
         self._inbox = inbox
         self._commands = commands
-        self._mailboxes = mailboxes
+        self._workers = workers
         self._albums = albums
         self._channels = channels
         self._running: set[int] = set()
@@ -54,7 +54,7 @@ class InboundDispatcher:
         elif inbound.album and not row.attempts and former_thread is None:
             self._albums.hold(row, inbound)
         else:
-            self._mailboxes.enqueue(row, inbound, former_thread=former_thread)
+            self._workers.enqueue(row, inbound, former_thread=former_thread)
 
     async def resume(self, *, older_than: float | None = None) -> int:
         """Route the unfinished rows that nobody here holds, in order; return how many there were.
@@ -79,7 +79,7 @@ class InboundDispatcher:
         return taken
 
     def _held(self) -> frozenset[int]:
-        return self._mailboxes.row_ids | self._albums.held | self._running
+        return self._workers.row_ids | self._albums.held | self._running
 
     def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
         try:

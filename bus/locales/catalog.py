@@ -110,7 +110,9 @@ class Messages:
     why_duplicate: str
     why_not_addressed: str
     why_not_allowed: str
+    why_external: str
     why_pairing: str
+    why_group_pairing: str
     why_disabled: str
     why_from_bot: str
     why_empty: str
@@ -124,6 +126,9 @@ class Messages:
     queue_full: str
     rate_limited: str
     pairing_code: str
+    group_pairing_code: str
+    not_allowed: str
+    external_denied: str
 
     # While a turn runs, and buttons.
     working: str

@@ -83,7 +83,9 @@ ENGLISH = Messages(
     why_duplicate="the platform sent it again",
     why_not_addressed="in a group, and the bot was not meant",
     why_not_allowed="the sender is not among the allowed users",
+    why_external="the sender is from outside the organization",
     why_pairing="the sender was asked to pair first",
+    why_group_pairing="the group is not approved yet",
     why_disabled="this kind of chat is switched off",
     why_from_bot="sent by a bot",
     why_empty="nothing in it to answer",
@@ -99,6 +101,12 @@ ENGLISH = Messages(
     pairing_code="Hello! I do not know you yet. Your pairing code is {code}\n\n"
     "Ask the person who runs this bot to approve it within one hour "
     "(`parley pairing approve {code}`), then send your message again.",
+    group_pairing_code="Hello! This group is not approved yet. Its pairing code is {code}\n\n"
+    "Ask the person who runs this bot to approve it within one hour "
+    "(`parley pairing approve {code}`), then send your message again.",
+    not_allowed="Sorry, you do not have access to me yet. Please ask the person who runs this bot.",
+    external_denied="Sorry, I only answer members of this organization. If you need access, "
+    "please ask the person who runs this bot.",
     working="Working on it…",
     progress_subagent="a subagent is at work",
     button_stop="Stop",

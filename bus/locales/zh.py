@@ -83,7 +83,9 @@ CHINESE = Messages(
     why_duplicate="平台重复推送",
     why_not_addressed="群聊消息，没有 @ 机器人",
     why_not_allowed="发送者不在允许名单中",
+    why_external="发送者是组织外部人员",
     why_pairing="发送者需要先完成配对",
+    why_group_pairing="该群聊尚未获得批准",
     why_disabled="此类聊天已被关闭",
     why_from_bot="由其他机器人发送",
     why_empty="消息没有可回复的内容",
@@ -97,6 +99,11 @@ CHINESE = Messages(
     pairing_code="你好！我还不认识你。你的配对码是 {code}\n\n"
     "请让机器人的管理员在一小时内批准"
     "（`parley pairing approve {code}`），然后重新发送你的消息。",
+    group_pairing_code="大家好！本群尚未获得批准。本群的配对码是 {code}\n\n"
+    "请让机器人的管理员在一小时内批准"
+    "（`parley pairing approve {code}`），然后重新发送你的消息。",
+    not_allowed="抱歉，你还没有使用权限。如需使用，请联系机器人的管理员。",
+    external_denied="抱歉，我只为本组织成员提供服务。如需使用，请联系机器人的管理员。",
     working="正在处理…",
     progress_subagent="子智能体正在工作",
     button_stop="停止",

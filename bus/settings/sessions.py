@@ -65,7 +65,7 @@ class SessionResolver:
     def is_admin(self, inbound: InboundMessage) -> bool:
         """Return whether the sender may decide for others."""
         policy = self._policies.get(inbound.key.channel)
-        return policy is not None and is_admin(inbound, policy)
+        return policy is not None and is_admin(inbound.sender, policy)
 
     def _merged(self, inbound: InboundMessage) -> SessionConfig:
         return _united(self._layers(inbound))

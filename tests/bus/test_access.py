@@ -7,7 +7,7 @@ import pytest
 from bots.config import FeishuConfig, SlackConfig, TelegramConfig
 from bus.access.policy import decide_access
 from bus.config import ChannelPolicy
-from bus.messages import InboundMessage, Sender
+from bus.messages import InboundMessage, Sender, SenderKind
 from bus.platform import Disposition
 from tests.bus.rig import file, said
 
@@ -20,12 +20,6 @@ def private(user: str = "7", **changes: object) -> InboundMessage:
 
 def group(user: str = "7", **changes: object) -> InboundMessage:
     return said("hi", "e1", user=user, private=False, **changes)
-
-
-def verdict(
-    inbound: InboundMessage, policy: ChannelPolicy, *, paired: bool = False, known: bool = False
-) -> Disposition:
-    return decide_access(inbound, policy, paired=paired, known=known)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +51,26 @@ def verdict(
     ],
 )
 def test_private_chats(policy: ChannelPolicy, listed: Disposition, stranger: Disposition) -> None:
-    assert verdict(private("7"), policy) is listed
-    assert verdict(private("8"), policy) is stranger
+    assert decide_access(private("7"), policy) is listed
+    assert decide_access(private("8"), policy) is stranger
 
 
 @pytest.mark.parametrize(
     ("policy", "addressed", "overheard", "stranger"),
     [
         (SlackConfig(), Disposition.ACCEPTED, Disposition.NOT_ADDRESSED, Disposition.ACCEPTED),
-        (TelegramConfig(), Disposition.ACCEPTED, Disposition.NOT_ADDRESSED, Disposition.ACCEPTED),
+        (
+            TelegramConfig(),
+            Disposition.GROUP_PAIRING,
+            Disposition.NOT_ADDRESSED,
+            Disposition.GROUP_PAIRING,
+        ),
+        (
+            TelegramConfig(allowed_users=["7"]),
+            Disposition.ACCEPTED,
+            Disposition.NOT_ADDRESSED,
+            Disposition.NOT_ALLOWED,
+        ),
         (
             SlackConfig(group_policy="open"),
             Disposition.ACCEPTED,
@@ -107,33 +112,93 @@ def test_private_chats(policy: ChannelPolicy, listed: Disposition, stranger: Dis
 def test_groups(
     policy: ChannelPolicy, addressed: Disposition, overheard: Disposition, stranger: Disposition
 ) -> None:
-    assert verdict(group(), policy) is addressed
-    assert verdict(group(addressed=False), policy) is overheard
-    assert verdict(group("8"), policy) is stranger
+    assert decide_access(group(), policy) is addressed
+    assert decide_access(group(addressed=False), policy) is overheard
+    assert decide_access(group("8"), policy) is stranger
 
 
 def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
-    assert verdict(group(addressed=False), SlackConfig(), known=True) is Disposition.ACCEPTED
+    assert (
+        decide_access(group(addressed=False), SlackConfig(), is_known_reply=True)
+        is Disposition.ACCEPTED
+    )
     limited = SlackConfig(allowed_users=["7"])
-    assert verdict(group("8", addressed=False), limited, known=True) is Disposition.NOT_ALLOWED
+    assert (
+        decide_access(group("8", addressed=False), limited, is_known_reply=True)
+        is Disposition.NOT_ALLOWED
+    )
 
 
 def test_a_pairing_counts_in_private_only() -> None:
     policy = TelegramConfig(allowed_users=["7"], dm_policy="pairing")
-    assert verdict(private("8"), policy, paired=True) is Disposition.ACCEPTED
-    assert verdict(group("8"), policy, paired=True) is Disposition.NOT_ALLOWED
+    assert decide_access(private("8"), policy, is_approved=True) is Disposition.ACCEPTED
+    assert decide_access(group("8"), policy, is_approved=True) is Disposition.NOT_ALLOWED
+
+
+def test_an_approved_group_is_answered() -> None:
+    assert decide_access(group(), TelegramConfig(), is_approved=True) is Disposition.ACCEPTED
+    overheard = group(addressed=False)
+    assert decide_access(overheard, TelegramConfig(), is_approved=True) is Disposition.NOT_ADDRESSED
+
+
+@pytest.mark.parametrize("kind", ["guest", "external"])
+@pytest.mark.parametrize("private_chat", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "listed", "other"),
+    [
+        (SlackConfig(), Disposition.EXTERNAL, Disposition.EXTERNAL),
+        (
+            SlackConfig(dm_policy="open", group_policy="open"),
+            Disposition.EXTERNAL,
+            Disposition.EXTERNAL,
+        ),
+        (
+            SlackConfig(allowed_users=["7"], external_policy="allowlist"),
+            Disposition.ACCEPTED,
+            Disposition.EXTERNAL,
+        ),
+        (SlackConfig(external_policy="open"), Disposition.ACCEPTED, Disposition.ACCEPTED),
+        (
+            SlackConfig(external_policy="open", allowed_users=["7"]),
+            Disposition.ACCEPTED,
+            Disposition.NOT_ALLOWED,
+        ),
+    ],
+)
+def test_people_from_outside_the_organization(
+    policy: ChannelPolicy,
+    listed: Disposition,
+    other: Disposition,
+    kind: SenderKind,
+    *,
+    private_chat: bool,
+) -> None:
+    for user, expected in (("7", listed), ("8", other)):
+        message = said("hi", "e1", user=user, private=private_chat)
+        outsider = replace(message, sender=Sender(user_id=user, kind=kind))
+        assert decide_access(outsider, policy) is expected
+
+
+def test_an_unknown_kind_of_sender_is_judged_as_a_member() -> None:
+    sender = Sender(user_id="7", kind="unknown")
+    assert decide_access(replace(private(), sender=sender), SlackConfig()) is Disposition.ACCEPTED
+
+
+def test_an_outsider_who_does_not_address_the_bot_is_ignored() -> None:
+    message = replace(group(addressed=False), sender=Sender(user_id="7", kind="external"))
+    assert decide_access(message, SlackConfig()) is Disposition.NOT_ADDRESSED
 
 
 def test_bots_and_empty_messages_are_not_answered() -> None:
     policy = SlackConfig()
     bot = replace(private(), sender=Sender(user_id="B", is_bot=True))
-    assert verdict(bot, policy) is Disposition.FROM_BOT
-    assert verdict(replace(private(), text=" \n"), policy) is Disposition.EMPTY
+    assert decide_access(bot, policy) is Disposition.FROM_BOT
+    assert decide_access(replace(private(), text=" \n"), policy) is Disposition.EMPTY
     with_file = replace(private(), text="", attachments=(file("a"),))
-    assert verdict(with_file, policy) is Disposition.ACCEPTED
+    assert decide_access(with_file, policy) is Disposition.ACCEPTED
 
 
 def test_age_is_no_reason_to_be_silent() -> None:
     """Redeliveries are known by their ids; a platform's clock may be anything."""
     for sent_at in (0.0, NOW - 1e6, NOW + 1e6):
-        assert verdict(private(sent_at=sent_at), SlackConfig()) is Disposition.ACCEPTED
+        assert decide_access(private(sent_at=sent_at), SlackConfig()) is Disposition.ACCEPTED

@@ -7,11 +7,15 @@ from pydantic import ValidationError
 
 from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.inbound.cleaning import clean_text
+from bus.inbound.stages.clean import clean_text
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.platform import Capabilities
-from bus.settings.language import MAX_REMEMBERED, language_key
+from bus.settings.language import MAX_REMEMBERED, LanguageResolver, language_key
+from bus.settings.resolver import SettingsResolver
+from store.config import StoreConfig
+from store.conversation_settings import ConversationSettingsStore
+from store.database import Database
 from tests.bus.rig import OPEN, House, house, said, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
@@ -128,9 +132,14 @@ async def test_a_stranger_is_greeted_in_their_language(tmp_path: Path) -> None:
         assert (await last(home, "在吗", user="v", chat="d")).startswith("你好！我还不认识你。")
 
 
+def resolver(database: Database) -> LanguageResolver:
+    settings = SettingsResolver(ConversationSettingsStore(database))
+    return LanguageResolver(BusConfig(), {}, settings)
+
+
 async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        languages = home.bus.intake._shelves.languages
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        languages = resolver(database)
         for number in range(MAX_REMEMBERED + 2):
             languages.resolve(said("你好", "e", chat=str(number)))
         assert len(languages._last) == MAX_REMEMBERED
@@ -139,9 +148,9 @@ async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        languages = home.bus.intake._shelves.languages
+    async with Database.open(StoreConfig(), tmp_path) as database:
         message = said("你好", "e")
+        languages = resolver(database)
         await languages._choices.update(language_key(message), language="tlh")
         assert languages.resolve(message) == "zh"
 

@@ -109,7 +109,7 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
         for index in range(20):
             await home.say("hi", chat=f"chat {index}")
         await until(lambda: len(home.platform.texts) == 20)
-        mailboxes = home.bus._mailboxes
+        mailboxes = home.bus._workers
         await until(lambda: not mailboxes._active)
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
@@ -432,7 +432,7 @@ async def test_a_run_that_ends_while_stopping_is_still_answered(tmp_path: Path) 
 
 
 async def _finish(home: House, server: FakeLangGraph) -> None:
-    await until(lambda: home.bus.intake._closed)
+    await until(lambda: home.bus.intake._capacity._closed)
     with pytest.raises(IntakeClosed):
         await home.say("too late")
     [run] = server.runs

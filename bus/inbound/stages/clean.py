@@ -1,8 +1,9 @@
-"""What platforms deliver, made fit for JSON, SQLite and prompts. Pure."""
+"""Stage: makes what platforms deliver fit for JSON, SQLite and prompts."""
 
 import re
 from dataclasses import replace
 
+from bus.inbound.pipeline import InboundContext
 from bus.locales import messages_for
 from bus.locales.detection import detect_language
 from bus.messages import (
@@ -26,6 +27,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_END = re.compile(r"\r\n?|[\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
+
+
+async def clean(context: InboundContext) -> None:
+    """Clean a message."""
+    context.message = clean_message(context.message)
 
 
 def clean_message(inbound: InboundMessage) -> InboundMessage:

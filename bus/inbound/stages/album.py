@@ -1,4 +1,4 @@
-"""Files that are sent together: platforms deliver them as messages of their own, and they are one turn.
+"""Stage: collects files that are sent together into one message; platforms deliver each as a message of its own.
 
 The first one is accepted and kept like any message; the others are added to it on disk as they come, and only when
 no more came for a moment it is handed on. So nothing has to be held back from the platform, and a crash in between
@@ -7,12 +7,14 @@ loses nothing: the message is taken up again, and waits for the rest.
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio.abc import TaskGroup
+from typing_extensions import override
 
+from bus.conversation.workers import ConversationWorkers
+from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode_inbound
 from bus.platform import Clock, Disposition
 from store.errors import StoreError
@@ -57,12 +59,12 @@ class _Held:
     adding: anyio.Lock = field(default_factory=anyio.Lock)
 
 
-class AlbumCollector:
-    """Holds the first message of an album until it is complete.
+class AlbumCollector(Stage):
+    """Holds the first message of an album until it is complete, and adds the others to it.
 
     Args:
         tasks: Owns the waits.
-        post: Hands a message on; returns at once.
+        workers: Take a complete album.
         quiet_s: See `QUIET_S`.
     """
 
@@ -70,21 +72,33 @@ class AlbumCollector:
         self,
         *,
         tasks: TaskGroup,
-        revisions: MessageEditStore,
-        origins: MessageTopicStore,
-        post: Callable[[InboxRow, InboundMessage], None],
+        edits: MessageEditStore,
+        topics: MessageTopicStore,
+        workers: ConversationWorkers,
         now: Clock = time.time,
         quiet_s: float = QUIET_S,
     ) -> None:
         self._tasks = tasks
-        self._revisions = revisions
-        self._origins = origins
-        self._post = post
+        self._edits = edits
+        self._topics = topics
+        self._workers = workers
         self._now = now
         self._quiet_s = quiet_s
         self._held: dict[_Name, _Held] = {}
         self._former: dict[_Name, tuple[float, InboxRow, InboundMessage]] = {}
         self._aside: dict[_Name, tuple[float, list[InboundMessage]]] = {}
+
+    @override
+    async def __call__(self, context: InboundContext) -> Disposition | None:
+        if not context.message.album:
+            return None
+        disposition = await self._add(context.message)
+        if disposition is not None:
+            return disposition
+        context.message = self._assign_late_part(context.message)
+        if not context.message.addressed:
+            self._keep_unaddressed(context.message)
+        return None
 
     @property
     def held(self) -> frozenset[int]:
@@ -101,9 +115,10 @@ class AlbumCollector:
         self._tasks.start_soon(self._wait, held)
         _, parts = self._aside.pop(_name(inbound), (begun, []))
         for part in parts:
-            self._tasks.start_soon(self._add_later, part)
+            if part.event_id != row.event_id:
+                self._tasks.start_soon(self._add_later, part)
 
-    def keep_unaddressed(self, inbound: InboundMessage) -> None:
+    def _keep_unaddressed(self, inbound: InboundMessage) -> None:
         """Remember a part that did not mean the bot: a later one of the same album may. In memory only."""
         now = anyio.current_time()
         self._aside = {
@@ -118,7 +133,7 @@ class AlbumCollector:
             if held.row.conversation_id == conversation_id:
                 self._hand_on(held)
 
-    async def add(self, inbound: InboundMessage) -> Disposition | None:
+    async def _add(self, inbound: InboundMessage) -> Disposition | None:
         """Add a message to the album that it belongs to; return what became of it.
 
         None: there is no such album, or not any more.
@@ -134,7 +149,7 @@ class AlbumCollector:
                 return None
             return await self._join(held, inbound)
 
-    def assign_late_part(self, inbound: InboundMessage) -> InboundMessage:
+    def _assign_late_part(self, inbound: InboundMessage) -> InboundMessage:
         """Return a message that came too late for its album as one of the same conversation, meant for the bot."""
         known = self._former.get(_name(inbound))
         if known is None or known[2].sender.user_id != inbound.sender.user_id:
@@ -154,17 +169,17 @@ class AlbumCollector:
         body = encode_inbound(whole)
         event = ReceivedEvent(key=held.row.key, event_id=inbound.event_id, at=self._now())
         with anyio.CancelScope(shield=True):
-            if not await self._revisions.update_body(held.row.id, body, event):
+            if not await self._edits.update_body(held.row.id, body, event):
                 return Disposition.DUPLICATE
             held.inbound, held.row = whole, replace(held.row, body=body)
             held.until = min(anyio.current_time() + self._quiet_s, held.at_most)
             if inbound.track_replies and inbound.message_id:
-                await self._origins.set_topic(held.row.key, inbound.message_id)
+                await self._topics.set_topic(held.row.key, inbound.message_id)
         return Disposition.ACCEPTED
 
     async def _add_later(self, part: InboundMessage) -> None:
         try:
-            await self.add(part)
+            await self._add(part)
         except StoreError:
             log.warning("a file that came before the mention could not be added to its message")
 
@@ -180,7 +195,7 @@ class AlbumCollector:
 
     async def _refresh(self, held: _Held) -> None:
         """Take over what became of the message on disk: people edit what they just sent. Raises StoreError."""
-        row = await self._revisions.find_by_event(held.row.conversation_id, held.row.event_id)
+        row = await self._edits.find_by_event(held.row.conversation_id, held.row.event_id)
         if row is not None:
             held.row, held.inbound = row, replace(decode_inbound(row.body), key=row.key)
 
@@ -195,7 +210,7 @@ class AlbumCollector:
         }
         self._former[name] = (now, held.row, held.inbound)
         log.info("%s files that were sent together are one message", len(held.inbound.attachments))
-        self._post(held.row, held.inbound)
+        self._workers.enqueue(held.row, held.inbound)
 
 
 def _name(inbound: InboundMessage) -> _Name:

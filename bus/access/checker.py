@@ -1,0 +1,88 @@
+"""Checks messages against their channel's access policy and the approved pairings."""
+
+import secrets
+from collections.abc import Mapping
+
+from bus.access.policy import AWAITING_APPROVAL, decide_access, group_pairing_id, is_admin
+from bus.config import ChannelPolicy
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.platform import Clock, Disposition
+from store.pairings import Pairing, PairingStore
+
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH = 8
+"""32 letters without 0, O, 1, I: 40 bits, valid for an hour, at most 100 open codes per channel."""
+
+
+class AccessChecker:
+    """Decides who may use the bot.
+
+    Args:
+        policies: By channel.
+        pairings: Approved people and groups; read only where the policy asks for approval.
+    """
+
+    def __init__(
+        self, *, policies: Mapping[str, ChannelPolicy], pairings: PairingStore, now: Clock
+    ) -> None:
+        self._policies = policies
+        self._pairings = pairings
+        self._now = now
+
+    async def check(self, message: InboundMessage, *, is_known_reply: bool = False) -> Disposition:
+        """Return ACCEPTED, or the reason why a message is not answered. Raises StoreError."""
+        policy = self._policies.get(message.key.channel)
+        if policy is None:
+            return Disposition.DISABLED
+        disposition = decide_access(message, policy, is_known_reply=is_known_reply)
+        if disposition in AWAITING_APPROVAL and await self._is_approved(message):
+            return decide_access(message, policy, is_known_reply=is_known_reply, is_approved=True)
+        return disposition
+
+    def is_admin(self, channel: str, sender: Sender) -> bool:
+        """Return whether a sender is an administrator of the channel."""
+        policy = self._policies.get(channel)
+        return policy is not None and is_admin(sender, policy)
+
+    async def request_pairing(self, message: InboundMessage) -> Pairing | None:
+        """Return the open request of a sender or group; None: the channel has too many. Raises StoreError."""
+        return await self._pairings.request(self._pairing(message.key, message))
+
+    async def approve_group_of(self, key: ConversationKey, added_by: Sender) -> bool:
+        """Approve a group if the person who added the bot may use it; return whether it was. Raises StoreError."""
+        policy = self._policies.get(key.channel)
+        if policy is None or policy.group_policy != "pairing":
+            return False
+        private = InboundMessage(
+            event_id="",
+            message_id="",
+            key=key,
+            reply_target=ReplyTarget(chat=key.chat),
+            sender=added_by,
+            text="/start",
+            private=True,
+            addressed=True,
+        )
+        may_use = is_admin(added_by, policy) or await self.check(private) is Disposition.ACCEPTED
+        if may_use:
+            await self._pairings.add_approved(self._pairing(key, None), now=self._now())
+        return may_use
+
+    async def _is_approved(self, message: InboundMessage) -> bool:
+        key = message.key
+        user_id = message.sender.user_id if message.private else group_pairing_id(key.chat)
+        return await self._pairings.is_paired(key.channel, key.workspace, user_id)
+
+    def _pairing(self, key: ConversationKey, message: InboundMessage | None) -> Pairing:
+        """Return a new request: of the sender of a private message, else of the group."""
+        person = message.sender if message is not None and message.private else None
+        return Pairing(
+            code="".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH)),
+            channel=key.channel,
+            workspace=key.workspace,
+            user_id=person.user_id if person is not None else group_pairing_id(key.chat),
+            user_name=person.name if person is not None else "",
+            chat=key.chat,
+            created_at=self._now(),
+            approved_at=None,
+        )

@@ -1,0 +1,61 @@
+"""Runs commands: finds the handler, stores and sends its answer."""
+
+from collections.abc import Mapping
+
+from bus.commands import help_text, parse_command
+from bus.commands.context import CommandContext, CommandDocument, CommandHandler
+from bus.messages import InboundMessage
+from bus.outbound.rows import document_row, text_rows
+from bus.outbound.worker import DeliveryWorker
+from store.inbox import InboxRow, InboxStore
+
+
+class CommandRunner:
+    """Runs commands; each answers with one message, or starts a turn that answers.
+
+    Args:
+        handlers: By command name; every one of `COMMAND_NAMES`.
+    """
+
+    def __init__(
+        self,
+        *,
+        inbox: InboxStore,
+        delivery: DeliveryWorker,
+        handlers: Mapping[str, CommandHandler],
+    ) -> None:
+        self._inbox = inbox
+        self._delivery = delivery
+        self._handlers = handlers
+
+    async def run(self, row: InboxRow, inbound: InboundMessage) -> None:
+        """Run the command of an inbox row and finish the row. Raises StoreError."""
+        parsed = parse_command(inbound.text)
+        if parsed is None:
+            # Stored by a version that knew this command.
+            await self._answer(row, inbound, help_text(inbound.reply_target.texts))
+            return
+        context = CommandContext(argument=parsed.argument, row=row, inbound=inbound)
+        answer = await self._handlers[parsed.name](context)
+        if answer is not None:
+            await self._answer(row, inbound, answer)
+
+    async def fail(self, row: InboxRow, inbound: InboundMessage) -> None:
+        """Finish the row of a command that could not be run, visibly. Raises StoreError."""
+        await self._answer(row, inbound, inbound.reply_target.texts.command_failed, dead=True)
+
+    async def _answer(
+        self,
+        row: InboxRow,
+        inbound: InboundMessage,
+        answer: str | CommandDocument,
+        *,
+        dead: bool = False,
+    ) -> None:
+        if isinstance(answer, CommandDocument):
+            rows = [document_row(row, inbound, name=answer.name, content=answer.content)]
+        else:
+            parts = self._delivery.adapter(row.key.channel).split(answer)
+            rows = text_rows(row, inbound, parts)
+        await self._inbox.finish(row.id, rows, dead=dead)
+        self._delivery.notify(row.key)

@@ -1,0 +1,132 @@
+"""The way in: the stages that every inbound message passes, in order, and the context that they share."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from bus.access.intake_stats import IntakeStats
+from bus.commands import ParsedCommand
+from bus.config import RateLimit
+from bus.errors import IntakeClosed, IntakeFull
+from bus.messages import InboundMessage
+from bus.platform import Clock, Disposition
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class InboundContext:
+    """One message on its way in.
+
+    Attributes:
+        message: As the stages so far left it. Stages replace it; it is frozen.
+        command: The command that it is; None = chat.
+        is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
+        rate_limit: The limit that its sender is counted against.
+        retry_after_s: Where the sender exceeds that limit: after how many seconds to send it again; else 0.
+    """
+
+    message: InboundMessage
+    command: ParsedCommand | None = None
+    is_known_reply: bool = False
+    rate_limit: RateLimit | None = None
+    retry_after_s: float = 0.0
+
+    @property
+    def lane(self) -> str:
+        """What is counted separately by the rate limit, and the kind of its inbox row: chat or command."""
+        return "chat" if self.command is None else "command"
+
+
+class Stage(Protocol):
+    """One step of the way in."""
+
+    async def __call__(self, context: InboundContext) -> Disposition | None:
+        """Process a message: None passes it on to the next stage, a disposition ends its way here.
+
+        Raises:
+            StoreError: nothing was kept, and the platform is not acknowledged.
+        """
+        ...
+
+
+class IntakeCapacity:
+    """Bounds the messages that are being accepted at once.
+
+    Args:
+        limit: How many; further ones are refused, so that the platform sends them again.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._in_progress = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+
+    def check(self) -> None:
+        """Raise IntakeClosed or IntakeFull if nothing can be accepted now."""
+        if self._closed:
+            raise IntakeClosed
+        if self._in_progress >= self._limit:
+            raise IntakeFull
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count one message inside the block. Raises IntakeClosed, IntakeFull."""
+        self.check()
+        self._in_progress += 1
+        try:
+            yield
+        finally:
+            self._in_progress -= 1
+
+
+class InboundPipeline:
+    """Passes messages through the stages, and counts and logs what became of them.
+
+    Args:
+        stages: In order; the last one ends the way of every message.
+    """
+
+    def __init__(
+        self,
+        stages: tuple[Stage, ...],
+        *,
+        capacity: IntakeCapacity,
+        stats: IntakeStats,
+        now: Clock,
+    ) -> None:
+        self._stages = stages
+        self._capacity = capacity
+        self._stats = stats
+        self._now = now
+
+    async def receive(self, inbound: InboundMessage) -> Disposition:
+        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was kept."""
+        context = InboundContext(inbound)
+        with self._capacity.slot():
+            disposition = await self._run(context)
+        message = context.message
+        self._stats.record(message, disposition, at=self._now())
+        log.info(
+            "message of %s in %s %r: %s (event %r, sender %r)",
+            message.key.channel,
+            "private chat" if message.private else "group",
+            message.key.chat,
+            disposition,
+            message.event_id,
+            message.sender.user_id,
+        )
+        return disposition
+
+    async def _run(self, context: InboundContext) -> Disposition:
+        for stage in self._stages:
+            disposition = await stage(context)
+            if disposition is not None:
+                return disposition
+        raise RuntimeError("the last stage passed a message on")

@@ -1,0 +1,93 @@
+"""Offers to answer a message again that was edited after it was answered, and what happens when one is accepted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bus.buttons import ButtonAction, ButtonToken
+from bus.history.turn_history import TurnHistory, rerun_event_id
+from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again
+from bus.inbound.pipeline import InboundPipeline
+from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
+from bus.outbound.rows import marked_edit_row
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import Clock, Disposition
+from store.inbox import InboxRow
+from store.outbox import NewOutboxRow
+
+RERUN_OFFER_S = 24 * 3600.0
+"""How long after it came an edited message is offered to be answered again."""
+
+OPEN_STATES = ("new", "running")
+
+
+class RerunOffers:
+    """Sends the offers, and answers again when the button is pressed. A message has one open offer at a time."""
+
+    def __init__(
+        self,
+        *,
+        history: TurnHistory,
+        pipeline: InboundPipeline,
+        delivery: DeliveryWorker,
+        now: Clock,
+    ) -> None:
+        self._history = history
+        self._pipeline = pipeline
+        self._delivery = delivery
+        self._now = now
+
+    async def offer(self, row_id: int, inbound: InboundMessage) -> None:
+        """Offer to answer a message again, unless it is open or too old. Raises StoreError."""
+        row = await self._history.find_row(row_id)
+        if row is None or row.state in OPEN_STATES or self._now() - row.received_at > RERUN_OFFER_S:
+            return
+        later = await self._history.rows_after(row)
+        reruns = _reruns(row, later)
+        takes_more = any(one not in reruns and one.thread_id == row.thread_id for one in later)
+        texts = inbound.reply_target.texts
+        token = ButtonToken(ButtonAction.RERUN, row.id).text
+        body = OutboundText(
+            channel=row.key.channel,
+            reply_target=replace(inbound.reply_target, callback=""),
+            markdown=texts.rerun_offer_later if takes_more else texts.rerun_offer,
+            buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
+        )
+        key = _offer_key(row, len(reruns))
+        offer = NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))
+        await self._delivery.enqueue(row.key, [offer])
+
+    async def accept(self, pressed: AuthorizedPress) -> PressOutcome:
+        """Answer a message again as it was edited: the button's action. Raises as `Intake.receive` does."""
+        row, asked = pressed.row, pressed.asked
+        if row.state in OPEN_STATES or not asked.edit_count:
+            return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_inactive)
+        offered = len(_reruns(row, await self._history.rows_after(row)))
+        again = answer_again(
+            asked,
+            event_id=rerun_event_id(row, asked.edit_count),
+            rewind_point=await self._history.rewind_point(row, asked),
+        )
+        match disposition := await self._pipeline.receive(again):
+            case Disposition.ACCEPTED:
+                await self._remove_button(row, asked, offered)
+                return PressOutcome(disposition)
+            case Disposition.DUPLICATE:
+                return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_answered)
+            case Disposition.QUEUE_FULL | Disposition.RATE_LIMITED:
+                return PressOutcome(disposition, pressed.texts.press_full)
+            case _:
+                return PressOutcome(disposition, pressed.texts.press_not_allowed)
+
+    async def _remove_button(self, row: InboxRow, inbound: InboundMessage, number: int) -> None:
+        found = await self._delivery.find_row(_offer_key(row, number))
+        if found is not None:
+            mark = f"✓ {inbound.reply_target.texts.button_rerun}"
+            await self._delivery.enqueue(row.key, [marked_edit_row(found, mark)])
+
+
+def _reruns(row: InboxRow, later: Sequence[InboxRow]) -> list[InboxRow]:
+    return [one for one in later if one.event_id.startswith(f"rerun:{row.id}:")]
+
+
+def _offer_key(row: InboxRow, number: int) -> str:
+    return f"{row.id}:rerun:{number}"

@@ -1,0 +1,94 @@
+"""Stage: stores a message in the journal, then hands it to the dispatcher. The last stage."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+import anyio
+from typing_extensions import override
+
+from bus.access.rate_limits import SenderRateLimiter
+from bus.config import BusConfig
+from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.notices import IntakeNotices
+from bus.inbound.pipeline import InboundContext, Stage
+from bus.inbound.stages.deduplicate import DeduplicateStage
+from bus.messages import encode_inbound
+from bus.platform import Adapter, Clock, Disposition
+from store.errors import StoreUnavailable
+from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+
+COMMIT_S = 10.0
+"""How long a commit may take. A caller that gives up earlier does not undo it: what is kept is dispatched."""
+
+
+class CommitStage(Stage):
+    """Commits messages; when it returns, the platform may be acknowledged."""
+
+    def __init__(
+        self,
+        *,
+        config: BusConfig,
+        adapters: Mapping[str, Adapter],
+        inbox: InboxStore,
+        deduplicate: DeduplicateStage,
+        limiter: SenderRateLimiter,
+        notices: IntakeNotices,
+        dispatcher: InboundDispatcher,
+        now: Clock,
+    ) -> None:
+        self._config = config
+        self._adapters = adapters
+        self._inbox = inbox
+        self._deduplicate = deduplicate
+        self._limiter = limiter
+        self._notices = notices
+        self._dispatcher = dispatcher
+        self._now = now
+
+    @override
+    async def __call__(self, context: InboundContext) -> Disposition:
+        """Commit a message and dispatch it, also if the caller goes away meanwhile. Raises StoreError."""
+        try:
+            with anyio.fail_after(COMMIT_S, shield=True):
+                return await self._commit(context)
+        except TimeoutError:
+            raise StoreUnavailable("The journal did not take the message in time.") from None
+
+    async def _commit(self, context: InboundContext) -> Disposition:
+        message, is_too_fast = context.message, context.retry_after_s > 0
+        new = NewInboxRow(
+            key=message.key,
+            event_id=message.event_id,
+            message_id=message.message_id,
+            replies_to=message.replies_to,
+            remember=message.track_replies,
+            kind="chat" if context.command is None else "command",
+            body=encode_inbound(message),
+            received_at=self._now(),
+        )
+        cap = 0 if is_too_fast else self._queue_cap(message.key.channel)
+        result = await self._inbox.accept(new, cap=cap)
+        self._deduplicate.remember(message)
+        if not (is_too_fast or isinstance(result, InboxRow)):
+            self._limiter.release(message, lane=context.lane)
+        match result:
+            case DuplicateMessage():
+                return Disposition.DUPLICATE
+            case QueueFull() if is_too_fast:
+                await self._notices.notify_rate_limited(context, result.key)
+                return Disposition.RATE_LIMITED
+            case QueueFull():
+                await self._notices.notify_queue_full(message, result)
+                return Disposition.QUEUE_FULL
+            case InboxRow():
+                self._dispatcher.dispatch(result, replace(message, key=result.key))
+                return Disposition.ACCEPTED
+            case _:
+                assert_never(result)
+
+    def _queue_cap(self, channel: str) -> int:
+        adapter = self._adapters.get(channel)
+        if adapter is None:
+            return self._config.max_queue
+        return min(self._config.max_queue, adapter.capabilities.max_queue)

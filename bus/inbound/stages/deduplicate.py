@@ -1,0 +1,33 @@
+"""Stage: drops events that this process stored a moment ago, without asking the journal."""
+
+from collections import OrderedDict
+
+from typing_extensions import override
+
+from bus.inbound.pipeline import InboundContext, Stage
+from bus.messages import InboundMessage
+from bus.platform import Disposition
+
+MAX_EVENTS = 10_000
+"""Events that are remembered: what platforms send twice within minutes."""
+
+
+class DeduplicateStage(Stage):
+    """Recognizes events that were stored. The journal's own check, in the commit, also knows older ones."""
+
+    def __init__(self) -> None:
+        self._stored: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    @override
+    async def __call__(self, context: InboundContext) -> Disposition | None:
+        return Disposition.DUPLICATE if _event(context.message) in self._stored else None
+
+    def remember(self, message: InboundMessage) -> None:
+        """Remember that the journal knows the event of a message."""
+        self._stored[_event(message)] = None
+        if len(self._stored) > MAX_EVENTS:
+            self._stored.popitem(last=False)
+
+
+def _event(message: InboundMessage) -> tuple[str, str, str]:
+    return message.key.channel, message.key.workspace, message.event_id

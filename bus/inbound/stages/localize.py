@@ -1,0 +1,46 @@
+"""Stage: adds what answers depend on: the language, the command prefix, the chat's original id."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from typing_extensions import override
+
+from bus.inbound.chat_migrations import ChatMigrations
+from bus.inbound.pipeline import InboundContext, Stage
+from bus.messages import InboundMessage
+from bus.platform import Adapter
+from bus.settings.language import LanguageResolver
+
+
+class LocalizeStage(Stage):
+    """Resolves the language in which a message is answered, among others.
+
+    What a button says was not written by whoever pressed it: their conversation goes on in its language.
+    """
+
+    def __init__(
+        self,
+        *,
+        languages: LanguageResolver,
+        migrations: ChatMigrations,
+        adapters: Mapping[str, Adapter],
+    ) -> None:
+        self._languages = languages
+        self._migrations = migrations
+        self._adapters = adapters
+
+    @override
+    async def __call__(self, context: InboundContext) -> None:
+        context.message = self.localize(context.message)
+
+    def localize(self, message: InboundMessage) -> InboundMessage:
+        """Return a message with what its answer depends on."""
+        target = message.reply_target
+        adapter = self._adapters.get(message.key.channel)
+        localized = replace(
+            target,
+            language=(message.answers_row and target.language) or self._languages.resolve(message),
+            command_prefix=adapter.capabilities.command_prefix if adapter is not None else "/",
+        )
+        original_chat = self._migrations.original_chat(message.key)
+        return replace(message, reply_target=localized, original_chat=original_chat)
