@@ -118,7 +118,7 @@ class Bus:
             await self._delivery.wait_idle()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """What the bus is made of."""
 
@@ -149,14 +149,7 @@ async def run_bus(
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
 
-    Args:
-        config: Limits and the default session.
-        policies: Who may talk to the bot, by channel.
-        adapters: The platforms to connect, by channel.
-        database: The journal, open.
-        langgraph: The agent's server.
-        gateway: The gateway's REST API; its base URL ends in `/api`.
-        now: The wall clock.
+    Args: see `BusContext`; `database` is the journal, open.
     """
     async with anyio.create_task_group() as tasks:
         context = BusContext(
@@ -219,19 +212,12 @@ def _build(bus: BusContext, database: Database) -> _Parts:
         commands=commands,
         stats=stats,
     )
+    supervised = {
+        name: AdapterSupervisor(adapter, now=bus.now, backoff=RESTARTS)
+        for name, adapter in bus.adapters.items()
+    }
     return _Parts(
-        database=database,
-        stores=stores,
-        settings=settings,
-        migrations=migrations,
-        delivery=delivery,
-        workers=workers,
-        dispatcher=dispatcher,
-        intake=intake,
-        supervised={
-            name: AdapterSupervisor(adapter, now=bus.now, backoff=RESTARTS)
-            for name, adapter in bus.adapters.items()
-        },
+        database, stores, settings, migrations, delivery, workers, dispatcher, intake, supervised
     )
 
 

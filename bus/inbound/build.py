@@ -8,24 +8,24 @@ from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
 from bus.history.turn_history import TurnHistory
+from bus.inbound.access import AccessStage
+from bus.inbound.album import AlbumCollector
 from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
+from bus.inbound.clean import clean
+from bus.inbound.command import recognize_command
+from bus.inbound.commit import CommitStage
+from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
+from bus.inbound.limits import LimitStage
+from bus.inbound.localize import LocalizeStage
 from bus.inbound.message_edits import MessageEditHandler
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundPipeline, IntakeCapacity, Stage
+from bus.inbound.place import PlaceStage
 from bus.inbound.rerun_offers import RerunOffers
-from bus.inbound.stages.access import AccessStage
-from bus.inbound.stages.album import AlbumCollector
-from bus.inbound.stages.clean import clean
-from bus.inbound.stages.command import recognize_command
-from bus.inbound.stages.commit import CommitStage
-from bus.inbound.stages.deduplicate import DeduplicateStage
-from bus.inbound.stages.limits import LimitStage
-from bus.inbound.stages.localize import LocalizeStage
-from bus.inbound.stages.place import PlaceStage
 from bus.outbound.worker import DeliveryWorker
 from bus.settings.language import LanguageResolver
 
@@ -44,12 +44,8 @@ def build_inbound(
     """Return the intake of all adapters, and the dispatcher behind it."""
     stores, now = bus.stores, bus.now
     capacity = IntakeCapacity(bus.config.max_intake)
-    limiter = SenderRateLimiter()
     access = AccessChecker(policies=bus.policies, pairings=stores.pairings, now=now)
     localize = LocalizeStage(languages=languages, migrations=migrations, adapters=bus.adapters)
-    notices = IntakeNotices(
-        access=access, limiter=limiter, localizer=localize, delivery=delivery, now=now
-    )
     album = AlbumCollector(
         tasks=bus.tasks, edits=stores.edits, topics=stores.topics, workers=workers, now=now
     )
@@ -61,58 +57,21 @@ def build_inbound(
         albums=album,
         channels=bus.adapters.keys(),
     )
-    deduplicate = DeduplicateStage()
-    stages: tuple[Stage, ...] = (
-        clean,
-        recognize_command,
-        deduplicate,
-        album,
-        PlaceStage(
-            expected=questions.pending,
-            topics=stores.topics,
-            conversations=stores.conversations,
-            delivery=delivery,
-        ),
-        AccessStage(access=access, notices=notices),
-        localize,
-        LimitStage(config=bus.config, policies=bus.policies, limiter=limiter, now=now),
-        CommitStage(
-            config=bus.config,
-            adapters=bus.adapters,
-            inbox=stores.inbox,
-            deduplicate=deduplicate,
-            limiter=limiter,
-            notices=notices,
-            dispatcher=dispatcher,
-            now=now,
-        ),
-    )
-    pipeline = InboundPipeline(stages, capacity=capacity, stats=stats, now=now)
-    reruns = RerunOffers(
-        history=TurnHistory(stores.history, stores.edits),
-        pipeline=pipeline,
+    place = PlaceStage(
+        expected=questions.pending,
+        topics=stores.topics,
+        conversations=stores.conversations,
         delivery=delivery,
-        now=now,
     )
-    actions = ButtonActions(
-        history=stores.history,
-        questions=questions,
-        pipeline=pipeline,
-        workers=workers,
-        reruns=reruns,
-    )
+    stages = _stages(bus, album, place, access, localize, delivery, dispatcher)
+    pipeline = InboundPipeline(stages, capacity=capacity, stats=stats, now=now)
+    history = TurnHistory(stores.history, stores.edits)
+    reruns = RerunOffers(history=history, pipeline=pipeline, delivery=delivery, now=now)
     intake = BusIntake(
         pipeline=pipeline,
-        presses=ButtonPressHandler(
-            access=access, history=stores.history, languages=languages, actions=actions.by_action()
-        ),
+        presses=_presses(bus, access, languages, questions, workers, pipeline, reruns),
         edits=MessageEditHandler(
-            inbox=stores.inbox,
-            edits=stores.edits,
-            access=access,
-            workers=workers,
-            reruns=reruns,
-            now=now,
+            stores=stores, access=access, workers=workers, reruns=reruns, now=now
         ),
         migrations=migrations,
         access=access,
@@ -120,3 +79,58 @@ def build_inbound(
         stats=stats,
     )
     return intake, dispatcher
+
+
+def _stages(
+    bus: BusContext,
+    album: AlbumCollector,
+    place: PlaceStage,
+    access: AccessChecker,
+    localize: LocalizeStage,
+    delivery: DeliveryWorker,
+    dispatcher: InboundDispatcher,
+) -> tuple[Stage, ...]:
+    """Return the stages in the order in which a message passes them."""
+    config, policies, now = bus.config, bus.policies, bus.now
+    limiter, deduplicate = SenderRateLimiter(), DeduplicateStage()
+    notices = IntakeNotices(
+        access=access, limiter=limiter, localizer=localize, delivery=delivery, now=now
+    )
+    return (
+        clean,
+        recognize_command,
+        deduplicate,
+        album,
+        place,
+        AccessStage(access=access, notices=notices),
+        localize,
+        LimitStage(config=config, policies=policies, limiter=limiter, now=now),
+        CommitStage(
+            config=config,
+            adapters=bus.adapters,
+            inbox=bus.stores.inbox,
+            deduplicate=deduplicate,
+            limiter=limiter,
+            notices=notices,
+            dispatcher=dispatcher,
+            now=now,
+        ),
+    )
+
+
+def _presses(
+    bus: BusContext,
+    access: AccessChecker,
+    languages: LanguageResolver,
+    questions: Questions,
+    workers: ConversationWorkers,
+    pipeline: InboundPipeline,
+    reruns: RerunOffers,
+) -> ButtonPressHandler:
+    history = bus.stores.history
+    actions = ButtonActions(
+        history=history, questions=questions, pipeline=pipeline, workers=workers, reruns=reruns
+    )
+    return ButtonPressHandler(
+        access=access, history=history, languages=languages, actions=actions.by_action()
+    )

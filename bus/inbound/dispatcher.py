@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from bus.commands.runner import CommandRunner
 from bus.conversation.workers import ConversationWorkers
-from bus.inbound.stages.album import AlbumCollector
+from bus.inbound.album import AlbumCollector
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound
 from store.errors import StoreError

@@ -8,8 +8,8 @@ from bus.access.checker import AccessChecker
 from bus.commands import parse_command
 from bus.conversation.worker import QueueState
 from bus.conversation.workers import ConversationWorkers
+from bus.inbound.clean import clean_change
 from bus.inbound.rerun_offers import OPEN_STATES, RerunOffers
-from bus.inbound.stages.clean import clean_change
 from bus.messages import (
     InboundMessage,
     MessageDeletion,
@@ -18,8 +18,9 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.platform import Clock, Disposition
-from store.inbox import InboxRow, InboxStore
-from store.message_edits import MessageEditStore, ReceivedEvent
+from bus.stores import JournalStores
+from store.inbox import InboxRow
+from store.message_edits import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
 """How long after it was sent an edit may address a message to the bot: people add the mention they forgot."""
@@ -41,15 +42,14 @@ class MessageEditHandler:
     def __init__(
         self,
         *,
-        inbox: InboxStore,
-        edits: MessageEditStore,
+        stores: JournalStores,
         access: AccessChecker,
         workers: ConversationWorkers,
         reruns: RerunOffers,
         now: Clock,
     ) -> None:
-        self._inbox = inbox
-        self._edits = edits
+        self._inbox = stores.inbox
+        self._edits = stores.edits
         self._access = access
         self._workers = workers
         self._reruns = reruns

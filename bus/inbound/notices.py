@@ -5,8 +5,8 @@ from collections import OrderedDict
 
 from bus.access.checker import AccessChecker
 from bus.access.rate_limits import SenderRateLimiter, whole_seconds
+from bus.inbound.localize import LocalizeStage
 from bus.inbound.pipeline import InboundContext
-from bus.inbound.stages.localize import LocalizeStage
 from bus.messages import ConversationKey, InboundMessage, OutboundText, encode_outbound
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Disposition

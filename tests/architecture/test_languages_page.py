@@ -10,12 +10,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "languages.md"
 
 ASKED = """
-from agent.locales import messages_for
+from agent.locales import messages_for as agent_messages
 from bus.config import BusConfig
-from bus.locales import known, texts
+from bus.locales import messages_for, supported_language
 
-print(texts("de-AT").language, texts("fr").language, known("de"), BusConfig(language="de").language)
-print(messages_for("de").bare_question)
+names = [messages_for(tag).language for tag in ("de-AT", "fr")]
+print(*names, supported_language("de"), BusConfig(language="de").language)
+print(agent_messages("de").bare_question)
 """
 
 

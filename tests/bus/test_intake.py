@@ -14,7 +14,7 @@ from typing_extensions import override
 from bus.commands import COMMANDS, ParsedCommand, parse_command
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
-from bus.inbound.stages.clean import clean_message
+from bus.inbound.clean import clean_message
 from bus.messages import MessageId, ReplyTarget, decode_inbound, encode_inbound
 from bus.platform import Disposition
 from store.database import Transaction

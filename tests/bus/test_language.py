@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from bus.commands import help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.inbound.stages.clean import clean_text
+from bus.inbound.clean import clean_text
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.platform import Capabilities

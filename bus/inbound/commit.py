@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from bus.access.rate_limits import SenderRateLimiter
 from bus.config import BusConfig
+from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
-from bus.inbound.stages.deduplicate import DeduplicateStage
 from bus.messages import encode_inbound
 from bus.platform import Adapter, Clock, Disposition
 from store.errors import StoreUnavailable
