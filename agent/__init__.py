@@ -1,1 +1,1 @@
-"""The super-agent: graph, middleware, tools, sandbox, models, runs."""
+"""The agent: graph, middleware, tools, sandbox, memory, skills and models."""

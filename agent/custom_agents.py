@@ -76,7 +76,9 @@ def normalize_agent_name(given: str) -> str:
     'code-reviewer'
     """
     if len(given) > MAX_NAME_CHARS or _NAME.fullmatch(given) is None:
-        raise AgentInvalid(f"an agent's name has 1 to {MAX_NAME_CHARS} letters, digits and hyphens")
+        raise AgentInvalid(
+            f"an agent name must have 1 to {MAX_NAME_CHARS} letters, digits and hyphens"
+        )
     if given.lower() in RESERVED:
         raise AgentInvalid(f"an agent cannot be named {given.lower()!r}")
     return given.lower()
@@ -192,7 +194,7 @@ class CustomAgentStore:
             except AgentNotFound:
                 continue
             except AgentInvalid as error:
-                logger.warning("the agent %s is left out: %s", name, error)
+                logger.warning("Skipping custom agent %s: %s", name, error)
 
     def _create(self, agent: CustomAgent) -> CustomAgent:
         name = normalize_agent_name(agent.name)
@@ -298,7 +300,7 @@ def _written() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.warning("an agent's files cannot be written: %s", error)
+        logger.warning("Could not write a custom agent: %s", error)
         raise AgentWriteFailed from error
 
 

@@ -1,4 +1,4 @@
-"""`module:attribute` to object, with a hint at the package to install when the module is missing."""
+"""Imports objects named `module:attribute`, with a hint about the package to install if the module is missing."""
 
 import importlib
 from importlib.util import find_spec

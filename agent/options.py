@@ -1,4 +1,4 @@
-"""What one run asks of the agent, read from its config and context. Pure."""
+"""RunOptions and RunContext: what a run asks for and who it runs for, read from its config and context. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

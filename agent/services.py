@@ -1,8 +1,4 @@
-"""What all runs of the agent share: folders, sandboxes, connections, and the systems around them.
-
-Opened once and closed after the last run. What the configuration says may change while they are open; they ask
-for it when they need it.
-"""
+"""AgentServices: what all runs of the agent share, opened once and closed after the last run."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

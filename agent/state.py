@@ -1,4 +1,4 @@
-"""What a thread remembers between steps: LangChain's agent state and our fields, each with its reducer. Pure."""
+"""ThreadState: LangChain's agent state plus our fields, each with its reducer. Pure."""
 
 from typing import Annotated, Any, NotRequired
 

@@ -66,7 +66,7 @@ async def suggest_follow_ups(
             model = await models(model_name)
             answer = await model.ainvoke(prompt, auxiliary_run_config("suggestions"))
     except Exception as error:  # noqa: BLE001 - providers raise their own kinds; nobody waits for a suggestion
-        logger.warning("no suggestions were made: %s", type(error).__name__)
+        logger.warning("Could not generate suggestions: %s", type(error).__name__)
         return []
     return parse_suggestions(answer.text, count)
 

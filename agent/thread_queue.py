@@ -1,4 +1,4 @@
-"""One at a time on each thread, in the order of arrival. Pure bookkeeping: nobody polls."""
+"""ThreadQueue: runs on one thread take turns, in order of arrival. Nothing polls."""
 
 from collections import deque
 from dataclasses import dataclass, field

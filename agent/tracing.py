@@ -1,4 +1,4 @@
-"""Recording runs at LangSmith and Langfuse: one trace a run, attached at the graph's root. Off unless asked for."""
+"""Tracing to LangSmith and Langfuse: one trace per run, attached at the graph's root. Off by default."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -88,7 +88,7 @@ async def _flush(flushes: list[Callable[[], None]]) -> None:
                 # Abandoned at the bound: the packages' own deadlines are much longer.
                 tasks.start_soon(_in_thread, flush)
     if bound.cancelled_caught:
-        logger.warning("not all traces could be handed over within %s seconds", FLUSH_S)
+        logger.warning("Some traces were not flushed within %s seconds", FLUSH_S)
 
 
 async def _in_thread(work: Callable[[], None]) -> None:

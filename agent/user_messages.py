@@ -1,4 +1,4 @@
-"""Who speaks in a message: people, or the framework in a person's place. Pure."""
+"""Tells people's messages from the framework's, and strips the framework's blocks from them. Pure."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The agent for programs of one's own: no server, no HTTP. See docs/howto/embed.md."""
+"""The agent as a Python library: no server, no HTTP. See docs/howto/embed.md."""
 
 from agent.client.async_client import AsyncParleyClient, open_client
 from agent.client.events import StreamEvent

@@ -1,4 +1,4 @@
-"""The custom agents, and what all agents know of their people."""
+"""Client methods for custom agents and USER.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict

@@ -1,4 +1,4 @@
-"""What every part of a client is made of: the open systems."""
+"""ClientApi: base class of the client's groups of methods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Opening the agent for a program: its systems, its threads, and nothing of the service around them."""
+"""AsyncParleyClient and `open_client`, which opens the agent without the service around it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

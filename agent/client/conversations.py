@@ -1,4 +1,4 @@
-"""Talking with the agent, and the threads in which that happens."""
+"""Client methods for turns (`chat`, `stream`) and threads."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

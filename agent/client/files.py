@@ -1,4 +1,4 @@
-"""Files of threads: what is given to the agent, and what it made. Answers as over HTTP."""
+"""Client methods for uploads and artifacts. Results have the form of the HTTP API's."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The MCP servers of the extensions file."""
+"""Client methods for the MCP servers of the extensions file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What is remembered of people and rooms."""
+"""Client methods for memory documents."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The configured models."""
+"""Client methods for the configured models."""
 
 from collections.abc import Mapping, Sequence
 

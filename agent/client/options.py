@@ -1,4 +1,4 @@
-"""How a client's turns run: what a caller may ask for, and what the agent is told of it. Pure."""
+"""Options of the client and of its turns. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class TurnSettings:
         if self.agent_name is not None:
             normalize_agent_name(self.agent_name)
         if not 1 <= self.recursion_limit <= MAX_RECURSION:
-            raise ValueError(f"recursion_limit is a number from 1 to {MAX_RECURSION}")
+            raise ValueError(f"recursion_limit must be between 1 and {MAX_RECURSION}")
 
     def config(self, thread_id: str) -> RunnableConfig:
         """Return the config of a turn's graph, in the form that runs over HTTP have."""

@@ -1,4 +1,4 @@
-"""The skills of this installation."""
+"""Client methods for skills."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client for programs that know nothing of event loops: each method waits for its answer."""
+"""ParleyClient: the client for synchronous programs; each method blocks until it has a result."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
@@ -84,7 +84,7 @@ class ParleyClient:
     def __enter__(self) -> Self:
         """Open the agent. Raises what `open_client` does; RuntimeError when it is open already."""
         if self._held is not None:
-            raise RuntimeError("the client is open already")
+            raise RuntimeError("the client is already open")
         with ExitStack() as stack:
             loop = stack.enter_context(start_blocking_portal(name="parley-client"))
             client = stack.enter_context(loop.wrap_async_context_manager(self._open()))

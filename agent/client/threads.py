@@ -1,4 +1,4 @@
-"""Which threads there are: on disk as rows beside their state, else as the caller's checkpointer has them."""
+"""ThreadIndex: lists threads from the database, or from the caller's own checkpointer."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The agent's sections of the configuration. Secrets are strings here; the gateway resolves `$NAME` before."""
+"""The agent's sections of config.yaml. Secrets are plain strings here; the gateway substitutes `$NAME` before."""
 
 from pydantic import Field, model_validator
 
@@ -84,7 +84,7 @@ class AgentConfig(Section):
         names = [model.name for model in self.models]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"models: the name {twice[0]!r} is given twice")
+            raise ValueError(f"models: the name {twice[0]!r} is used twice")
         wanted = self.title.model_name
         if wanted is not None and self.model_named(wanted) is None:
             raise ValueError(f"title.model_name: there is no model named {wanted!r}")

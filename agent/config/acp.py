@@ -1,4 +1,4 @@
-"""The `acp_agents` section: agents of other makers that ours may ask."""
+"""The `acp_agents` section: external agents that ours can call over ACP."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""The `mcp` section. The servers themselves stand in the extensions file."""
+"""The `mcp` section. MCP servers themselves are configured in the extensions file."""
 
 from pydantic import Field
 

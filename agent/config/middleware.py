@@ -1,4 +1,4 @@
-"""Sections that steer the calls of models and tools: retries, loops, sizes of results, and long threads."""
+"""Sections for the middleware around model and tool calls: retries, loops, output sizes, summaries."""
 
 from typing import Literal
 
@@ -16,9 +16,9 @@ class ThreadSize(Section):
     @model_validator(mode="after")
     def _value_fits_type(self) -> "ThreadSize":
         if self.type == "fraction" and self.value > 1:
-            raise ValueError("a fraction is at most 1")
+            raise ValueError("a fraction must be at most 1")
         if self.type != "fraction" and self.value != int(self.value):
-            raise ValueError(f"{self.type} are counted in whole numbers")
+            raise ValueError(f"{self.type} must be a whole number")
         return self
 
 
@@ -66,7 +66,9 @@ class SummarizationConfig(Section):
         try:
             filled = value.format(messages="\0")
         except (LookupError, ValueError) as error:
-            raise ValueError("only {messages} may stand in braces; write others twice") from error
+            raise ValueError(
+                "the only placeholder is {messages}; write other braces twice"
+            ) from error
         if "\0" not in filled:
             raise ValueError("{messages} is missing")
         return value
@@ -124,9 +126,9 @@ class LoopDetectionConfig(Section):
     @model_validator(mode="after")
     def _warning_comes_first(self) -> "LoopDetectionConfig":
         if self.warn_threshold > self.hard_limit or self.tool_freq_warn > self.tool_freq_hard_limit:
-            raise ValueError("a warning's threshold is above the limit it warns of")
+            raise ValueError("a warning threshold must not be above its limit")
         if self.window_size < self.hard_limit:
-            raise ValueError("window_size is smaller than hard_limit")
+            raise ValueError("window_size must be at least hard_limit")
         return self
 
 
@@ -156,9 +158,11 @@ class ToolOutputConfig(Section):
     @model_validator(mode="after")
     def _previews_are_shorter(self) -> "ToolOutputConfig":
         if self.preview_head_chars + self.preview_tail_chars >= self.max_chars:
-            raise ValueError("the preview is not shorter than max_chars")
+            raise ValueError("the preview must be shorter than max_chars")
         if self.fallback_head_chars + self.fallback_tail_chars >= self.fallback_max_chars:
-            raise ValueError("the fallback's ends are not shorter than fallback_max_chars")
+            raise ValueError(
+                "fallback_head_chars + fallback_tail_chars must be less than fallback_max_chars"
+            )
         return self
 
 

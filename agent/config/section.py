@@ -1,4 +1,4 @@
-"""One section of the configuration: null means default, unknown keys are kept."""
+"""Section: base class of all sections. Null means default; unknown keys are kept."""
 
 from typing import Any, ClassVar
 

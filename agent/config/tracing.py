@@ -1,4 +1,4 @@
-"""Whether runs are recorded, as the environment says. Pure.
+"""TracingConfig, read from LangSmith's and Langfuse's environment variables. Pure.
 
 LangSmith and Langfuse are switched by their own variables, so that their documentation holds here too.
 """

@@ -1,1 +1,1 @@
-"""What the agent remembers of people and rooms: documents, their updates, and their place in the prompt."""
+"""Long-term memory of people and rooms: documents, their updates, and their block in the prompt."""

@@ -1,4 +1,4 @@
-"""What a model is asked about a conversation, and what is taken from its answer. Pure."""
+"""The prompt for memory extraction, and the parser of the model's answer. Pure."""
 
 import html
 import json

@@ -1,10 +1,10 @@
-"""Applies what a model proposes to a memory document. Pure."""
+"""Applies a model's proposed update to a memory document. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from agent.memory.extraction_prompt import MemoryUpdate, ProposedFact
+from agent.memory.extraction_prompt import MemoryUpdate
 from agent.memory.schema import MemoryDocument, MemoryFact, MemorySection, normalized_content
 
 _SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
@@ -17,43 +17,54 @@ _ABOUT_UPLOADS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What is taken over: facts from this confidence on, and the most certain so many."""
-
-    threshold: float = 0.7
-    max_facts: int = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """Where new parts come from.
-
-    Attributes:
-        now: ISO 8601 with zone.
-        source: The thread.
-        new_id: Makes ids of facts.
-    """
-
-    now: str
-    source: str
-    new_id: Callable[[], str]
-
-
 def apply_update(
-    document: MemoryDocument, update: MemoryUpdate, bounds: Bounds, stamp: Stamp
+    document: MemoryDocument,
+    update: MemoryUpdate,
+    *,
+    now: str,
+    source: str,
+    new_id: Callable[[], str],
+    min_confidence: float = 0.7,
+    max_facts: int = 100,
 ) -> MemoryDocument:
-    """Return the document after an update; the very document when the update changes nothing."""
+    """Return the document with an update applied; the same object if the update changes nothing.
+
+    Args:
+        document: The current document.
+        update: What the model proposes.
+        now: The time of the change, ISO 8601 with zone.
+        source: The thread the update comes from.
+        new_id: Generates fact ids.
+        min_confidence: New facts below this confidence are dropped.
+        max_facts: Only the most certain facts are kept, up to this many.
+    """
     kept = tuple(fact for fact in document.facts if fact.id not in update.removed_ids)
+    known = {normalized_content(fact.content) for fact in kept}
+    taken = {fact.id for fact in kept}
+    added: list[MemoryFact] = []
+    for proposed in update.new_facts:
+        content = remove_upload_mentions(proposed.content)
+        key = normalized_content(content)
+        if proposed.confidence < min_confidence or not content or key in known:
+            continue
+        known.add(key)
+        fact = MemoryFact(
+            id=_unused_id(new_id, taken),
+            content=content,
+            category=proposed.category,
+            confidence=proposed.confidence,
+            created_at=now,
+            source=source,
+            source_error=proposed.source_error,
+        )
+        added.append(fact)
     changed = replace(
         document,
-        user=_sections(document.user, update.user, stamp.now),
-        history=_sections(document.history, update.history, stamp.now),
-        facts=keep_most_certain(
-            (*kept, *_added(kept, update.new_facts, bounds, stamp)), bounds.max_facts
-        ),
+        user=_update_sections(document.user, update.user, now),
+        history=_update_sections(document.history, update.history, now),
+        facts=keep_most_certain((*kept, *added), max_facts),
     )
-    return document if changed == document else replace(changed, last_updated=stamp.now)
+    return document if changed == document else replace(changed, last_updated=now)
 
 
 def keep_most_certain(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
@@ -78,45 +89,18 @@ def remove_upload_mentions(text: str) -> str:
     return "".join(one for one in sentences if _ABOUT_UPLOADS.search(one) is None).strip()
 
 
-def _sections(
-    present: Mapping[str, MemorySection], wanted: Mapping[str, str], now: str
+def _update_sections(
+    current: Mapping[str, MemorySection], proposed: Mapping[str, str], now: str
 ) -> dict[str, MemorySection]:
-    result = dict(present)
-    for name, proposed in wanted.items():
-        text = remove_upload_mentions(proposed)
-        if text and text != present[name].summary:
-            result[name] = MemorySection(summary=text, updated_at=now)
-    return result
+    sections = dict(current)
+    for name, text in proposed.items():
+        cleaned = remove_upload_mentions(text)
+        if cleaned and cleaned != current[name].summary:
+            sections[name] = MemorySection(summary=cleaned, updated_at=now)
+    return sections
 
 
-def _added(
-    kept: tuple[MemoryFact, ...], proposed: tuple[ProposedFact, ...], bounds: Bounds, stamp: Stamp
-) -> tuple[MemoryFact, ...]:
-    known = {normalized_content(fact.content) for fact in kept}
-    taken = {fact.id for fact in kept}
-    added: list[MemoryFact] = []
-    for new in proposed:
-        content = remove_upload_mentions(new.content)
-        if new.confidence < bounds.threshold or not content or normalized_content(content) in known:
-            continue
-        known.add(normalized_content(content))
-        added.append(_made(new, content, _free_id(stamp.new_id, taken), stamp))
-    return tuple(added)
-
-
-def _made(new: ProposedFact, content: str, fact_id: str, stamp: Stamp) -> MemoryFact:
-    return MemoryFact(
-        id=fact_id,
-        content=content,
-        category=new.category,
-        confidence=new.confidence,
-        created_at=stamp.now,
-        source=stamp.source,
-        source_error=new.source_error,
-    )
-
-
-def _free_id(new_id: Callable[[], str], taken: set[str]) -> str:
+def _unused_id(new_id: Callable[[], str], taken: set[str]) -> str:
     found = new_id()
     while found in taken:
         found = new_id()

@@ -1,4 +1,4 @@
-"""What was not learnt before a stop, on disk until the next start. Blocking: call it in worker threads."""
+"""PendingTurnsFile: turns not processed before shutdown, kept on disk until the next start. Blocking."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ class PendingTurnsFile:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._path, json.dumps([asdict(one) for one in exchanges]))
         except OSError:
-            logger.exception("what waits to be remembered could not be written down")
+            logger.exception("Could not save pending memory turns")
 
     def load(self) -> list[MemoryTurn]:
         """Return what was written down; entries that cannot be understood are left out."""
@@ -41,7 +41,7 @@ class PendingTurnsFile:
         except FileNotFoundError:
             return []
         except (OSError, ValueError):
-            logger.exception("what waited to be remembered could not be read")
+            logger.exception("Could not load pending memory turns")
             return []
         return list(_read(listed if isinstance(listed, list) else []))
 

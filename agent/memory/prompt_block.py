@@ -1,4 +1,4 @@
-"""What a model is shown of a memory document, within a budget. Pure."""
+"""The memory block of the prompt, within a token budget, and the date block. Pure."""
 
 import html
 import math

@@ -1,4 +1,4 @@
-"""What waits to be learnt: one entry for each conversation, learnt from when the conversation rests."""
+"""MemoryQueue: turns waiting for extraction, debounced per conversation."""
 
 import math
 from collections import OrderedDict

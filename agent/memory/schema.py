@@ -1,4 +1,4 @@
-"""The memory document: summaries of a person or a room, and facts with their confidence. Pure."""
+"""MemoryDocument: summaries of a person or room, and facts with a confidence. Pure."""
 
 import hashlib
 import math
@@ -162,10 +162,10 @@ def document_from_json(data: object) -> MemoryDocument:
         MemoryInvalid: It is not a memory document.
     """
     if not isinstance(data, dict):
-        raise MemoryInvalid("a memory document is an object")
+        raise MemoryInvalid("a memory document must be an object")
     facts = data.get("facts")
     if facts is not None and not isinstance(facts, list):
-        raise MemoryInvalid("facts is a list")
+        raise MemoryInvalid("facts must be a list")
     return MemoryDocument(
         last_updated=_line(data.get("lastUpdated")),
         user=_sections_of(data.get("user"), USER, "user"),
@@ -176,7 +176,7 @@ def document_from_json(data: object) -> MemoryDocument:
 
 def _sections_of(data: object, names: tuple[str, ...], where: str) -> dict[str, MemorySection]:
     if data is not None and not isinstance(data, dict):
-        raise MemoryInvalid(f"{where} is an object of sections")
+        raise MemoryInvalid(f"{where} must be an object of sections")
     given = data or {}
     return {name: _summary_of(given.get(name)) for name in names}
 

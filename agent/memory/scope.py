@@ -1,4 +1,4 @@
-"""Whose memory: a person's, a room's, and in each one for every custom agent. Pure."""
+"""MemoryScope: whose memory a document is (a person's or a room's), and which custom agent's. Pure."""
 
 import hashlib
 import re
@@ -58,11 +58,13 @@ def memory_scope(scope: str | None = None, agent: str | None = None) -> MemorySc
     """
     scope = scope or DEFAULT
     if len(scope) > MAX_CHARS or not _is_text(scope):
-        raise MemoryInvalid(f"a scope has 1 to {MAX_CHARS} characters and no control characters")
+        raise MemoryInvalid(
+            f"a scope must have 1 to {MAX_CHARS} characters and no control characters"
+        )
     # Some letters beyond ASCII become ASCII in lower case: they would be another agent's name.
     name = (agent.lower() if agent.isascii() else agent) if agent else None
     if name is not None and _AGENT.fullmatch(name) is None:
-        raise MemoryInvalid("an agent's name has 1 to 64 letters, digits, `_` or `-`")
+        raise MemoryInvalid("an agent name must have 1 to 64 letters, digits, `_` or `-`")
     return MemoryScope(scope=scope, agent=name)
 
 

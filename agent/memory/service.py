@@ -1,7 +1,6 @@
-"""What the agent remembers: learnt from conversations, shown to models, and open to operators."""
+"""MemoryService: extracts memory from turns, provides it to prompts, and lets operators edit it."""
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,10 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
-from anyio.lowlevel import EventLoopToken, current_token
 from langchain_core.messages import BaseMessage
 
 from agent.config import AgentConfig, MemoryConfig
@@ -75,20 +72,18 @@ class MemoryService:
         self._config = config
         self._now = now
         self._flush_s = flush_s
-        self._files = MemoryStore(root)
+        self._store = MemoryStore(root)
         self._pending = PendingTurnsFile(root)
-        self._learner = MemoryExtractor(self._files, models, config, now)
+        self._extractor = MemoryExtractor(self._store, models, config, now)
         self._queue = MemoryQueue(
-            self._learner.process, rest_s=lambda: self.config.debounce_seconds
+            self._extractor.process, rest_s=lambda: self.config.debounce_seconds
         )
         self._tasks: TaskGroup | None = None
-        self._loop: tuple[int, EventLoopToken] | None = None
 
     async def __aenter__(self) -> Self:
         """Start learning; what an earlier stop left over comes first."""
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
-        self._loop = (threading.get_ident(), current_token())
         for exchange in await anyio.to_thread.run_sync(self._pending.load):
             self._queue.add(exchange)
         tasks.start_soon(self._queue.run)
@@ -129,68 +124,69 @@ class MemoryService:
 
     def block_now(self, caller: RunContext) -> str:
         """As `block`. Blocking."""
-        where = _spot_of(caller) if self._is_shown() else None
+        where = _scope_of(caller) if self._is_shown() else None
         if where is None:
             return ""
         try:
-            document = self._files.read(where)
+            document = self._store.read(where)
         except MemoryServiceError:
             return ""  # logged where it happened; a run goes on without
         return memory_block(document, self.config.max_injection_tokens)
 
     def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
-        """Let the last turn of a conversation be learnt from once the conversation rests.
-
-        Nothing happens when memory is off, or when nobody said anything.
+        """Queue the last turn of a thread for extraction. Does nothing if memory is off or not open.
 
         Args:
-            messages: The conversation so far, the final answer included.
-            caller: For whom it ran.
+            messages: The thread, including the final answer.
+            caller: For whom the run works.
         """
-        where = _spot_of(caller) if self._learner.is_enabled() else None
-        exchange = where and extract_turn(where, caller.thread_id, messages)
-        if exchange:
-            self._in_loop(self._queue.add, exchange)
+        scope = self._extraction_scope(caller)
+        turn = scope and extract_turn(scope, caller.thread_id, messages)
+        if turn:
+            self._queue.add(turn)
 
     def before_summarization(
         self,
         messages: Sequence[BaseMessage],  # noqa: ARG002 - what every such hook is given
         caller: RunContext,
     ) -> None:
-        """Learn now what waits of a conversation whose older messages are about to be dropped.
+        """Process the queued turns of a thread now, because its older messages are about to be dropped.
 
-        The messages themselves are not looked at: each turn came in by `remember` when it ended, and waits or is
-        learnt already. Taking them in again would cost a call, and bring back what somebody had forgotten.
+        The messages themselves are not used: `enqueue_turn` got each turn when it ended. Extracting from them again
+        would cost a model call, and bring back facts that somebody deleted.
 
         Args:
             messages: What is about to be dropped.
             caller: For whom the run works.
         """
-        where = _spot_of(caller) if self._learner.is_enabled() else None
-        if where is not None:
-            self._in_loop(
-                self._queue.expedite, MemoryQueueKey(thread_id=caller.thread_id, scope=where)
-            )
+        scope = self._extraction_scope(caller)
+        if scope is not None:
+            self._queue.expedite(MemoryQueueKey(thread_id=caller.thread_id, scope=scope))
+
+    def _extraction_scope(self, caller: RunContext) -> MemoryScope | None:
+        if self._tasks is None or not self._extractor.is_enabled():
+            return None
+        return _scope_of(caller)
 
     # ---- for operators and users ---------------------------------------------------------------
 
     async def get(self, where: MemoryScope) -> MemoryDocument:
         """Return a document. Raises MemoryUnavailable, as all of these do."""
-        return await anyio.to_thread.run_sync(self._files.read, where)
+        return await anyio.to_thread.run_sync(self._store.read, where)
 
     async def reload(self, where: MemoryScope) -> MemoryDocument:
         """Read a document from disk again."""
-        self._files.clear_cache()
+        self._store.clear_cache()
         return await self.get(where)
 
     async def list_scopes(self) -> list[MemoryScopeInfo]:
         """Return the scopes that have something."""
-        return await anyio.to_thread.run_sync(self._files.list_scopes)
+        return await anyio.to_thread.run_sync(self._store.list_scopes)
 
     async def clear(self, where: MemoryScope) -> MemoryDocument:
         """Forget a document, and what was about to be learnt for it; without an agent the whole scope."""
         self._queue.drop(where)
-        await anyio.to_thread.run_sync(self._files.delete, where)
+        await anyio.to_thread.run_sync(self._store.delete, where)
         if self._tasks is not None:
             await self._save_open()
         return await self.get(where)
@@ -203,7 +199,7 @@ class MemoryService:
                 another file by mistake wants to forget everything.
         """
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
-            raise MemoryInvalid(f"a memory document has {', '.join(PARTS)}: this has none of them")
+            raise MemoryInvalid(f"not a memory document: it has none of {', '.join(PARTS)}")
         document = replace(document_from_json(data), last_updated=self._stamp())
         return await self._change(where, lambda _: document)
 
@@ -266,7 +262,7 @@ class MemoryService:
     async def _change(
         self, where: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
-        return await anyio.to_thread.run_sync(self._files.update, where, change)
+        return await anyio.to_thread.run_sync(self._store.update, where, change)
 
     def _with(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
         if len(present.facts) >= MAX_FACTS:
@@ -285,17 +281,6 @@ class MemoryService:
         config = self.config
         return config.enabled and config.injection_enabled
 
-    def _in_loop(self, act: Callable[[Any], None], given: object) -> None:
-        """Do something with the queue, from whatever thread; nothing when the service is not open."""
-        if self._loop is None or self._tasks is None:
-            logger.debug("nothing is learnt: memory is not open")
-            return
-        thread, token = self._loop
-        if threading.get_ident() == thread:
-            act(given)
-        else:
-            anyio.from_thread.run_sync(act, given, token=token)
-
     async def _close(self) -> None:
         """Write down what is open first: the process may be ended while the models are asked."""
         await self._save_open()
@@ -309,12 +294,12 @@ class MemoryService:
         await anyio.to_thread.run_sync(self._pending.save, self._queue.unprocessed)
 
 
-def _spot_of(caller: RunContext) -> MemoryScope | None:
+def _scope_of(caller: RunContext) -> MemoryScope | None:
     """Return where a caller's memory is; None when that cannot be told: others' memory is never used instead."""
     try:
         return memory_scope(caller.memory_scope, caller.agent_name)
     except MemoryInvalid as error:
-        logger.warning("a run has no memory: %s", error)
+        logger.warning("Running without memory: %s", error)
         return None
 
 
@@ -327,23 +312,23 @@ def _having(document: MemoryDocument, fact_id: str) -> MemoryDocument:
 def _content(value: object) -> str:
     text = clean_text(value, MAX_FACT_CHARS + 1) if isinstance(value, str) else ""
     if not text:
-        raise MemoryInvalid("a fact needs words")
+        raise MemoryInvalid("a fact must not be empty")
     if len(text) > MAX_FACT_CHARS:
-        raise MemoryInvalid(f"a fact has at most {MAX_FACT_CHARS} characters")
+        raise MemoryInvalid(f"a fact must have at most {MAX_FACT_CHARS} characters")
     return text
 
 
 def _category(value: object) -> str:
     name = value.strip().lower() if isinstance(value, str) else ""
     if name not in CATEGORIES:
-        raise MemoryInvalid(f"a category is one of {', '.join(CATEGORIES)}")
+        raise MemoryInvalid(f"category must be one of {', '.join(CATEGORIES)}")
     return name
 
 
 def _confidence(value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]  # a number, by the line above
-        raise MemoryInvalid("a confidence is a number from 0 to 1")
+        raise MemoryInvalid("confidence must be a number from 0 to 1")
     return float(value)  # type: ignore[arg-type]
 
 

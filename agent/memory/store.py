@@ -1,4 +1,4 @@
-"""The memory documents on disk, one folder a scope. Blocking: call it in worker threads.
+"""MemoryStore: memory documents on disk, one folder per scope. Blocking: call it in worker threads.
 
 `{root}/{folder}/memory.json` is the scope's document, `agents/{name}.json` those of its custom agents, and `scope`
 the scope as it is called. Files are 0600, folders 0700.
@@ -226,7 +226,7 @@ def _keep_aside(path: Path) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.stem}.{stamp}.unreadable")
     path.rename(aside)
-    logger.error("a memory document could not be understood and was kept aside: %s", aside)
+    logger.error("Moved an invalid memory document to %s", aside)
 
 
 @contextmanager
@@ -235,5 +235,5 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.exception("memory could not be %s", what)
+        logger.exception("Memory could not be %s", what)
         raise MemoryUnavailable from error

@@ -1,4 +1,4 @@
-"""What of a conversation is worth remembering: what people said and what they were finally told. Pure."""
+"""Extracts from a thread what memory is made of: what people wrote and the final answers. Pure."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Answers ask_clarification with the question's text and ends the turn there."""
+"""Turns an ask_clarification call into the turn's reply and ends the turn."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

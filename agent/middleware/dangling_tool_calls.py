@@ -1,4 +1,4 @@
-"""Repairs the history that the model sees: every tool call has its result right behind it.
+"""Repairs the history sent to the model, so that every tool call is followed by its result.
 
 A turn that was stopped between call and result leaves a call without an answer, and providers refuse such a
 history for ever after. The state is left as it is; only the request is repaired.

@@ -1,4 +1,4 @@
-"""Asks for leave before a tool runs."""
+"""Checks each tool call with the guardrail provider, and asks a person for approval where required."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -108,7 +108,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         reason = next(iter(refusal.reasons or ()), NO_REASON)
         decided = parse_decision(interrupt(approval_request(asked, _sentence(reason.message))))
         logger.info(
-            "tool %s was %s by a person, thread %s, user %s",
+            "Tool %s %s by a person, thread %s, user %s",
             asked.tool_name,
             "approved" if decided.approved else "rejected",
             asked.thread_id,
@@ -142,7 +142,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> GuardrailDecision | None:
         """Return what holds when the provider gave no decision: a refusal, or None."""
         logger.error(
-            "the guardrail %s failed for the tool %s; the call is %s",
+            "Guardrail %s failed for tool %s: call %s",
             self._provider.name if self._provider is not None else "",
             asked.tool_name,
             "denied" if self._config.fail_closed else "made",
@@ -161,7 +161,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         policy = getattr(decision, "policy_id", None)
         # No arguments here: they may hold secrets.
         logger.warning(
-            "guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
+            "Guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
             name,
             code,
             policy,
@@ -208,7 +208,7 @@ def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:
     """
     allow = getattr(decision, "allow", None)
     if not isinstance(allow, bool):
-        raise TypeError(f"{type(decision).__name__} is no guardrail decision")
+        raise TypeError(f"{type(decision).__name__} is not a guardrail decision")
     return None if allow else decision
 
 

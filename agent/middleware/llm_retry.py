@@ -1,4 +1,4 @@
-"""Calls the model again when its server fails, then the next model; tells people when none could be reached."""
+"""Retries failed model calls, falls back to the next model, and reports a failure if none responds."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -127,9 +127,9 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         try:
             model = await self._models(name)
         except AgentError as error:
-            logger.warning("the model %s cannot stand in: %s", name, error)
+            logger.warning("Cannot fall back to model %s: %s", name, error)
             return None
-        logger.warning("the model %s stands in for %s", name, self._names[0])
+        logger.warning("Falling back to model %s from %s", name, self._names[0])
         request.runtime.stream_writer(
             {
                 "type": "llm_fallback",
@@ -144,7 +144,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _ask(self, name: str, request: Request, handler: Handler) -> Response | _Failed:
         with self._breakers.call(name) as trial:
             if not trial.allowed:
-                logger.warning("the model %s is left alone for a while", name)
+                logger.warning("Circuit breaker is open for model %s", name)
                 return _Failed(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
             return await self._persist(name, request, handler, trial)
 
@@ -165,7 +165,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                     raise
                 self._breakers.requests[(name, failure.reason)] += 1
                 logger.warning(
-                    "the model %s failed (%s: %s), attempt %d of %d",
+                    "Model %s failed (%s: %s), attempt %d of %d",
                     *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
                 )
             else:

@@ -1,4 +1,4 @@
-"""In which words a run's people are spoken to where no model speaks."""
+"""Picks the language of the messages that the framework itself sends to users."""
 
 from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.runnables.config import ensure_config

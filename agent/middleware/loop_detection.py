@@ -1,4 +1,4 @@
-"""Notices a turn that goes in circles: tells the model, then has it answer with what it has."""
+"""Detects a turn that repeats its tool calls: warns the model, then makes it answer."""
 
 import json
 import logging
@@ -95,7 +95,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
             or max(often[call["name"]] for call in calls) > self._config.tool_freq_hard_limit
         )
         if is_beyond:
-            logger.warning("a turn goes in circles with %.80s: it has to answer", calls[0]["name"])
+            logger.warning("Loop detected in calls of %.80s: forcing an answer", calls[0]["name"])
         return is_beyond
 
 

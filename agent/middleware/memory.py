@@ -1,4 +1,4 @@
-"""Shows the model what is remembered and which day it is, and hands over finished turns to be learnt from."""
+"""Adds memory and today's date to the system message, and queues finished turns for memory extraction."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Puts very long results of tools into a file of the thread; the model sees both ends and the path."""
+"""Moves long tool results into a file; the model sees the beginning, the end and the path."""
 
 import logging
 import re
@@ -72,7 +72,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
             )
             await sandbox.write_file(path, text)
         except (AgentError, OSError) as error:
-            logger.warning("a long result could not be put into a file: %s", error)
+            logger.warning("Could not save a long tool result: %s", error)
             return self._cut(message)
         note = f"the whole result ({len(text)} characters) is in {path}; read it in parts, or search in it"
         return _with_text(

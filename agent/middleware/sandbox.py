@@ -1,4 +1,4 @@
-"""Ties a thread to its sandbox: which one it is stands in the state, and it may rest when the turn is over."""
+"""Records the thread's sandbox in its state, and releases it when the turn is over."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Guards the model against forged tags, and the thread against answers that would break it."""
+"""Escapes forged framework tags in requests, and cleans up responses that were filtered or are empty."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Lets the agent hear what people say to it while it works."""
+"""Adds messages that arrive while the run is active to the next model call."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Bounds delegation: so many `task` calls in one answer, so many in one run."""
+"""Limits `task` calls per model response and per run."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sums up the beginning of long threads for the model; the thread keeps all its messages.
+"""Summarizes the beginning of long threads in the request; the thread keeps all messages.
 
 LangChain's middleware decides when, and where to cut so that no call is parted from its result. It is asked from
 inside the model call: as a link of its own it would be a node of the graph, and it would delete what it sums up.
@@ -156,7 +156,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
                     [HumanMessage(prompt)], auxiliary_run_config("summarize")
                 )
         except Exception as error:  # noqa: BLE001 - providers raise their own kinds; the run goes on without
-            logger.warning("no summary was written: %s", type(error).__name__)
+            logger.warning("Could not write a summary: %s", type(error).__name__)
             self._asleep_until = time.monotonic() + PAUSE_S
             return ""
         return answer.text.strip()
@@ -167,7 +167,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
                 hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
             except Exception:
                 logger.exception(
-                    "before a summary"
+                    "A summarization hook failed"
                 )  # whoever listens; the summary is written all the same
 
 

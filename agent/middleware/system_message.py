@@ -1,4 +1,4 @@
-"""Adds to the one system message of a request: several providers refuse a second. Pure."""
+"""Appends to the request's system message, because several providers reject a second one. Pure."""
 
 from langchain_core.messages import SystemMessage
 

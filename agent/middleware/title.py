@@ -1,4 +1,4 @@
-"""Names the thread after its first exchange."""
+"""Sets the thread's title after the first exchange."""
 
 import logging
 import re
@@ -75,7 +75,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
                     [HumanMessage(prompt)], auxiliary_run_config("title")
                 )
         except Exception as error:  # noqa: BLE001 - providers raise their own kinds; a title is never worth a run
-            logger.warning("no title was written: %s", type(error).__name__)
+            logger.warning("Could not generate a title: %s", type(error).__name__)
             return ""
         return clean_title(answer.text, self._config.max_chars)
 

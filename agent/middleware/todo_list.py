@@ -1,4 +1,4 @@
-"""Keeps the plan of a turn in plan mode: write_todos, and reminders of what is still open."""
+"""Plan mode: the write_todos tool, and reminders of open steps."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Makes the calls of an answer sound before anything is done with them: names, ids, arguments.
+"""Repairs the tool calls of a model's response: names, ids and arguments.
 
 A model may call with arguments that are no JSON, without an id, or with a name that no provider would take back.
 Such an answer would end the turn without a word, lose the result, or be refused by the provider in every later

@@ -1,4 +1,4 @@
-"""Takes tool calls out of a model's answer, in every form in which a provider keeps them. Pure."""
+"""Removes tool calls from a model's response, in every form that providers use. Pure."""
 
 from collections.abc import Callable, Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns what a tool raises into a message for the model, so that the run goes on."""
+"""Turns exceptions of tools into tool messages, so that the run continues."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
     name = request.tool_call.get("name") or "unknown_tool"
-    logger.warning("the tool %s failed", name, exc_info=error)
+    logger.warning("Tool %s failed", name, exc_info=error)
     kind, detail = type(error).__name__, _cut(str(error) or type(error).__name__)
     return ToolMessage(
         content=(

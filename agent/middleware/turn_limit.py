@@ -1,4 +1,4 @@
-"""Bounds how often a model is called for one request, and lets it answer with what it has when the bound is reached."""
+"""Limits model calls per turn, and makes the model answer with its last one."""
 
 from collections.abc import Awaitable, Callable
 from itertools import takewhile

@@ -1,4 +1,4 @@
-"""Tells the model of the files that came with messages, and shows it the images among the newest."""
+"""Describes uploaded files to the model, and shows it the images of the newest message."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

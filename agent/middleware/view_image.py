@@ -1,4 +1,4 @@
-"""Shows the model the images that it asked to see."""
+"""Shows the model the images it requested with view_image."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What the model sees of a long thread: the summary, what must stay readable, and the end as it is. Pure."""
+"""The part of a summarized thread that the model sees: summary, kept skill files, recent messages. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

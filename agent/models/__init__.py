@@ -1,1 +1,1 @@
-"""Chat models: from an entry of the configuration to a LangChain model, and the built-in demo."""
+"""Chat models: built from the configuration, plus the built-in demo."""

@@ -1,4 +1,4 @@
-"""Leaves models alone that fail again and again, for a while."""
+"""Circuit breakers: stop calling models that keep failing, for a while."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The built-in demo model: no network, no cleverness, but it streams, calls tools, and says what it is."""
+"""The built-in demo model: no network; it streams, calls tools, and says that it is a demo."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence

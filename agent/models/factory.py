@@ -1,4 +1,4 @@
-"""From an entry of `models` to a LangChain chat model."""
+"""Builds a LangChain chat model from an entry of `models`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the errors of model classes mean: why a call failed, and whether it may be tried again. Pure.
+"""Classifies the exceptions of model classes: why a call failed, and whether to retry it. Pure.
 
 Each provider's package has exceptions of its own; none is imported here. They are known by an HTTP status, or by
 the names of their classes and of those above them.

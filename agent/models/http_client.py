@@ -1,4 +1,4 @@
-"""The HTTP connections of the models: one pool, made when first needed, closed with the agent."""
+"""The HTTP client that models share: created on first use, closed with the agent."""
 
 from typing import Protocol, cast
 

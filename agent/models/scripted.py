@@ -1,4 +1,4 @@
-"""Plays a written answer as a model would stream it: word by word, tool calls in pieces, usage at the end. Pure."""
+"""Streams a scripted answer as a model would: word by word, tool calls in pieces, usage at the end. Pure."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which arguments switch a model's thinking on or off. Pure."""
+"""The arguments that turn a model's thinking on or off. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

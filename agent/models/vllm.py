@@ -1,4 +1,4 @@
-"""A chat model for vLLM, DeepSeek and other servers that answer with their reasoning beside the text.
+"""Chat model for vLLM, DeepSeek and other servers that return reasoning beside the text.
 
 Their field is not OpenAI's, so that langchain-openai drops it. Some servers refuse the next request of a
 conversation (400, "must be passed back") when an answer with tool calls comes back without it.

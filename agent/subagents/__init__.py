@@ -1,1 +1,1 @@
-"""Delegation: kinds of subagents, the executor that runs them, and the tool that asks for them."""
+"""Delegation: subagent types, the executor that runs them, and the `task` tool."""

@@ -1,4 +1,4 @@
-"""Runs subagents in the loop of whoever delegates: with a deadline, stopped with their parent, owned until they end.
+"""SubagentExecutor: runs subagents with a deadline, cancels them with their parent, and owns them until they end.
 
 A subagent runs in a task of its own whose context knows nothing of the parent's run, so that no token, state or
 step of it appears in the parent's stream in any mode. What the parent's stream shall show is reported to it.
@@ -198,11 +198,11 @@ async def _stopped(execution: SubagentRun, bound_s: float) -> None:
     with anyio.move_on_after(bound_s, shield=True):
         await execution.ended.wait()
     if not execution.ended.is_set():
-        logger.warning("a subagent does not stop; it is left to its owner")
+        logger.warning("A subagent ignores its cancellation; its executor keeps waiting for it")
 
 
 def _failed(execution: SubagentRun, error: Exception) -> SubagentResult:
-    logger.warning("a subagent failed with %s", type(error).__name__, exc_info=error)
+    logger.warning("Subagent failed with %s", type(error).__name__, exc_info=error)
     # Other errors may quote a request, a path or a key: only their kind is told.
     told = error.user_message if isinstance(error, AgentError) else type(error).__name__
     return SubagentResult(status="failed", error=told, usage=execution.progress.usage)

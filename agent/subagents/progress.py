@@ -1,4 +1,4 @@
-"""One delegation while it works: what it was asked, what it said so far, and how it ended. Knows no graph."""
+"""SubagentProgress and SubagentResult: what a subagent reports while it runs, and how it ended."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

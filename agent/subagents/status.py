@@ -1,4 +1,4 @@
-"""How a delegation ended, as it is stamped on the tool's message. Pure.
+"""The status of a delegation, stored on its tool message. Pure.
 
 Keys of `ToolMessage.additional_kwargs`, for clients that show delegations and for whoever sums up tokens:
 

@@ -1,4 +1,4 @@
-"""The kinds of subagents: built in, the operator's own, and what the configuration changes of them. Pure."""
+"""Subagent types: built-in, configured, and overridden by the configuration. Pure."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

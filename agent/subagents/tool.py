@@ -1,4 +1,4 @@
-"""task: delegates a piece of work to a subagent, tells the run's stream how it goes, and returns its result."""
+"""The `task` tool: runs a subagent, reports its progress to the run's stream, and returns its result."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace

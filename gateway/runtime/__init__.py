@@ -1,1 +1,1 @@
-"""Runs of any compiled graph: started, streamed, joined, cancelled. Knows nothing of HTTP, nor of our agent."""
+"""The run engine: starts, streams, joins and cancels runs of any compiled graph. No HTTP."""

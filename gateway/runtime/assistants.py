@@ -1,4 +1,4 @@
-"""Assistants: one stands for every graph, always. Pure."""
+"""The default assistant that exists for every graph. Pure."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from uuid import UUID, uuid5

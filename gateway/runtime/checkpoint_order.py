@@ -1,4 +1,4 @@
-"""Checkpoints as the newer streaming protocol tells of them: in short, and right before the values they hold.
+"""Puts checkpoint events before the values they belong to, as the thread protocol requires.
 
 LangGraph says the values first. Clients pair the two in order to know from where a message can be said anew.
 """

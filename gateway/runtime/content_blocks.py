@@ -1,4 +1,4 @@
-"""Messages in pieces: from the chunks of a model to starts, deltas and ends of content blocks. Pure.
+"""Encodes message chunks as content-block events (start, delta, finish). Pure.
 
 This is how LangChain's newer streaming protocol says what a model says; about a quarter of the bytes.
 """

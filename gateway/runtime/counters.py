@@ -1,4 +1,4 @@
-"""How often and how long: counts of what ended, kept for whoever watches. No locks: all is counted on the loop."""
+"""Counters and duration histograms. Only used on the event loop, so there are no locks."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What can be wrong with a run that is asked for; what goes wrong inside one is in its outcome.
+"""Errors of a request for a run. Errors inside a run are in its result.
 
 RunRequestError
 ├── RuntimeClosing           stopping: nothing new is started

@@ -1,4 +1,4 @@
-"""The events of one run, numbered, and those who read them. Knows nothing of HTTP."""
+"""EventLog: the numbered events of one run, and its readers. No HTTP."""
 
 from collections.abc import Callable
 

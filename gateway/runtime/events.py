@@ -1,4 +1,4 @@
-"""What a run says, event by event."""
+"""RunEvent: one event of a run."""
 
 from dataclasses import dataclass
 

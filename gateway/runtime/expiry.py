@@ -1,4 +1,4 @@
-"""Threads and items whose time is over: looked for now and then, deleted or cut down."""
+"""Deletes or prunes threads and items whose time to live is over."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ async def run_expiry_loop(
         try:
             await expire_threads(runs, discard)
         except StoreError:
-            _log.exception("What is over could not be deleted; it is tried again.")
+            _log.exception("Could not delete expired threads; retrying.")
         await anyio.sleep(every_s)
 
 

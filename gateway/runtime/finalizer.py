@@ -1,4 +1,4 @@
-"""The end of a run on disk: how it ended, what became of its thread, and the checkpoints that are not kept."""
+"""RunFinalizer: writes the end of a run to disk, and prunes its checkpoints."""
 
 import logging
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class RunFinalizer:
             if not live.temporary:
                 await self._rows.finish(end, now=self._now())
         except StoreError:
-            _log.exception("The end of run %s could not be written.", live.run_id)
+            _log.exception("Could not save the end of run %s.", live.run_id)
         live.finish(outcome, now=self._now())
 
     async def roll_back(self, live: LiveRun) -> None:
@@ -53,7 +53,7 @@ class RunFinalizer:
         try:
             await self._checkpointer.rollback_run(live.thread_id, live.run_id)
         except StoreError:
-            _log.exception("What run %s did could not be undone.", live.run_id)
+            _log.exception("Could not roll back run %s.", live.run_id)
 
     async def prune_checkpoints(self, live: LiveRun) -> None:
         """Let go of the checkpoints that are not kept."""
@@ -63,4 +63,4 @@ class RunFinalizer:
             else:
                 await self._checkpointer.trim_thread(live.thread_id)
         except StoreError:
-            _log.exception("The checkpoints of thread %s could not be trimmed.", live.thread_id)
+            _log.exception("Could not prune the checkpoints of thread %s.", live.thread_id)

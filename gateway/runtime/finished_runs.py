@@ -1,4 +1,4 @@
-"""Runs that ended a short while ago, so that they can still be joined with all their events."""
+"""FinishedRuns: runs that ended recently, kept so that they can still be joined and replayed."""
 
 from collections import OrderedDict
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The graphs of a run, one inside the other: which there were, and how each of them stands. Pure."""
+"""GraphTree: the graphs of a run and their status. Pure."""
 
 from collections.abc import Iterator
 from typing import Any

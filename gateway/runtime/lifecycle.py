@@ -1,4 +1,4 @@
-"""The life of a run as a table, and what an exception makes of it. Pure."""
+"""Run statuses, their transitions, and the result of a run. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

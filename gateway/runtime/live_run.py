@@ -1,4 +1,4 @@
-"""A run in this process: how it stands, what it said so far, how it can be stopped."""
+"""LiveRun: a run in this process, with its status, events and cancellation."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which run is at work: for log lines. Set in a run's task, and so known to all that it starts."""
+"""The current run, for log lines. Set in the run's task and inherited by the tasks it starts."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass

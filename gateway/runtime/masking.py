@@ -1,4 +1,4 @@
-"""What an error's text must not tell: where this machine keeps its files, and what looks like a key. Pure."""
+"""Removes host paths and keys from error texts. Pure."""
 
 import re
 

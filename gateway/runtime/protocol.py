@@ -1,4 +1,4 @@
-"""A thread as one numbered sequence of events, in the form of LangChain's newer streaming protocol.
+"""The thread protocol: the events of a thread's runs as one numbered sequence, in LangChain's newer form.
 
 The runs' own events are put into that form once for all who follow the thread, and only while somebody does.
 Values, updates and the like are passed on as the JSON they already are.

@@ -1,4 +1,4 @@
-"""What is asked of a run, and what of it the graph gets."""
+"""GraphRunRequest: a request for a run, and the input and config it gives the graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

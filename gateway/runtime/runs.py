@@ -1,4 +1,4 @@
-"""Runs: started, streamed, joined, cancelled; one at a time on each thread."""
+"""RunManager: starts, streams, joins and cancels runs; one at a time per thread."""
 
 import logging
 import time
@@ -101,7 +101,7 @@ class RunManager:
     async def __aenter__(self) -> Self:
         left = await self.rows.interrupt_unfinished(now=self.now())
         if left:
-            _log.warning("%d run(s) were cut off when Parley last stopped.", left)
+            _log.warning("%d run(s) were interrupted when Parley last stopped.", left)
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         tasks.start_soon(self._sweep)
@@ -333,7 +333,7 @@ class RunManager:
                     live, outcome, goes_on=self._lanes.has_others(live.ticket)
                 )
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
-            _log.exception("Run %s could not be finished.", live.run_id)
+            _log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self.now())
         finally:
             self._retire(live)

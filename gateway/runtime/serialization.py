@@ -1,4 +1,4 @@
-"""State, messages and everything else a graph may yield, as JSON: quick for the usual, lossy but safe for the odd."""
+"""JSON encoding of states, messages and whatever a graph yields: fast for common types, lossy but safe for others."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Bounds of the runtime."""
+"""Limits of the runtime."""
 
 from dataclasses import dataclass
 

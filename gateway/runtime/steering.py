@@ -1,4 +1,4 @@
-"""What is said to a run while it goes on, until the agent looks at it (`agent.options.take_steering_messages`)."""
+"""SteeringQueue: messages for active runs, until the agent takes them (`agent.options.take_steering_messages`)."""
 
 from collections.abc import Sequence
 

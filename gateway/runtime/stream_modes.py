@@ -1,4 +1,4 @@
-"""Stream modes: what a client may ask for, what the graph is asked for, and how its chunks become events."""
+"""Stream modes: parsing, the modes a graph is run with, and the encoding of its stream as events."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

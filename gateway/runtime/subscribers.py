@@ -1,4 +1,4 @@
-"""Who follows a thread hears of every run that begins on it."""
+"""ThreadSubscribers: notifies subscribers of a thread about each run that starts on it."""
 
 from collections import deque
 from collections.abc import Iterator

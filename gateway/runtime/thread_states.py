@@ -1,4 +1,4 @@
-"""The state of a thread: read, looked back on, written."""
+"""ThreadStates: reads, lists and updates the states of threads."""
 
 import re
 from collections.abc import Mapping, Sequence

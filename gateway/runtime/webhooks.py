@@ -1,4 +1,4 @@
-"""Tells an address of the caller's choice how a run ended: signed, bounded, never to a place that is not public."""
+"""RunWebhooks: posts the result of a run to the caller's URL. Signed, with limits, and to public addresses only."""
 
 import logging
 import time
@@ -115,12 +115,12 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) ->
         async with client.stream("POST", url, content=body, headers=headers) as response:
             status = response.status_code
     except (UnknownHost, httpx.HTTPError) as error:
-        _log.warning("A webhook was not taken: %s.", type(error).__name__)
+        _log.warning("Webhook not accepted: %s.", type(error).__name__)
         return None
     except UrlNotAllowed as error:
-        _log.warning("A webhook was not sent: %s", error.user_message)
+        _log.warning("Webhook not sent: %s", error.user_message)
         return False
     if status in _OK:
         return True
-    _log.warning("A webhook was not taken: HTTP %d.", status)
+    _log.warning("Webhook not accepted: HTTP %d.", status)
     return False if status in _FOR_GOOD or status in range(300, 400) else None

@@ -1,4 +1,4 @@
-"""A run as clients are shown it. Pure."""
+"""The wire form of runs and timestamps. Pure."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""One run from its turn to its outcome: prepare, stream, settle."""
+"""Executes one run: prepare, stream, determine the result."""
 
 import asyncio
 import logging

@@ -500,7 +500,7 @@ def test_errors_come_out_as_they_are(tmp_path: Path) -> None:
             client.chat("hi", model_name="none")
         with pytest.raises(ModelNotFound):
             next(client.stream("hi", model_name="none"))
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             client.__enter__()
         with pytest.raises(StoreLocked), ParleyClient(home=tmp_path):
             pass

@@ -44,7 +44,7 @@ def test_unknown_keys_stay_out_of_reprs() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({"models": [GPT, GPT]}, "the name 'gpt' is given twice"),
+        ({"models": [GPT, GPT]}, "the name 'gpt' is used twice"),
         ({"title": {"model_name": "none"}}, "there is no model named 'none'"),
         ({"models": [{"name": "x"}]}, "models.0.use"),
         ({"models": "gpt"}, "models"),

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -20,7 +19,7 @@ from agent.memory.extraction_prompt import (
     extraction_prompt,
     parse_update,
 )
-from agent.memory.merge import Bounds, Stamp, apply_update, remove_upload_mentions
+from agent.memory.merge import apply_update, remove_upload_mentions
 from agent.memory.prompt_block import date_block, estimate_tokens, memory_block
 from agent.memory.schema import (
     EMPTY_DOCUMENT,
@@ -43,9 +42,10 @@ from agent.memory.turns import (
 NOW = "2026-03-01T12:00:00Z"
 
 
-def stamp() -> Stamp:
+def updated(document: MemoryDocument, update: MemoryUpdate, **more: Any) -> MemoryDocument:  # noqa: ANN401
     numbers = count()
-    return Stamp(now=NOW, source="t1", new_id=lambda: f"fact_{next(numbers):08x}")
+    origin = {"now": NOW, "source": "t1", "new_id": lambda: f"fact_{next(numbers):08x}", **more}
+    return apply_update(document, update, **origin)
 
 
 def fact(number: int, content: str = "", **more: Any) -> MemoryFact:  # noqa: ANN401 - whatever Fact takes
@@ -363,7 +363,7 @@ def test_facts_below_the_threshold_and_repetitions_stay_out() -> None:
     update = MemoryUpdate(
         new_facts=(new("likes  tea"), new("guess", 0.69), new("sure", 0.7), new("SURE"))
     )
-    after = apply_update(before, update, Bounds(), stamp())
+    after = updated(before, update)
     assert contents(after) == ["Likes Tea", "sure"]
     added = after.facts[1]
     assert (added.source, added.created_at, after.last_updated) == ("t1", NOW, NOW)
@@ -375,7 +375,7 @@ def test_removed_facts_go_and_may_come_back_better() -> None:
     update = MemoryUpdate(
         new_facts=(new("lives in kiel"),), removed_ids=frozenset({"f1", "unknown"})
     )
-    assert contents(apply_update(before, update, Bounds(), stamp())) == [
+    assert contents(updated(before, update)) == [
         *("fact number 2", "lives in kiel"),
     ]
 
@@ -384,19 +384,15 @@ def test_the_most_certain_facts_are_kept_and_of_equals_the_newer() -> None:
     before = MemoryDocument(
         facts=(fact(1, confidence=0.8), fact(2, confidence=0.95), fact(3, confidence=0.8))
     )
-    after = apply_update(
-        before, MemoryUpdate(new_facts=(new("d", 0.8),)), Bounds(max_facts=3), stamp()
-    )
+    after = updated(before, MemoryUpdate(new_facts=(new("d", 0.8),)), max_facts=3)
     assert contents(after) == ["fact number 2", "fact number 3", "d"]
 
 
 def test_sections_are_written_anew_only_where_there_is_something_new() -> None:
-    before = apply_update(
-        EMPTY_DOCUMENT, MemoryUpdate(user={"workContext": "Ships"}), Bounds(), stamp()
-    )
+    before = updated(EMPTY_DOCUMENT, MemoryUpdate(user={"workContext": "Ships"}))
     assert before.user["workContext"] == MemorySection(summary="Ships", updated_at=NOW)
     again = MemoryUpdate(user={"workContext": "Ships"}, history={})
-    assert apply_update(before, again, Bounds(), replace(stamp(), now="later")) is before
+    assert updated(before, again, now="later") is before
 
 
 @pytest.mark.parametrize(
@@ -415,19 +411,17 @@ def test_sections_are_written_anew_only_where_there_is_something_new() -> None:
 def test_sentences_about_uploads_are_left_out(text: str, kept: str) -> None:
     assert remove_upload_mentions(text) == kept
     update = MemoryUpdate(user={"workContext": text}, new_facts=(new(text),))
-    after = apply_update(EMPTY_DOCUMENT, update, Bounds(), stamp())
+    after = updated(EMPTY_DOCUMENT, update)
     assert after.user["workContext"].summary == kept
     assert contents(after) == ([kept] if kept else [])
 
 
 def test_ids_are_never_taken_twice() -> None:
     ids: Iterator[str] = iter(["f1", "f1", "new", "new", "other"])
-    made = replace(stamp(), new_id=lambda: next(ids))
-    after = apply_update(
+    after = updated(
         MemoryDocument(facts=(fact(1),)),
         MemoryUpdate(new_facts=(new("a"), new("b"))),
-        Bounds(),
-        made,
+        new_id=lambda: next(ids),
     )
     assert [one.id for one in after.facts] == ["f1", "new", "other"]
 

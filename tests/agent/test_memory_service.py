@@ -149,7 +149,7 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
             assert await service.get(MemoryScope(scope="p0")) == EMPTY_DOCUMENT
             assert await service.get(MemoryScope(scope="p1")) == EMPTY_DOCUMENT
     assert [record.getMessage() for record in caplog.records] == [
-        "a conversation was not learnt from: RuntimeError"
+        "Memory extraction failed: RuntimeError"
     ]
 
 
