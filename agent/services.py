@@ -20,7 +20,7 @@ from agent.models.http_client import ModelHttpClient
 from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import SandboxProvider, maintained
 from agent.skills.installer import SkillInstaller
-from agent.skills.registry import SkillPaths, SkillRegistry
+from agent.skills.registry import SkillRegistry
 from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import SubagentExecutor, open_subagent_executor
 from agent.thread_storage import ThreadStorage
@@ -174,5 +174,6 @@ def _workshop(
 
 
 def _skills(site: AgentSetup, settings: CurrentConfig, extensions: ExtensionsFile) -> SkillRegistry:
-    grounds = SkillPaths(home=site.home, base=site.base_dir)
-    return SkillRegistry(lambda: settings.get().skills, grounds, extensions)
+    return SkillRegistry(
+        lambda: settings.get().skills, extensions, home=site.home, base=site.base_dir
+    )

@@ -1,1 +1,1 @@
-"""Skills: folders with a SKILL.md that tell the agent how to do something."""
+"""Skills: folders with a SKILL.md that tells the agent how to do something."""

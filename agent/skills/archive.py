@@ -1,4 +1,4 @@
-"""`.skill` archives: ZIP files from strangers, unpacked into a folder of our own or refused. Blocking."""
+"""Unpacks `.skill` archives: untrusted ZIP files. Blocking."""
 
 import stat
 import struct
@@ -18,11 +18,11 @@ SUFFIX: Final = ".skill"
 
 MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
-"""Of all files, counted while they are unpacked: what the headers say is not believed."""
+"""Total size of all files, counted during unpacking: headers are not trusted."""
 
 MAX_ENTRIES: Final = 4_096
 MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
-"""Of the list of entries: Python reads it whole before anything can be counted."""
+"""Size of the central directory: Python reads it whole before entries can be counted."""
 
 MAX_DEPTH: Final = 16
 MAX_PART_BYTES: Final = 255  # Linux: NAME_MAX
@@ -41,10 +41,10 @@ class UnpackedSkill:
     """A skill unpacked into a folder.
 
     Attributes:
-        manifest: What its SKILL.md says.
-        text: That file.
-        files: The ways to its files, SKILL.md among them, sorted.
-        skipped: Links that were left out.
+        manifest: Its parsed SKILL.md.
+        text: The text of that file.
+        files: Paths of its files, including SKILL.md, sorted.
+        skipped: Links that were ignored.
     """
 
     manifest: SkillManifest
@@ -54,24 +54,24 @@ class UnpackedSkill:
 
 
 def unpack_skill(source: IO[bytes], filename: str, into: Path) -> UnpackedSkill:
-    """Unpack an archive into an empty folder. Files become readable for all and writable for nobody.
+    """Unpack an archive into an empty folder. Files become read-only for everyone.
 
     Args:
-        source: The archive; it can be sought in.
+        source: The archive; must be seekable.
         filename: Its name.
-        into: The folder; when this fails, what is in it is rubbish.
+        into: The folder; after an error, its content is undefined.
 
     Raises:
-        SkillInvalid: It is no archive of one skill, or breaks a rule; the text says which.
+        SkillInvalid: It is not an archive of exactly one skill, or breaks a rule; the message says which.
         OSError: The folder cannot be written.
     """
     if not filename.lower().endswith(SUFFIX):
-        raise SkillInvalid(f"the file's name must end with {SUFFIX}")
+        raise SkillInvalid(f"the file name must end with {SUFFIX}")
     _check_size(source)
     try:
         archive = zipfile.ZipFile(source)
     except (*_DAMAGED, OSError) as error:
-        raise SkillInvalid("the file is no ZIP archive, or damaged") from error
+        raise SkillInvalid("the file is not a ZIP archive, or it is damaged") from error
     with archive:
         members, skipped = _members(archive.infolist())
         _write_all(archive, members, into)
@@ -85,15 +85,15 @@ def unpack_skill(source: IO[bytes], filename: str, into: Path) -> UnpackedSkill:
 
 
 def _check_size(source: IO[bytes]) -> None:
-    """Refuse what would cost too much before it can be looked at."""
+    """Reject archives that are too expensive to open."""
     size = source.seek(0, 2)
     if size > MAX_ARCHIVE_BYTES:
-        raise SkillInvalid(f"the archive has more than {MAX_ARCHIVE_BYTES // 2**20} MB")
+        raise SkillInvalid(f"the archive is larger than {MAX_ARCHIVE_BYTES // 2**20} MB")
     source.seek(max(0, size - _END.size - _MAX_COMMENT_BYTES))
     tail = source.read()
     at = tail.rfind(_END_MARK)
     if at < 0 or len(tail) - at < _END.size:
-        raise SkillInvalid("the file is no ZIP archive, or damaged")
+        raise SkillInvalid("the file is not a ZIP archive, or it is damaged")
     fields = _END.unpack_from(tail, at)
     entries, directory_bytes = fields[4], fields[5]
     if entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
@@ -104,7 +104,7 @@ def _check_size(source: IO[bytes]) -> None:
 def _members(
     infos: Sequence[zipfile.ZipInfo],
 ) -> tuple[dict[Parts, zipfile.ZipInfo], list[str]]:
-    """Return the files by their way below the skill's folder, and the links left out."""
+    """Return the files by their path below the skill's folder, and the ignored links."""
     if len(infos) > MAX_ENTRIES:
         raise SkillInvalid(f"the archive has more than {MAX_ENTRIES} entries")
     found: dict[Parts, zipfile.ZipInfo] = {}
@@ -119,60 +119,62 @@ def _members(
         elif not info.is_dir():
             _check_kind(info, kind)
             if parts in found:
-                raise SkillInvalid(f"the archive holds {_shown(info)} twice")
+                raise SkillInvalid(f"the archive contains {_shown(info)} twice")
             found[parts] = info
     below = _below_top(found)
-    _check_together(below)
+    _check_names(below)
     return below, skipped
 
 
 def _parts(info: zipfile.ZipInfo) -> Parts:
-    """Return the way of a member, checked."""
+    """Return the checked path of a member."""
     name = info.orig_filename
     if not name.isprintable() or "\\" in name or (len(name) > 1 and name[1] == ":"):
-        raise SkillInvalid(f"the archive holds a name that is not allowed: {_shown(info)}")
+        raise SkillInvalid(f"the archive contains a name that is not allowed: {_shown(info)}")
     parts = tuple(name.removesuffix("/").split("/"))
     if any(part in ("", ".", "..") for part in parts):
-        raise SkillInvalid(f"the archive holds a path that leads out of it: {_shown(info)}")
+        raise SkillInvalid(f"the archive contains a path that leads out of it: {_shown(info)}")
     if len(parts) > MAX_DEPTH or any(len(part.encode()) > MAX_PART_BYTES for part in parts):
-        raise SkillInvalid(f"the archive holds a path that is too long: {_shown(info)}")
+        raise SkillInvalid(f"the archive contains a path that is too long: {_shown(info)}")
     return parts
 
 
 def _check_kind(info: zipfile.ZipInfo, kind: int) -> None:
     if kind not in (0, stat.S_IFREG):
-        raise SkillInvalid(f"the archive holds something that is no file: {_shown(info)}")
+        raise SkillInvalid(f"the archive contains something other than a file: {_shown(info)}")
     if info.flag_bits & 0x1:
         raise SkillInvalid("the archive is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise SkillInvalid(f"the archive packs {_shown(info)} in a way that is not allowed")
+        raise SkillInvalid(f"the archive compresses {_shown(info)} with an unsupported method")
 
 
 def _below_top(found: dict[Parts, zipfile.ZipInfo]) -> dict[Parts, zipfile.ZipInfo]:
-    """Take the one folder at the top away, when everything is in one."""
+    """Remove the top folder, if everything is inside one."""
     if (manifest.FILE,) in found:
         return found
     tops = {parts[0] for parts in found}
     if len(tops) != 1 or (*tops, manifest.FILE) not in found:
         raise SkillInvalid(
-            f"the archive must hold {manifest.FILE} at its top, or one folder with {manifest.FILE}"
+            f"the archive must contain {manifest.FILE} at the top level, or one folder with {manifest.FILE}"
         )
     return {parts[1:]: info for parts, info in found.items()}
 
 
-def _check_together(found: dict[Parts, zipfile.ZipInfo]) -> None:
-    """Refuse names that are the same on some machines, files that are folders too, and skills inside the skill."""
+def _check_names(found: dict[Parts, zipfile.ZipInfo]) -> None:
+    """Reject names that collide on some file systems, files that are also folders, and nested skills."""
     seen: set[Parts] = set()
     for parts, info in found.items():
         if parts[-1].lower() == manifest.FILE.lower() and parts != (manifest.FILE,):
             raise SkillInvalid(f"there is a second {manifest.FILE}: {_shown(info)}")
         alike = tuple(unicodedata.normalize("NFC", part).casefold() for part in parts)
         if alike in seen:
-            raise SkillInvalid(f"the archive holds {_shown(info)} twice")
+            raise SkillInvalid(f"the archive contains {_shown(info)} twice")
         seen.add(alike)
     for parts in seen:
         if any(parts[:length] in seen for length in range(1, len(parts))):
-            raise SkillInvalid(f"the archive holds a file that is a folder too: {parts[0][:80]!r}")
+            raise SkillInvalid(
+                f"the archive contains a file that is also a folder: {parts[0][:80]!r}"
+            )
 
 
 def _write_all(archive: zipfile.ZipFile, members: dict[Parts, zipfile.ZipInfo], into: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was done to custom skills: one JSON object a line, a file for each name. Blocking."""
+"""Change history of custom skills: one JSONL file per skill. Blocking."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 Action = Literal["install", "update", "delete", "rollback"]
 
 MAX_ENTRIES: Final = 100
-"""Kept for each name; older ones are forgotten."""
+"""Maximum number of entries per skill; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +19,12 @@ class SkillChange:
     """One change of a SKILL.md.
 
     Attributes:
-        ts: When, ISO 8601 in UTC.
-        action: What was done.
+        ts: Time, ISO 8601 in UTC.
+        action: The kind of change.
         prev_content: The file before; None = there was none.
         new_content: The file after; None = there is none.
-        decision: What the scan said; None = it was not asked.
-        reason: Why.
+        decision: Decision of the scan; None = no scan.
+        reason: Its reason.
     """
 
     ts: str
@@ -36,22 +36,22 @@ class SkillChange:
 
 
 def timestamp() -> str:
-    """Return the present time as it is written down."""
+    """Return the current time in the format of `SkillChange.ts`."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class SkillHistory:
-    """The changes of all custom skills; they outlive the skill.
+    """The changes of all custom skills; they are kept when a skill is deleted.
 
     Args:
-        folder: Where the files are; made when something is written.
+        folder: The folder of the files; created by the first change.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def changes(self, name: str) -> list[SkillChange]:
-        """Return the changes of a skill, oldest first. Lines that cannot be read are left out."""
+        """Return the changes of a skill, oldest first. Invalid lines are ignored."""
         try:
             text = self._file(name).read_text("utf-8")
         except OSError:
@@ -59,15 +59,15 @@ class SkillHistory:
         return list(_changes(text))
 
     def add(self, name: str, change: SkillChange) -> None:
-        """Write a change down. Raises OSError."""
+        """Add a change. Raises OSError."""
         kept = [*self.changes(name), change][-MAX_ENTRIES:]
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in kept)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = self._file(name)
-        written = file.with_suffix(".new")
-        with open(written, "w", encoding="utf-8", opener=_private) as target:
+        new_file = file.with_suffix(".new")
+        with open(new_file, "w", encoding="utf-8", opener=_private) as target:
             target.write(text)
-        written.replace(file)
+        new_file.replace(file)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.jsonl"

@@ -1,11 +1,11 @@
-"""Where skills of this installation are made: installed, edited, removed, and taken back."""
+"""Installs, edits, deletes and rolls back custom skills."""
 
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, TypeVar
@@ -23,6 +23,8 @@ from agent.skills.scanner import MAX_CHARS, TOO_LARGE, ScanResult, SkillFile, Sk
 
 logger = logging.getLogger(__name__)
 
+NO_SUCH_SKILL: Final = "There is no custom skill with this name."
+
 _STAGED: Final = ".staging-"
 _STALE_S: Final = 3600.0
 
@@ -31,19 +33,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledSkill:
-    """A skill that was installed, and what there is to say about it."""
+    """A skill that was just installed, with notes for the person who installed it."""
 
     skill: Skill
     notes: tuple[str, ...] = ()
 
 
 class SkillInstaller:
-    """Changes the custom skills. Each change is checked, judged, and then done at once or not at all.
+    """Changes custom skills. Each change is validated, scanned, and then applied atomically.
 
     Args:
-        skills: The skills.
-        folder: Where the custom ones lie.
-        scanner: Judges what is new.
+        skills: The registry.
+        folder: The folder of custom skills.
+        scanner: Scans new content.
     """
 
     def __init__(self, skills: SkillRegistry, folder: Path, scanner: SkillScanner) -> None:
@@ -51,10 +53,10 @@ class SkillInstaller:
         self._folder = folder
         self._scanner = scanner
         self._history = SkillHistory(folder / ".history")
-        self._changing = anyio.Lock()
+        self._lock = anyio.Lock()
 
     async def install(self, source: IO[bytes], filename: str) -> InstalledSkill:
-        """Install a `.skill` archive; whatever goes wrong leaves nothing behind.
+        """Install a `.skill` archive; a failed installation leaves nothing behind.
 
         Args:
             source: The open archive; the caller closes it.
@@ -63,32 +65,30 @@ class SkillInstaller:
         Raises:
             SkillInvalid, SkillBlocked, SkillExists, SkillWriteFailed: It is not installed.
         """
-        staged = await _written(self._stage)
+        staged = await _on_disk(self._stage)
         try:
-            unpacked = await _written(lambda: archive.unpack_skill(source, filename, staged))
+            unpacked = await _on_disk(lambda: archive.unpack_skill(source, filename, staged))
             name = unpacked.manifest.name
             await self._require_free(name)
-            pieces = (
-                await _written(lambda: _pieces(staged, unpacked))
-                if self._scanner.is_enabled
-                else ()
-            )
-            verdict = await self._scanner.scan(pieces)
-            async with self._changing:
+            files: Sequence[SkillFile] = ()
+            if self._scanner.is_enabled:
+                files = await _on_disk(lambda: _skill_files(staged, unpacked))
+            scan = await self._scanner.scan(files)
+            async with self._lock:
                 await self._require_free(name)
-                await self._note(name, "install", verdict, None, unpacked.text)
-                await _written(lambda: staged.rename(self._folder / name))
+                await self._record(name, "install", scan, None, unpacked.text)
+                await _on_disk(lambda: staged.rename(self._folder / name))
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_removed, staged)
-        shelf = await self._skills.load()
-        hides = shelf.find(name, "public") is not None
+                await anyio.to_thread.run_sync(_remove_tree, staged)
+        snapshot = await self._skills.load()
+        hides = snapshot.find(name, "public") is not None
         return InstalledSkill(
-            skill=await self._skills.get(name), notes=_notes(unpacked, verdict, hides=hides)
+            skill=await self._skills.get(name), notes=_notes(unpacked, scan, hides=hides)
         )
 
     async def content(self, name: str) -> tuple[Skill, str]:
-        """Return a custom skill and its SKILL.md. Raises SkillNotFound, SkillInvalid when it cannot be read."""
+        """Return a custom skill and its SKILL.md. Raises SkillNotFound; SkillInvalid if it cannot be read."""
         skill = await self._custom(name)
         return skill, await anyio.to_thread.run_sync(_text_of, skill)
 
@@ -102,31 +102,33 @@ class SkillInstaller:
         return await self._rewrite(name, content, "update")
 
     async def delete(self, name: str) -> None:
-        """Remove a custom skill with its files; its history stays. Raises SkillNotFound, SkillWriteFailed."""
-        async with self._changing:
+        """Delete a custom skill; its history is kept. Raises SkillNotFound, SkillWriteFailed."""
+        async with self._lock:
             skill = await self._custom(name)
             text = await anyio.to_thread.run_sync(_text_or_none, skill)
-            await self._note(name, "delete", None, text, None)
-            await _written(lambda: _remove(skill.folder, self._folder))
+            await self._record(name, "delete", None, text, None)
+            await _on_disk(lambda: _delete(skill.folder, self._folder))
         await self._skills.load()
 
     async def history(self, name: str) -> list[SkillChange]:
-        """Return what was done to a custom skill, oldest first. Raises SkillNotFound."""
-        changes = await anyio.to_thread.run_sync(self._history.changes, _named(name))
+        """Return the changes of a custom skill, oldest first. Raises SkillNotFound."""
+        if not manifest.is_name(name):  # it becomes a file name
+            raise SkillNotFound(NO_SUCH_SKILL)
+        changes = await anyio.to_thread.run_sync(self._history.changes, name)
         if not changes:
             await self._custom(name)
         return changes
 
     async def rollback(self, name: str, index: int) -> Skill:
-        """Give a SKILL.md the text that it had before a change; one that was deleted is made again, without its files.
+        """Restore the SKILL.md from before a change; a deleted skill is created again, without its other files.
 
         Args:
             name: The skill.
-            index: Which change of `history`; -1 is the newest.
+            index: Index of the change in `history`; -1 is the newest.
 
         Raises:
             SkillNotFound: There is no such skill or change.
-            SkillInvalid: There was no text before that change.
+            SkillInvalid: There was no SKILL.md before that change.
             SkillBlocked, SkillWriteFailed: Nothing was changed.
         """
         changes = await self.history(name)
@@ -138,52 +140,49 @@ class SkillInstaller:
         return await self._rewrite(name, content, "rollback")
 
     async def _rewrite(self, name: str, content: str, action: Action) -> Skill:
-        said = manifest.parse_manifest(content, strict=True)
+        parsed = manifest.parse_manifest(content, strict=True)
         raw = content.encode()
-        if said.name != name:
+        if parsed.name != name:
             raise SkillInvalid(f"`name` must stay {name!r}: install a new skill for another name")
         if len(raw) > manifest.MAX_BYTES:
-            raise SkillInvalid(f"SKILL.md has more than {manifest.MAX_BYTES // 1024} KB")
-        verdict = await self._scanner.scan([SkillFile.from_bytes(manifest.FILE, raw)])
-        async with self._changing:
+            raise SkillInvalid(f"SKILL.md is larger than {manifest.MAX_BYTES // 1024} KB")
+        scan = await self._scanner.scan([SkillFile.from_bytes(manifest.FILE, raw)])
+        async with self._lock:
             skill = (await self._skills.load()).find(name, "custom")
             if skill is None and action == "update":
-                raise SkillNotFound("There is no custom skill of this name.")
-            folder = await self._own(skill) if skill is not None else self._folder / name
-            previous = None
+                raise SkillNotFound(NO_SUCH_SKILL)
+            folder, previous = self._folder / name, None
             if skill is not None:
+                folder = await self._require_own(skill)
                 previous = await anyio.to_thread.run_sync(_text_or_none, skill)
-            await self._note(name, action, verdict, previous, content)
-            await _written(lambda: _write(folder / manifest.FILE, raw))
+            await self._record(name, action, scan, previous, content)
+            await _on_disk(lambda: _write(folder / manifest.FILE, raw))
         return await self._skills.get(name)
 
     async def _custom(self, name: str) -> Skill:
         found = (await self._skills.load()).find(name, "custom")
         if found is None:
-            raise SkillNotFound("There is no custom skill of this name.")
-        await self._own(found)
+            raise SkillNotFound(NO_SUCH_SKILL)
+        await self._require_own(found)
         return found
 
-    async def _own(self, skill: Skill) -> Path:
-        """Return the skill's folder; refuse one that only a link brought here: it belongs to somebody else."""
-        folder, root = skill.folder, self._folder
-        if not folder.is_relative_to(await anyio.to_thread.run_sync(os.path.realpath, root)):
-            raise SkillInvalid(
-                "the skill lies elsewhere and is linked here: change it where it lies"
-            )
-        return folder
+    async def _require_own(self, skill: Skill) -> Path:
+        """Return the skill's folder; reject one that is only linked here."""
+        root = await anyio.to_thread.run_sync(os.path.realpath, self._folder)
+        if not skill.folder.is_relative_to(root):
+            raise SkillInvalid("the skill's folder is a link: change the skill where it is stored")
+        return skill.folder
 
     async def _require_free(self, name: str) -> None:
         taken = (await self._skills.load()).find(name, "custom") is not None
-        target = self._folder / name
-        if taken or await anyio.to_thread.run_sync(os.path.lexists, target):
-            raise SkillExists(f"There is a skill named {name} already: remove it first.")
+        if taken or await anyio.to_thread.run_sync(os.path.lexists, self._folder / name):
+            raise SkillExists(f"A skill named {name} already exists: delete it first.")
 
-    async def _note(
+    async def _record(
         self,
         name: str,
         action: Action,
-        verdict: ScanResult | None,
+        scan: ScanResult | None,
         previous: str | None,
         new: str | None,
     ) -> None:
@@ -192,50 +191,47 @@ class SkillInstaller:
             action=action,
             prev_content=previous,
             new_content=new,
-            decision=verdict.decision if verdict else None,
-            reason=verdict.reason if verdict else "",
+            decision=scan.decision if scan else None,
+            reason=scan.reason if scan else "",
         )
-        await _written(lambda: self._history.add(name, change))
+        await _on_disk(lambda: self._history.add(name, change))
 
     def _stage(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
-        _sweep(self._folder)
-        # On the same disk, so that it is renamed into its place; a dot hides it from the agent.
+        # Folders that a killed process left behind; those of current installations are younger.
+        for entry in self._folder.glob(f"{_STAGED}*"):
+            if time.time() - entry.stat().st_mtime > _STALE_S:
+                _remove_tree(entry)
+        # On the same disk, so that it can be renamed into place; the dot hides it from the agent.
         return Path(tempfile.mkdtemp(dir=self._folder, prefix=_STAGED))
 
 
-def _named(name: str) -> str:
-    """Return a name that can be a file's name. Raises SkillNotFound."""
-    if not manifest.is_name(name):
-        raise SkillNotFound("There is no custom skill of this name.")
-    return name
-
-
-def _pieces(folder: Path, unpacked: UnpackedSkill) -> list[SkillFile]:
-    """Return the files; what is not text is not kept. Raises SkillBlocked when that is too much for a scan."""
-    pieces: list[SkillFile] = []
-    left = 4 * MAX_CHARS  # UTF-8 has at most four bytes a character
+def _skill_files(folder: Path, unpacked: UnpackedSkill) -> list[SkillFile]:
+    """Read the files; binary content is not kept. Raises SkillBlocked if they are too large to scan."""
+    files: list[SkillFile] = []
+    left = 4 * MAX_CHARS  # UTF-8 has at most four bytes per character
     for parts in unpacked.files:
-        file = folder.joinpath(*parts)
-        is_program = bool(file.stat().st_mode & 0o111)
-        with file.open("rb") as source:
-            piece = SkillFile.from_bytes(
-                "/".join(parts), source.read(left + 1), is_program=is_program
-            )
-        left -= len(piece.text or "")
+        path = folder.joinpath(*parts)
+        is_program = bool(path.stat().st_mode & 0o111)
+        with path.open("rb") as source:
+            content = source.read(left + 1)
+        file = SkillFile.from_bytes("/".join(parts), content, is_program=is_program)
+        left -= len(file.text or "")
         if left < 0:
             raise SkillBlocked(TOO_LARGE)
-        pieces.append(piece)
-    return pieces
+        files.append(file)
+    return files
 
 
-def _notes(unpacked: UnpackedSkill, verdict: ScanResult, *, hides: bool) -> tuple[str, ...]:
-    hidden = "it hides the public skill of the same name" if hides else ""
-    skipped = (
-        f"links were left out: {', '.join(unpacked.skipped)[:300]}" if unpacked.skipped else ""
-    )
-    warned = f"the scan warns: {verdict.reason}" if verdict.decision == "warn" else ""
-    return tuple(note for note in (hidden, skipped, warned) if note)
+def _notes(unpacked: UnpackedSkill, scan: ScanResult, *, hides: bool) -> tuple[str, ...]:
+    notes = []
+    if hides:
+        notes.append("it hides the public skill with the same name")
+    if unpacked.skipped:
+        notes.append(f"links were ignored: {', '.join(unpacked.skipped)[:300]}")
+    if scan.decision == "warn":
+        notes.append(f"the scan warns: {scan.reason}")
+    return tuple(notes)
 
 
 def _text_of(skill: Skill) -> str:
@@ -264,29 +260,22 @@ def _write(file: Path, raw: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _sweep(root: Path) -> None:
-    """Remove what a killed process left behind; an installation under way is younger."""
-    for entry in root.glob(f"{_STAGED}*"):
-        if time.time() - entry.stat().st_mtime > _STALE_S:
-            _removed(entry)
-
-
-def _remove(folder: Path, root: Path) -> None:
-    aside = Path(tempfile.mkdtemp(dir=root, prefix=_STAGED))
+def _delete(folder: Path, root: Path) -> None:
+    trash = Path(tempfile.mkdtemp(dir=root, prefix=_STAGED))
     try:
-        folder.rename(aside / "gone")
+        folder.rename(trash / "deleted")
     finally:
-        _removed(aside)
+        _remove_tree(trash)
 
 
-def _removed(folder: Path) -> None:
+def _remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _written(work: Callable[[], T]) -> T:
-    """Do disk work in a worker thread. Raises SkillWriteFailed for what the disk refuses."""
+async def _on_disk(work: Callable[[], T]) -> T:
+    """Do disk work in a worker thread. Raises SkillWriteFailed for an OSError."""
     try:
         return await anyio.to_thread.run_sync(work)
     except OSError as error:
-        logger.warning("a skill cannot be written: %s", error)
+        logger.warning("cannot write a skill: %s", error)
         raise SkillWriteFailed from error

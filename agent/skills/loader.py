@@ -1,4 +1,4 @@
-"""Which skills there are: folders with a SKILL.md, public ones and those of this installation."""
+"""Loads skills from folders with a SKILL.md, public and custom ones."""
 
 import logging
 import os
@@ -19,30 +19,30 @@ logger = logging.getLogger(__name__)
 Category = Literal["public", "custom"]
 
 MAX_DEPTH: Final = 6
-"""How deep below its root a skill's folder may lie."""
+"""Maximum depth of a skill's folder below its root."""
 
 MAX_FOLDERS: Final = 5_000
-"""How many folders of one root are looked at."""
+"""Maximum number of folders per root."""
 
-SETTLED_S: Final = 0.1
-"""How old a change must be before its time stamp is believed; file systems count in steps of up to 10 ms."""
+STABLE_S: Final = 0.1
+"""Changes younger than this are checked again: file system timestamps have a resolution of up to 10 ms."""
 
 Stamp = tuple[int, int, int, int]
-"""Times of the last changes, nanoseconds; size; number of the file."""
+"""Modification and change time (ns), size, inode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """One skill as it lies on disk.
+    """One skill on disk.
 
     Attributes:
-        name: Of its frontmatter; its folder's name when it is broken.
-        category: `public` (of the program's installation) or `custom` (of this data folder).
-        folder: Where it is on this machine, without links.
-        virtual_folder: Where the agent sees that folder.
-        allowed_tools: Tools that it is made for; None = it says nothing of them.
-        enabled: Whether the agent may use it; a broken one is never enabled.
-        error: What is wrong with it; None = nothing.
+        name: From its frontmatter; the folder name if it is broken.
+        category: `public` (part of the program) or `custom` (in the data folder).
+        folder: Its folder on this machine, links resolved.
+        virtual_folder: Its folder as the agent sees it.
+        allowed_tools: The tools it declares; None = no declaration.
+        enabled: Whether the agent may use it; never true for a broken one.
+        error: Why it is broken; None = it is valid.
     """
 
     name: str
@@ -57,23 +57,23 @@ class Skill:
 
     @property
     def location(self) -> str:
-        """Return the path under which the agent reads its SKILL.md."""
+        """Return the virtual path of its SKILL.md."""
         return f"{self.virtual_folder}/{manifest.FILE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSnapshot:
-    """The skills of one moment, sorted by name; broken ones are among them."""
+    """All skills at one point in time, sorted by name, including broken ones."""
 
     skills: tuple[Skill, ...] = ()
 
     @property
     def enabled(self) -> tuple[Skill, ...]:
-        """Return those that the agent may use."""
+        """Return the enabled skills."""
         return tuple(skill for skill in self.skills if skill.enabled)
 
     def find(self, name: str, category: Category | None = None) -> Skill | None:
-        """Return the skill of this name, sound ones first; None = there is none."""
+        """Return the skill with this name, preferably a valid one; None = there is none."""
         found = [
             skill
             for skill in self.skills
@@ -83,64 +83,64 @@ class SkillSnapshot:
 
 
 class SkillLoader:
-    """Looks at the folders; while nothing in them changes, a look costs one `stat` for each folder and file.
+    """Loads skills; while nothing changes, loading costs one `stat` per folder and file.
 
     Args:
-        public: The folder of the skills that come with the program.
-        custom: The folder of this installation's own; they hide public ones of the same name.
-        container_path: Under which path the agent sees both.
+        public: The folder of public skills.
+        custom: The folder of custom skills, which hide public ones with the same name.
+        container_path: The virtual folder of both.
     """
 
     def __init__(self, *, public: Path, custom: Path, container_path: str) -> None:
         self._roots: tuple[tuple[Category, Path], ...] = (("custom", custom), ("public", public))
         self._container_path = container_path.rstrip("/")
         self._read: dict[Path, tuple[Stamp | None, SkillManifest | str]] = {}
-        self._told: set[tuple[Path, str | None]] = set()
+        self._logged: set[tuple[Path, str | None]] = set()
         self._watched: dict[str, Stamp | None] = {}
-        self._is_settled = False
+        self._is_stable = False
         self._switches: dict[str, bool] = {}
-        self._shelf = SkillSnapshot()
+        self._snapshot = SkillSnapshot()
 
     def load(self, switches: Mapping[str, bool]) -> SkillSnapshot:
-        """Return the skills that are there now; the same object as before while they are the same. Blocking.
+        """Return the current skills; the same object as before while they are unchanged. Blocking.
 
         Args:
-            switches: Whether a skill is enabled, by name; one that is not named is.
+            switches: Whether a skill is enabled, by name; the default is true.
         """
-        if self._is_settled and switches == self._switches and self._is_as_before():
-            return self._shelf
+        if self._is_stable and switches == self._switches and self._is_unchanged():
+            return self._snapshot
         began_s = time.time()
         self._watched = {}
-        shelf = self._searched(switches)
-        if shelf != self._shelf:
-            self._shelf = shelf
+        snapshot = self._search(switches)
+        if snapshot != self._snapshot:
+            self._snapshot = snapshot
         self._switches = dict(switches)
-        # Two changes within one tick of the disk's clock look the same: what is that young is looked at again.
+        # Two changes within one clock tick look the same: recent ones are checked again.
         stamps = [stamp for stamp in self._watched.values() if stamp is not None]
         newest_ns = max((max(stamp[:2]) for stamp in stamps), default=0)
-        self._is_settled = began_s - newest_ns / 1e9 > SETTLED_S
-        return self._shelf
+        self._is_stable = began_s - newest_ns / 1e9 > STABLE_S
+        return self._snapshot
 
-    def _is_as_before(self) -> bool:
+    def _is_unchanged(self) -> bool:
         return all(_stamp(path) == stamp for path, stamp in self._watched.items())
 
-    def _searched(self, switches: Mapping[str, bool]) -> SkillSnapshot:
+    def _search(self, switches: Mapping[str, bool]) -> SkillSnapshot:
         known, self._read = self._read, {}
-        sound: dict[str, Skill] = {}
+        valid: dict[str, Skill] = {}
         broken: list[Skill] = []
         for category, root in self._roots:
             for parts, folder in _folders(root, self._watched):
                 skill = self._skill(category, parts, folder, known)
-                rival = sound.get(skill.name)
+                rival = valid.get(skill.name)
                 if skill.error is not None:
                     broken.append(skill)
                 elif rival is None:
-                    sound[skill.name] = replace(skill, enabled=switches.get(skill.name, True))
+                    valid[skill.name] = replace(skill, enabled=switches.get(skill.name, True))
                 elif rival.category == category:
-                    error = f"the name is taken by {rival.virtual_folder}"
+                    error = f"the name is already used by {rival.virtual_folder}"
                     broken.append(replace(skill, enabled=False, error=error))
-        self._tell(broken)
-        listed = (*sound.values(), *broken)
+        self._log_broken(broken)
+        listed = (*valid.values(), *broken)
         return SkillSnapshot(
             skills=tuple(sorted(listed, key=lambda skill: (skill.name, skill.virtual_folder)))
         )
@@ -153,58 +153,60 @@ class SkillLoader:
         known: Mapping[Path, tuple[Stamp | None, SkillManifest | str]],
     ) -> Skill:
         place = "/".join((self._container_path, category, *parts))
-        said = self._manifest(folder / manifest.FILE, known)
-        if isinstance(said, SkillManifest) and not place.isprintable():
-            said = "the folder's name holds characters that cannot be shown"
-        if isinstance(said, str):
+        parsed = self._manifest(folder / manifest.FILE, known)
+        if isinstance(parsed, SkillManifest) and not place.isprintable():
+            parsed = "the folder name contains unprintable characters"
+        if isinstance(parsed, str):
             return Skill(
                 name=parts[-1],
                 category=category,
                 folder=folder,
                 virtual_folder=place,
                 enabled=False,
-                error=said,
+                error=parsed,
             )
         return Skill(
-            name=said.name,
-            description=said.description,
-            license=said.license,
+            name=parsed.name,
+            description=parsed.description,
+            license=parsed.license,
             category=category,
             folder=folder,
             virtual_folder=place,
-            allowed_tools=said.allowed_tools,
+            allowed_tools=parsed.allowed_tools,
         )
 
     def _manifest(
         self, file: Path, known: Mapping[Path, tuple[Stamp | None, SkillManifest | str]]
     ) -> SkillManifest | str:
-        """Return what the file says, or what is wrong with it."""
+        """Return the parsed manifest, or what is wrong with it."""
         stamp = self._watched[str(file)] = _stamp(str(file))
         before = known.get(file)
-        said = before[1] if before is not None and self._is_settled and before[0] == stamp else None
-        if said is None:
-            said = _said(file)
-        self._read[file] = (stamp, said)
-        return said
+        parsed = (
+            before[1] if before is not None and self._is_stable and before[0] == stamp else None
+        )
+        if parsed is None:
+            parsed = _parse_file(file)
+        self._read[file] = (stamp, parsed)
+        return parsed
 
-    def _tell(self, broken: Sequence[Skill]) -> None:
-        """Log what is wrong, once for as long as it stays so."""
+    def _log_broken(self, broken: Sequence[Skill]) -> None:
+        """Log broken skills, once until the error changes."""
         for skill in broken:
-            if (skill.folder, skill.error) not in self._told:
-                logger.warning("the skill %r cannot be used: %s", str(skill.folder), skill.error)
-        self._told = {(skill.folder, skill.error) for skill in broken}
+            if (skill.folder, skill.error) not in self._logged:
+                logger.warning("skill %r cannot be used: %s", str(skill.folder), skill.error)
+        self._logged = {(skill.folder, skill.error) for skill in broken}
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Return what changes with the content of a file or folder; None where there is none."""
+    """Return what changes with the content of a file or folder; None if it does not exist."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - several times faster than Path, and asked for every run
+        status = os.stat(path)  # noqa: PTH116 - several times faster than Path, and called for every run
     except OSError:
         return None
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def _said(file: Path) -> SkillManifest | str:
+def _parse_file(file: Path) -> SkillManifest | str:
     try:
         return manifest.parse_manifest(_text(file))
     except SkillInvalid as error:
@@ -215,12 +217,12 @@ def _text(file: Path) -> str:
     try:
         status = file.stat()
     except OSError as error:
-        reason = f"there must be a file {manifest.FILE}, written like this"
+        reason = f"there is no file named exactly {manifest.FILE}"
         raise SkillInvalid(reason) from error
     if not stat.S_ISREG(status.st_mode):
-        raise SkillInvalid(f"{manifest.FILE} is no regular file")
+        raise SkillInvalid(f"{manifest.FILE} is not a regular file")
     if status.st_size > manifest.MAX_BYTES:
-        raise SkillInvalid(f"{manifest.FILE} has more than {manifest.MAX_BYTES // 1024} KB")
+        raise SkillInvalid(f"{manifest.FILE} is larger than {manifest.MAX_BYTES // 1024} KB")
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -232,11 +234,11 @@ def _text(file: Path) -> str:
 def _folders(
     root: Path, watched: dict[str, Stamp | None]
 ) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """Yield the skills' folders below a root, with their way there. What lies inside a skill is part of it.
+    """Yield skill folders below a root, with their relative path. Folders inside a skill belong to it.
 
     Args:
-        root: Where to begin.
-        watched: Takes the stamps of the folders that were looked into, from before the look.
+        root: The root.
+        watched: Receives the stamps of the visited folders, taken before reading them.
     """
     seen: set[tuple[int, int]] = set()
     waiting: deque[tuple[tuple[str, ...], str]] = deque([((), os.fspath(root))])
@@ -263,11 +265,11 @@ def _folders(
 
 
 def public_root(path: str, bases: Sequence[Path]) -> Path:
-    """Return the folder of the skills that come with the program. Blocking.
+    """Return the folder of public skills. Blocking.
 
     Args:
         path: As configured.
-        bases: Where a relative one is looked for; the first that has it wins, else the last counts.
+        bases: Folders to resolve a relative path against; the first that has it, otherwise the last.
     """
     candidates = [base / path / "public" for base in bases]
     return next((folder for folder in candidates if folder.is_dir()), candidates[-1])

@@ -1,4 +1,4 @@
-"""SKILL.md: YAML between two lines of dashes, then instructions. Pure."""
+"""Parses SKILL.md: YAML frontmatter, then instructions. Pure."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MAX_DESCRIPTION_CHARS: Final = 1024
 MAX_FRONTMATTER_CHARS: Final = 16_384
 MAX_NESTING: Final = 20
 MAX_BYTES: Final = 256 * 1024
-"""Largest SKILL.md: the agent reads it whole, and people write such files by hand."""
+"""Largest SKILL.md: the agent reads it whole."""
 
 KEYS: Final = frozenset(
     {
@@ -25,10 +25,10 @@ KEYS: Final = frozenset(
         *("metadata", "compatibility", "version", "author"),
     }
 )
-"""What frontmatter may hold when a skill is installed or edited; what lies on disk may hold more."""
+"""Keys allowed when a skill is installed or edited; files on disk may contain others."""
 
 RESERVED: Final = frozenset({"custom", "install"})
-"""Words that stand where a skill's name would in the addresses of the API."""
+"""Names that would collide with API routes."""
 
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -37,10 +37,10 @@ _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillManifest:
-    """What a skill says of itself.
+    """The frontmatter of a skill.
 
     Attributes:
-        allowed_tools: Tools that the skill is made for; None = it says nothing of them.
+        allowed_tools: The tools it declares; None = no declaration.
     """
 
     name: str
@@ -50,14 +50,14 @@ class SkillManifest:
 
 
 def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
-    r"""Read the text of a SKILL.md.
+    r"""Parse a SKILL.md.
 
     Args:
         text: The whole file.
-        strict: Whether unknown keys are refused.
+        strict: Whether unknown keys are rejected.
 
     Raises:
-        SkillInvalid: It is none; the text says what to change.
+        SkillInvalid: It is invalid; the message says what to change.
 
     >>> parse_manifest("---\nname: a-b\ndescription: Does it.\n---\nHow to.").name
     'a-b'
@@ -75,7 +75,7 @@ def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a skill can have this name."""
+    """Say whether this is a valid skill name."""
     return len(text) <= MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
 
 
@@ -83,13 +83,13 @@ def _fields(text: str) -> Mapping[Any, Any]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _FRONTMATTER.match(text)
     if found is None:
-        raise SkillInvalid("SKILL.md must begin with YAML between two lines `---`")
+        raise SkillInvalid("SKILL.md must start with YAML frontmatter between two `---` lines")
     source = found[1]
     if len(source) > MAX_FRONTMATTER_CHARS:
         raise SkillInvalid(f"the frontmatter has more than {MAX_FRONTMATTER_CHARS} characters")
     fields = _loaded(source)
     if not isinstance(fields, dict):
-        raise SkillInvalid("the frontmatter must hold `key: value` lines")
+        raise SkillInvalid("the frontmatter must consist of `key: value` lines")
     return fields
 
 
@@ -98,18 +98,20 @@ def _loaded(source: str) -> object:
         _check_depth(source)
         return yaml.safe_load(source)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # A colon inside a description is the usual mistake, and its meaning is clear.
+        # An unquoted colon in a description is a common mistake with a clear meaning.
         quoted = _COLON_INSIDE.sub(lambda m: f"{m[1]}: {json.dumps(m[2].strip())}", source)
         if quoted != source:
             return _loaded(quoted)
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 2}: " if mark else ""
-        what = getattr(error, "problem", None) or "it cannot be read"
-        raise SkillInvalid(f"the frontmatter is not YAML: {where}{_shown(str(what))}") from error
+        what = getattr(error, "problem", None) or "it cannot be parsed"
+        raise SkillInvalid(
+            f"the frontmatter is not valid YAML: {where}{_shown(str(what))}"
+        ) from error
 
 
 def _check_depth(source: str) -> None:
-    """Refuse deep nesting, which costs much to load. Raises SkillInvalid, yaml.YAMLError."""
+    """Reject deep nesting, which is expensive to load. Raises SkillInvalid, yaml.YAMLError."""
     depth = 0
     for event in yaml.parse(source, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -125,11 +127,11 @@ def _name(given: object) -> str:
         raise SkillInvalid("the frontmatter has no `name`")
     if not isinstance(given, str) or not is_name(given):
         raise SkillInvalid(
-            f"`name` must be lower-case letters and digits with single hyphens between, "
-            f"at most {MAX_NAME_CHARS} characters: {_shown(str(given))}"
+            f"`name` must consist of lowercase letters, digits and hyphens, at most {MAX_NAME_CHARS} characters: "
+            f"{_shown(str(given))}"
         )
     if given in RESERVED:
-        raise SkillInvalid(f"`name` must not be {given!r}: the API needs the word")
+        raise SkillInvalid(f"`name` must not be {given!r}: it is reserved")
     return given
 
 
@@ -138,11 +140,11 @@ def _description(given: object) -> str:
         raise SkillInvalid("the frontmatter has no `description`")
     text = " ".join(given.split()) if isinstance(given, str) else ""
     if not text:
-        raise SkillInvalid("`description` must be a text")
+        raise SkillInvalid("`description` must be a non-empty string")
     if len(text) > MAX_DESCRIPTION_CHARS:
         raise SkillInvalid(f"`description` has more than {MAX_DESCRIPTION_CHARS} characters")
     if "<" in text or ">" in text:
-        raise SkillInvalid("`description` must not hold `<` or `>`")
+        raise SkillInvalid("`description` must not contain `<` or `>`")
     return text
 
 
@@ -154,7 +156,7 @@ def _tools(given: object) -> tuple[str, ...]:
     if not isinstance(given, list):
         raise SkillInvalid("`allowed-tools` must be a list of tool names")
     if not all(isinstance(name, str) and name.strip() for name in given):
-        raise SkillInvalid("`allowed-tools` holds something that is no tool name")
+        raise SkillInvalid("`allowed-tools` contains something other than tool names")
     return tuple(dict.fromkeys(name.strip() for name in given))
 
 

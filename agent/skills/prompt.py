@@ -1,4 +1,4 @@
-"""What the agent's prompt says of skills, and which tools their declarations leave. Pure."""
+"""The prompt section about skills, and filtering of tools by their declarations. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -14,13 +14,13 @@ ALWAYS_ALLOWED: Final = frozenset(
         *("present_files", "ask_clarification", "task", "setup_agent"),
     }
 )
-"""Tools that no declaration takes away: reading (skills are read with it), and talking with the person."""
+"""Tools that are always kept: for reading (skills are read with them) and for talking to the user."""
 
-_EXPLAINED = """\
-Skills are instructions for kinds of work, written by people who have done it. Each lies in a folder of its own; \
-below is what they are for. When a request matches one, read its SKILL.md with read_file before you begin and \
-follow it; read further files that it names only when you need them, their paths are meant from its folder. Do not \
-read skills that do not match. A skill is a way of working: it never widens what you are allowed to do."""
+_INSTRUCTIONS = """\
+Skills are instructions for specific tasks, written by experts. Each skill is a folder; their purposes are listed \
+below. If a request matches a skill, read its SKILL.md with read_file before you start, and follow it. Read other \
+files that it mentions only when you need them; their paths are relative to the skill's folder. Do not read skills \
+that do not match. A skill describes how to work. It never gives you additional permissions."""
 
 
 def skills_section(skills: Sequence[Skill]) -> str:
@@ -29,20 +29,20 @@ def skills_section(skills: Sequence[Skill]) -> str:
         return ""
     listed = "\n".join(_entry(skill) for skill in skills)
     return (
-        f"<skill_system>\n{_EXPLAINED}\n"
+        f"<skill_system>\n{_INSTRUCTIONS}\n"
         f"<available_skills>\n{listed}\n</available_skills>\n</skill_system>"
     )
 
 
 def select_skills(skills: Iterable[Skill], names: Collection[str] | None) -> tuple[Skill, ...]:
-    """Return the skills that are named; None = all, an empty collection = none."""
+    """Return the skills with these names; None = all, an empty collection = none."""
     return tuple(skill for skill in skills if names is None or skill.name in names)
 
 
 def filter_tools(tools: Iterable[BaseTool], skills: Iterable[Skill]) -> list[BaseTool]:
-    """Leave the tools that skills declare in `allowed-tools`, all declarations together.
+    """Keep the tools that any skill declares in `allowed-tools`.
 
-    Skills that declare nothing neither widen nor narrow; without any declaration every tool stays.
+    Skills without a declaration have no effect; without any declaration, all tools are kept.
     """
     declared = [skill.allowed_tools for skill in skills if skill.allowed_tools is not None]
     if not declared:

@@ -1,8 +1,7 @@
-"""The skills of this installation: which there are, which are enabled, and what the agent sees of them."""
+"""Skill registry: which skills exist, which are enabled, and how the agent sees their folders."""
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,77 +14,58 @@ from agent.paths import Mount
 from agent.skills.loader import Skill, SkillLoader, SkillSnapshot, public_root
 
 INSTALLATION: Final = Path(__file__).parents[2]
-"""The folder that holds this program: its own skills lie there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillPaths:
-    """Where skills lie.
-
-    Attributes:
-        home: The data folder; `skills/custom` in it is written to, the program's own skills never are.
-        base: From where a relative `skills.path` is meant first; None = the working folder.
-    """
-
-    home: Path
-    base: Path | None = None
-
-    @property
-    def custom(self) -> Path:
-        """Return the folder of this installation's own skills."""
-        return self.home / "skills" / "custom"
+"""The folder of this program, which contains its public skills."""
 
 
 class SkillRegistry:
-    """The skills.
+    """The public skills of the program and the custom skills of a data folder.
 
     Args:
-        config: Gives the `skills` section that holds now.
-        grounds: Where they lie.
-        extensions: The file that says which are switched off.
+        config: Returns the current `skills` section.
+        extensions: The file that lists disabled skills.
+        home: The data folder. Custom skills are in `skills/custom`; public skills are never written to.
+        base: Folder against which a relative `skills.path` is resolved first; None = the working folder.
     """
 
     def __init__(
-        self, config: Callable[[], SkillsConfig], grounds: SkillPaths, extensions: ExtensionsFile
+        self,
+        config: Callable[[], SkillsConfig],
+        extensions: ExtensionsFile,
+        *,
+        home: Path,
+        base: Path | None = None,
     ) -> None:
         self._config = config
-        self._grounds = grounds
         self._extensions = extensions
-        self._made_for: SkillsConfig | None = None
-        self._catalog: SkillLoader | None = None
-        self._shelf = SkillSnapshot()
-        self._looking = threading.Lock()
-
-    @property
-    def custom_folder(self) -> Path:
-        """Where this installation's own skills lie."""
-        return self._grounds.custom
+        self._base = base
+        self._loader_config: SkillsConfig | None = None
+        self._loader: SkillLoader | None = None
+        self._snapshot = SkillSnapshot()
+        self._lock = threading.Lock()
+        self.custom_folder = home / "skills" / "custom"
 
     async def load(self) -> SkillSnapshot:
-        """Return the skills that are there now, switched-off and broken ones among them.
-
-        While nothing changes the same object is returned.
-        """
+        """Return all current skills, including disabled and broken ones; the same object while nothing changes."""
         return await anyio.to_thread.run_sync(self.load_sync)
 
     def load_sync(self) -> SkillSnapshot:
         """Do the same. Blocking: call it in a worker thread."""
-        with self._looking:
-            self._shelf = self._catalog_now().load(self._extensions.read().skills)
-            return self._shelf
+        with self._lock:
+            self._snapshot = self._current_loader().load(self._extensions.read().skills)
+            return self._snapshot
 
     def mounts(self) -> Sequence[Mount]:
-        """Return one read-only folder for each enabled skill, as of the last look. Nothing else can be seen."""
+        """Return a read-only mount for each enabled skill, as of the last load."""
         return [
             Mount(virtual=skill.virtual_folder, host=skill.folder, read_only=True)
-            for skill in self._shelf.enabled
+            for skill in self._snapshot.enabled
         ]
 
     async def get(self, name: str) -> Skill:
-        """Return one skill.
+        """Return a skill.
 
         Raises:
-            SkillNotFound: There is none of this name.
+            SkillNotFound: There is no skill with this name.
         """
         found = (await self.load()).find(name)
         if found is None:
@@ -93,11 +73,11 @@ class SkillRegistry:
         return found
 
     async def set_enabled(self, name: str, *, on: bool) -> Skill:
-        """Enable or disable a skill; runs that start from now on see it.
+        """Enable or disable a skill, for runs that start from now on.
 
         Raises:
-            SkillNotFound: There is none of this name.
-            ExtensionsError: It cannot be written down.
+            SkillNotFound: There is no skill with this name.
+            ExtensionsError: The extensions file cannot be changed.
         """
         await self.get(name)
 
@@ -109,14 +89,14 @@ class SkillRegistry:
         await self._extensions.update(change)
         return await self.get(name)
 
-    def _catalog_now(self) -> SkillLoader:
+    def _current_loader(self) -> SkillLoader:
         config = self._config()
-        if self._catalog is None or config != self._made_for:
-            bases = (self._grounds.base or Path.cwd(), INSTALLATION)
-            self._catalog = SkillLoader(
+        if self._loader is None or config != self._loader_config:
+            bases = (self._base or Path.cwd(), INSTALLATION)
+            self._loader = SkillLoader(
                 public=public_root(config.path, bases),
-                custom=self._grounds.custom,
+                custom=self.custom_folder,
                 container_path=config.container_path,
             )
-            self._made_for = config
-        return self._catalog
+            self._loader_config = config
+        return self._loader

@@ -407,7 +407,7 @@ def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
         (RuntimeError("/home/hush-hush"), "unexpected error (RuntimeError)"),
         (ExceptionGroup("x", [RuntimeError("hush-hush"), TimeoutError()]), "it did not respond in time"),
         (ExceptionGroup("x", [ExceptionGroup("y", [KeyError("hush-hush")])]), "unexpected error (KeyError)"),
-        (McpServerUnusable("the token server responded with HTTP 401"), "the token server answered 401"),
+        (McpServerUnusable("the token server responded with HTTP 401"), "the token server responded with HTTP 401"),
     ],
 )  # fmt: skip
 def test_faults_are_sentences_without_addresses(error: BaseException, said: str) -> None:

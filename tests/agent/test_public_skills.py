@@ -12,7 +12,7 @@ from agent.paths import OUTPUTS, SKILLS
 from agent.skills.loader import SkillLoader, public_root
 from agent.skills.manifest import parse_manifest
 from agent.skills.registry import INSTALLATION
-from agent.skills.scanner import SkillFile, _sorted_out
+from agent.skills.scanner import SkillFile, _classify
 from tests.agent.agent_harness import open_agent
 from tests.agent.test_bubblewrap import needs_bubblewrap
 from tests.agent.test_skills import call, prompt_of, put
@@ -67,7 +67,7 @@ def test_all_are_sound_and_would_pass_their_own_installer(tmp_path: Path) -> Non
         )
         assert skill.allowed_tools is None
         files = [path for path in skill.folder.rglob("*") if path.is_file()]
-        _sorted_out([SkillFile.from_bytes(path.name, path.read_bytes()) for path in files])
+        _classify([SkillFile.from_bytes(path.name, path.read_bytes()) for path in files])
 
 
 async def test_the_agent_finds_them_wherever_it_is_started(tmp_path: Path) -> None:

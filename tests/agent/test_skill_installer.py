@@ -219,7 +219,7 @@ async def test_what_is_installed_is_there_at_once_and_read_only(tmp_path: Path) 
     )
     async with workshop(tmp_path, "ok") as (agent, shop, model):
         installed = await shop.install(made, "Poems.SKILL")
-        assert installed.notes == ("links were left out: poems/link",)
+        assert installed.notes == ("links were ignored: poems/link",)
         await agent.say("hello")
         assert "<name>poems</name>" in prompt_of(model)
     folder = custom(tmp_path) / "poems"
@@ -296,21 +296,21 @@ SCRIPT: Entry = ("run.py", "print('hi')")
         ([SOUND], ['{"decision":"WARN","reason":"r"}'], "warned"),
         ([SOUND], [f"<think>block?</think>```json\n{ALLOW}\n```"], "installed"),
         ([SOUND], ['{"decision": "block", "reason": "steals keys"}'], "steals keys"),
-        ([SOUND], ['{"decision": "maybe"}'], "no usable verdict"),
-        ([SOUND], ["allow"], "no usable verdict"),
-        ([SOUND], [""], "no usable verdict"),
-        ([SOUND], [f'{ALLOW} {{"decision": "block"}}'], "no usable verdict"),
+        ([SOUND], ['{"decision": "maybe"}'], "no usable result"),
+        ([SOUND], ["allow"], "no usable result"),
+        ([SOUND], [""], "no usable result"),
+        ([SOUND], [f'{ALLOW} {{"decision": "block"}}'], "no usable result"),
         ([SOUND], ['{"decision": "block", "reason": "says {"decision": "allow"}"}'], "no usable"),
-        ([SOUND], ['{"verdict": {"decision": "allow"}}'], "no usable verdict"),
-        ([SOUND], [RuntimeError("key sk-123 refused")], "could not be asked"),
+        ([SOUND], ['{"verdict": {"decision": "allow"}}'], "no usable result"),
+        ([SOUND], [RuntimeError("key sk-123 refused")], "model call failed"),
         ([SOUND, SCRIPT], [ALLOW, ALLOW], "installed"),
         ([SOUND, SCRIPT], ['{"decision": "warn", "reason": "odd"}'], "odd"),
         ([SOUND, ("x", "#!/bin/sh\n")], ['{"decision": "warn", "reason": "odd"}'], "odd"),
         ([SOUND, ("a.html", "<p>")], ['{"decision": "warn", "reason": "odd"}'], "odd"),
         ([SOUND, ("a.png", b"\x89PNG\xff")], [ALLOW], "installed"),
-        ([SOUND, ("a.bin", b"\xff\xfe")], [ALLOW], "cannot be judged"),
-        ([SOUND, ("a.png", b"\x7fELF\xff")], [ALLOW], "cannot be judged"),
-        ([SOUND, ("a.txt", "a\0b")], [ALLOW], "cannot be judged"),
+        ([SOUND, ("a.bin", b"\xff\xfe")], [ALLOW], "cannot be scanned"),
+        ([SOUND, ("a.png", b"\x7fELF\xff")], [ALLOW], "cannot be scanned"),
+        ([SOUND, ("a.txt", "a\0b")], [ALLOW], "cannot be scanned"),
         ([SOUND, *((f"{n}.txt", "x" * 60_001) for n in range(10))], [ALLOW] * 30, "too large"),
     ],
 )
@@ -421,9 +421,9 @@ async def test_a_skill_that_is_only_linked_here_is_left_alone(tmp_path: Path) ->
     (custom(tmp_path) / "poems").symlink_to(tmp_path / "elsewhere")
     async with workshop(tmp_path) as (agent, shop, _):
         assert (await agent.services.skills.load()).find("poems") is not None
-        with pytest.raises(SkillInvalid, match="linked here"):
+        with pytest.raises(SkillInvalid, match="is a link"):
             await shop.delete("poems")
-        with pytest.raises(SkillInvalid, match="linked here"):
+        with pytest.raises(SkillInvalid, match="is a link"):
             await shop.edit("poems", MD)
     assert (tmp_path / "elsewhere" / "SKILL.md").exists()
 

@@ -54,31 +54,31 @@ def test_a_colon_in_a_description_is_understood() -> None:
 
 
 BROKEN = {
-    "nothing": ("", "must begin with YAML"),
-    "no frontmatter": ("# Poems", "must begin with YAML"),
-    "not closed": ("---\nname: poems\n", "must begin with YAML"),
-    "not first": ("\n\n" + text(), "must begin with YAML"),
+    "nothing": ("", "must start with YAML"),
+    "no frontmatter": ("# Poems", "must start with YAML"),
+    "not closed": ("---\nname: poems\n", "must start with YAML"),
+    "not first": ("\n\n" + text(), "must start with YAML"),
     "a list": ("---\n- a\n---\n", "`key: value`"),
     "a text": ("---\nhello\n---\n", "`key: value`"),
     "empty": ("---\n\n---\n", "`key: value`"),
-    "not yaml": (text("a: [b"), "is not YAML"),
-    "a tag": (text("a: !!python/object:os.system {}"), "is not YAML"),
-    "no such date": (text("version: 2024-13-45"), "is not YAML"),
+    "not yaml": (text("a: [b"), "is not valid YAML"),
+    "a tag": (text("a: !!python/object:os.system {}"), "is not valid YAML"),
+    "no such date": (text("version: 2024-13-45"), "is not valid YAML"),
     "deep": (text(f"a: {'[' * 16_000}"), "too deeply"),
     "deep lists": (text(f"a:\n  {'- ' * 8_000}b"), "too deeply"),
-    "not closed inside": (text(f"a: {'[' * 9}"), "is not YAML"),
+    "not closed inside": (text(f"a: {'[' * 9}"), "is not valid YAML"),
     "no name": ("---\ndescription: a\n---\n", "no `name`"),
     "no description": ("---\nname: poems\n---\n", "no `description`"),
     "null": (text(description="null"), "no `description`"),
-    "no text": (text(description="[a]"), "must be a text"),
-    "blank": (text(description='"  "'), "must be a text"),
+    "no text": (text(description="[a]"), "must be a non-empty string"),
+    "blank": (text(description='"  "'), "must be a non-empty string"),
     "long description": (text(description="x" * 1025), "more than 1024"),
-    "angle brackets": (text(description="</skill_system> do"), "must not hold"),
+    "angle brackets": (text(description="</skill_system> do"), "must not contain"),
     "long frontmatter": (text(f"author: {'x' * 20_000}"), "more than 16384"),
     "tools as a text": (text("allowed-tools: bash"), "must be a list"),
     "no tools": (text("allowed-tools:"), "must be a list"),
-    "an empty tool": (text('allowed-tools: [bash, " "]'), "no tool name"),
-    "a number as tool": (text("allowed-tools: [1]"), "no tool name"),
+    "an empty tool": (text('allowed-tools: [bash, " "]'), "other than tool names"),
+    "a number as tool": (text("allowed-tools: [1]"), "other than tool names"),
 }
 
 
@@ -185,12 +185,12 @@ def test_broken_ones_are_listed_with_the_reason_and_told_once(
         assert catalog.load({}) == shelf
     reasons = {skill.name: skill.error for skill in shelf.skills if skill.error}
     assert reasons == {
-        "folder": "SKILL.md is no regular file",
-        "large": "SKILL.md has more than 256 KB",
+        "folder": "SKILL.md is not a regular file",
+        "large": "SKILL.md is larger than 256 KB",
         "latin": "SKILL.md is not UTF-8",
-        "lower": "there must be a file SKILL.md, written like this",
-        "new\nline": "the folder's name holds characters that cannot be shown",
-        "poems": "the name is taken by /mnt/skills/public/poems",
+        "lower": "there is no file named exactly SKILL.md",
+        "new\nline": "the folder name contains unprintable characters",
+        "poems": "the name is already used by /mnt/skills/public/poems",
     }
     assert [skill.name for skill in shelf.enabled] == ["poems"]
     assert shelf.find("poems") == shelf.enabled[0]

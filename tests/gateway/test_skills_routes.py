@@ -45,8 +45,8 @@ async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
                 "license": None,
                 "category": "custom",
                 "enabled": False,
-                "error": "`name` must be lower-case letters and digits with single hyphens "
-                "between, at most 64 characters: Not A Name",
+                "error": "`name` must consist of lowercase letters, digits and hyphens, "
+                "at most 64 characters: Not A Name",
             },
         }
         off = await service.client.put("/api/skills/prose", json={"enabled": False})
