@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Iterable
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,7 +11,7 @@ from bots.common.webhooks import webhook_path
 from gateway import errors
 from gateway.auth import OPEN_PATHS, AccessMiddleware
 from gateway.config import GatewayConfig
-from gateway.langgraph.openapi import add_langgraph_schemas
+from gateway.langgraph import langgraph_routers
 from gateway.middleware import RequestMiddleware
 from gateway.openapi import COMMON_RESPONSES, error_responses, install_openapi
 from gateway.routes import (
@@ -26,7 +26,6 @@ from gateway.routes import (
     skills,
     suggestions,
     terminal,
-    threads,
     uploads,
     webhooks,
 )
@@ -73,12 +72,11 @@ class ErrorMiddleware:
             await errors.send_internal_error(scope, receive, send)
 
 
-def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
+def build_app(services: Services) -> FastAPI:
     """Return the application for requests inside the process; nobody is asked for a token.
 
     Args:
         services: The running parts; the composition root may replace `app.state.services` later.
-        langgraph: The routers of the LangGraph-compatible API, served below /api and /api/langgraph.
     """
     app = FastAPI(
         title="Parley",
@@ -88,9 +86,10 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=COMMON_RESPONSES,
     )
-    install_openapi(app, add_langgraph_schemas)
+    install_openapi(app)
     app.router.redirect_slashes = False
     app.state.services = services
+    app.state.agent_services = services.agent
     app.add_middleware(ErrorMiddleware)
     errors.install_error_handlers(app)
     app.include_router(health.router)
@@ -99,9 +98,8 @@ def build_app(services: Services, langgraph: Iterable[APIRouter]) -> FastAPI:
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
-    # `threads` knows of the files too, so it stands before the LangGraph API's own DELETE.
-    for router in (threads.router, *langgraph):
-        app.include_router(router, prefix="/api", responses=error_responses(400, 404, 409, 501))
+    for router in langgraph_routers():
+        app.include_router(router, prefix="/api", responses=error_responses(400, 404, 409))
         app.include_router(router, prefix="/api/langgraph", include_in_schema=False)
     return app
 
@@ -116,7 +114,7 @@ def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> AS
     network = with_access_control(
         app, config, token=token, doors=map(webhook_path, services.webhooks)
     )
-    return RequestMiddleware(network, traffic=services.traffic, audit=services.audit)
+    return RequestMiddleware(network, stats=services.stats, audit=services.audit)
 
 
 def with_access_control(

@@ -20,8 +20,7 @@ from bus.service import run_bus
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
-from gateway.langgraph import LangGraphServices, langgraph_routers
-from gateway.langgraph.run_webhooks import build_webhooks, thread_file_deleter
+from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.request_stats import RequestStats
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
@@ -31,7 +30,6 @@ from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
 from store.database import Database
-from store.threads import ThreadStore
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +70,7 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
             services,
             bus=bus,
             terminal=built.terminal,
-            channel_faults=tuple(built.faults.items()),
+            channel_problems=built.faults,
         )
         try:
             yield app
@@ -92,27 +90,17 @@ async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
     runs = await stack.enter_async_context(
         RunManager(database, graphs, checkpointer, webhooks=build_webhooks(config))
     )
-    delete_files = thread_file_deleter(agents.services.folders)
-    warming.start_soon(run_expiry_loop, runs, delete_files)
     services = Services(
         config=config,
         database=database,
-        runs=runs,
         agents=agents,
-        traffic=RequestStats(),
+        runs=runs,
+        stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),
     )
-    app = build_app(services, langgraph_routers())
-    app.state.langgraph = LangGraphServices(
-        runs=runs,
-        threads=ThreadStore(database),
-        checkpointer=checkpointer,
-        graphs=graphs,
-        agents=agents.services.custom_agents,
-        delete_files=delete_files,
-    )
-    return app
+    warming.start_soon(run_expiry_loop, runs, services.delete_thread_files)
+    return build_app(services)
 
 
 async def _warm_up(agents: AgentFactory) -> None:

@@ -1,10 +1,11 @@
-"""FastAPI dependencies: the running services, the bus and the terminal adapter."""
+"""FastAPI dependencies: the running services, the agent's services, the bus and the terminal adapter."""
 
 from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from agent.services import AgentServices
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.errors import ServiceNotRunning
@@ -17,7 +18,14 @@ def get_services(connection: HTTPConnection) -> Services:
     return services
 
 
+def get_agent_services(connection: HTTPConnection) -> AgentServices:
+    """Return the agent's services. The only ones on a LangGraph Server (`gateway/langgraph_deployment.py`)."""
+    services: AgentServices = connection.app.state.agent_services
+    return services
+
+
 ServicesDep = Annotated[Services, Depends(get_services)]
+AgentServicesDep = Annotated[AgentServices, Depends(get_agent_services)]
 
 
 def get_bus(services: ServicesDep) -> Bus:

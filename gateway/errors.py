@@ -1,4 +1,4 @@
-"""One table: what went wrong -> HTTP status and {"detail": ...}. No secrets, no paths, no stacks."""
+"""Error responses: one table from exception to HTTP status and {"detail": ...}; no secrets, paths or stack traces."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -26,6 +26,13 @@ from agent.errors import (
     SkillWriteFailed,
 )
 from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
+from gateway.runtime.errors import (
+    InvalidRequest,
+    RunRequestError,
+    RuntimeClosing,
+    ThreadBusyError,
+    UnknownAssistant,
+)
 from store.errors import RowConflict, RowNotFound, StoreError
 
 log = logging.getLogger(__name__)
@@ -49,12 +56,17 @@ def _fixed_text(text: str) -> DetailText:
 STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     RowNotFound: (404, _error_text),
     RowConflict: (409, _error_text),
-    StoreError: (503, _fixed_text("The store cannot be used at the moment; see the log.")),
+    StoreError: (503, _fixed_text("The database is not available; see the log.")),
     IntakeFull: (503, _error_text),
     IntakeClosed: (503, _error_text),
     DeliveryError: (503, _error_text),
     RunError: (502, _error_text),
     ServiceNotRunning: (503, _error_text),
+    RunRequestError: (500, _error_text),
+    RuntimeClosing: (503, _error_text),
+    ThreadBusyError: (409, _error_text),
+    UnknownAssistant: (404, _error_text),
+    InvalidRequest: (400, _error_text),
     AgentError: (500, _fixed_text("The agent failed; see the log.")),
     CustomAgentError: (500, _error_text),
     AgentNotFound: (404, _error_text),
@@ -71,39 +83,45 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     SkillExists: (409, _error_text),
     SkillWriteFailed: (500, _error_text),
 }
-"""The most special class of an error decides."""
+"""HTTP status and text for each error; the most specific class of an error decides."""
+
+UNPROCESSABLE = 422
 
 LOGGED_ERRORS = (StoreError, AgentError)
-"""Whose texts are for the log alone."""
+"""Errors whose texts are only logged."""
 
 RETRY_AFTER_S = 1
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """Return the response for an error of the table; what is our own fault is logged with its traceback."""
+    """Return the response for an error of the table; internal errors are logged with their traceback."""
     kind = next(cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR)
-    status, sentence = STATUS_BY_ERROR[kind]
+    status, detail = STATUS_BY_ERROR[kind]
+    if (isinstance(error, UnknownAssistant) and error.by_name) or (
+        isinstance(error, InvalidRequest) and error.malformed
+    ):
+        status = UNPROCESSABLE
     if kind in LOGGED_ERRORS:
-        log.error("a request failed", exc_info=error)
+        log.error("request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
-    return JSONResponse({"detail": sentence(error)}, status_code=status, headers=headers)
+    return JSONResponse({"detail": detail(error)}, status_code=status, headers=headers)
 
 
 async def send_internal_error(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that failed in a way that nobody foresaw."""
+    """Answer a request that failed with an unexpected exception."""
     response = JSONResponse({"detail": "Internal server error; see the log."}, status_code=500)
     await response(scope, receive, send)
 
 
 async def validation_error_response(_request: Request, error: Exception) -> JSONResponse:
-    """Name the fields of a request that are wrong, without repeating what they hold."""
+    """Return 422 with the invalid fields, without their values."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     fields = [{name: one[name] for name in ("loc", "msg", "type")} for one in found]
     return JSONResponse({"detail": fields}, status_code=422)
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give an application the table."""
+    """Install the handlers for all errors of the table."""
 
     def handler(_request: Request, error: Exception) -> JSONResponse:
         return error_response(error)

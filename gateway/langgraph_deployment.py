@@ -9,7 +9,6 @@ send and get, memory, skills, models. Bots elsewhere reach them by `channels.gat
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio.to_thread
 from fastapi import FastAPI
@@ -20,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.factory import AgentFactory, AgentGraph, open_agent_factory
 from agent.services import AgentServices
-from agent.thread_storage import ThreadStorage
 from gateway import errors
 from gateway.app import ErrorMiddleware
 from gateway.auth import AccessMiddleware, load_admin_token
@@ -31,14 +29,6 @@ from gateway.site import site_of
 
 REST_ROUTES = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
 """Routes that need the agent and nothing of Parley's own service."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostedServices:
-    """What those routes work with."""
-
-    systems: AgentServices
-    folders: ThreadStorage
 
 
 @asynccontextmanager
@@ -54,10 +44,10 @@ async def lifespan(_server: Starlette) -> AsyncIterator[None]:
             del app.state.agents, app.state.rest
 
 
-def build_rest_app(config: Config, systems: AgentServices) -> ASGIApp:
+def build_rest_app(config: Config, agent_services: AgentServices) -> ASGIApp:
     """Return the agent's routes behind the guard, to be mounted at /api."""
     inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    inner.state.services = HostedServices(systems=systems, folders=systems.folders)
+    inner.state.agent_services = agent_services
     inner.add_middleware(ErrorMiddleware)
     errors.install_error_handlers(inner)
     for module in REST_ROUTES:

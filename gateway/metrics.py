@@ -1,123 +1,99 @@
-"""What /metrics tells: a table of names, and where each number comes from."""
+"""GET /metrics: the metrics and where each value comes from, collected at scrape time for prometheus_client."""
 
-import os
-import resource
-import time
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from anyio import to_thread
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from bus.platform import ConnectionState
 from bus.service import Bus
-from gateway.exposition import Metric, Page
+from gateway.runtime.counters import DurationHistogram
 from gateway.services import Services
 from gateway.version import get_version
 from store.runs import RunStatus
 
-STARTED_AT = time.time()
-"""When this module was imported, Unix seconds: with the rest of the service."""
 
-INFO = Metric(name="parley_info", kind="gauge", help="Always 1; the version.", labels=("version",))
-REQUESTS = Metric(
-    name="parley_http_requests_total",
-    kind="counter",
-    help="Requests from the network; route is the path's template, or (none).",
-    labels=("method", "route", "status"),
-)
-ANSWERING = Metric(
-    name="parley_http_answer_seconds",
-    kind="histogram",
-    help="From a request to the head of its answer.",
-)
-OPEN = Metric(
-    name="parley_http_open_requests",
-    kind="gauge",
-    help="Requests being answered, streams among them.",
-)
-EVENTS = Metric(
-    name="parley_channel_events_total",
-    kind="counter",
-    help="Messages of platforms, by what became of them.",
-    labels=("channel", "reason"),
-)
-LINKS = Metric(
-    name="parley_channel_link",
-    kind="gauge",
-    help="1 for the state that a channel's connection is in, 0 for the others.",
-    labels=("channel", "state"),
-)
-CONVERSATIONS = Metric(
-    name="parley_busy_conversations", kind="gauge", help="Conversations with a turn at work."
-)
-WAITING = Metric(
-    name="parley_waiting_messages", kind="gauge", help="Messages that wait behind these turns."
-)
-INBOX = Metric(
-    name="parley_inbox_rows",
-    kind="gauge",
-    help="Accepted messages that are not finished: new, running.",
-    labels=("state",),
-)
-OUTBOX = Metric(
-    name="parley_outbox_rows",
-    kind="gauge",
-    help="Deliveries that are not delivered: pending, sending, uncertain, failed.",
-    labels=("state",),
-)
-RUNS_NOW = Metric(
-    name="parley_runs_under_way", kind="gauge", help="Runs that wait or run.", labels=("status",)
-)
-RUNS_ENDED = Metric(
-    name="parley_runs_total", kind="counter", help="Runs that ended, by how.", labels=("status",)
-)
-RUN_SECONDS = Metric(
-    name="parley_run_seconds",
-    kind="histogram",
-    help="From a run's request to its end, waiting for its thread included.",
-)
-MODEL_REQUESTS = Metric(
-    name="parley_model_requests_total",
-    kind="counter",
-    help="Requests to models by conversations; outcome is ok, or why they failed.",
-    labels=("model", "outcome"),
-)
-MODEL_RETRIES = Metric(
-    name="parley_model_retries_total",
-    kind="counter",
-    help="Requests made again after a failure.",
-    labels=("model",),
-)
-MODEL_SHUT = Metric(
-    name="parley_model_left_alone",
-    kind="gauge",
-    help="1 while a model is left alone because it failed again and again.",
-    labels=("model",),
-)
-MCP = Metric(
-    name="parley_mcp_server",
-    kind="gauge",
-    help="1 for each MCP server, with the state it is in.",
-    labels=("server", "state"),
-)
-LAG = Metric(
-    name="parley_loop_lag_seconds", kind="histogram", help="How late the event loop came to a beat."
-)
-STUCK = Metric(
-    name="parley_loop_stuck_total",
-    kind="counter",
-    help="How often the event loop stood still for longer than gateway.watchdog_s.",
-)
-CPU = Metric(name="process_cpu_seconds_total", kind="counter", help="User and system time.")
-MEMORY = Metric(name="process_resident_memory_bytes", kind="gauge", help="Resident memory.")
-FILES = Metric(name="process_open_fds", kind="gauge", help="Open files and connections.")
-START = Metric(
-    name="process_start_time_seconds", kind="gauge", help="When Parley started, Unix seconds."
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """A metric. `help` is one line and is repeated in docs/reference/metrics.md."""
 
-METRICS: tuple[Metric, ...] = tuple(
-    value for value in tuple(globals().values()) if isinstance(value, Metric)
-)
-"""All of them, in the order in which they are shown."""
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+def _counter(text: str, *labels: str) -> MetricSpec:
+    return MetricSpec(type="counter", help=text, labels=labels)
+
+
+def _gauge(text: str, *labels: str) -> MetricSpec:
+    return MetricSpec(type="gauge", help=text, labels=labels)
+
+
+def _histogram(text: str) -> MetricSpec:
+    return MetricSpec(type="histogram", help=text)
+
+
+METRICS: Mapping[str, MetricSpec] = {
+    "parley_info": _gauge("Always 1; the label is the version.", "version"),
+    "parley_http_requests_total": _counter(
+        "Requests from the network; route is the path template, or (none).",
+        "method",
+        "route",
+        "status",
+    ),
+    "parley_http_request_duration_seconds": _histogram(
+        "Time from a request to the start of its response."
+    ),
+    "parley_http_requests_in_progress": _gauge("Requests being served, including open streams."),
+    "parley_channel_events_total": _counter(
+        "Events received from platforms, by result.", "channel", "reason"
+    ),
+    "parley_channel_connection_state": _gauge(
+        "1 for the current connection state of a channel, 0 for the other states.",
+        "channel",
+        "state",
+    ),
+    "parley_busy_conversations": _gauge("Conversations with a running turn."),
+    "parley_queued_messages": _gauge("Messages queued behind running turns."),
+    "parley_inbox_rows": _gauge("Unfinished accepted messages: new, running.", "state"),
+    "parley_outbox_rows": _gauge(
+        "Undelivered messages: pending, sending, uncertain, failed.", "state"
+    ),
+    "parley_runs_in_progress": _gauge("Pending and running runs.", "status"),
+    "parley_runs_total": _counter("Finished runs, by status.", "status"),
+    "parley_run_duration_seconds": _histogram(
+        "Time from the request of a run to its end, including the wait for its thread."
+    ),
+    "parley_model_requests_total": _counter(
+        "Model requests of conversations; outcome is ok, or the reason of the failure.",
+        "model",
+        "outcome",
+    ),
+    "parley_model_retries_total": _counter("Model requests retried after a failure.", "model"),
+    "parley_model_circuit_open": _gauge(
+        "1 while a model is skipped because it failed repeatedly.", "model"
+    ),
+    "parley_mcp_server_state": _gauge(
+        "1 for each MCP server, with its current state.", "server", "state"
+    ),
+    "parley_event_loop_lag_seconds": _histogram("Delay of the event loop's heartbeat."),
+    "parley_event_loop_blocked_total": _counter(
+        "Times the event loop was blocked for longer than gateway.watchdog_s."
+    ),
+}
+"""All metrics of Parley, in the order in which they are exposed; those of the process follow."""
 
 INBOX_STATES = ("new", "running")
 OUTBOX_STATES = ("pending", "sending", "uncertain", "failed")
@@ -125,79 +101,103 @@ RUN_ENDS: tuple[RunStatus, ...] = ("success", "error", "timeout", "interrupted")
 RUN_STATES: tuple[RunStatus, ...] = ("pending", "running")
 
 
-async def render_metrics(services: Services) -> str:
-    """Return the page.
+class _Snapshot(Collector):
+    """The samples of one scrape."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    def add(self, name: str, value: float, *labels: object) -> None:
+        """Add a sample of a counter or gauge."""
+        family = self._family(name)
+        assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)  # noqa: S101
+        family.add_metric([str(label) for label in labels], value)
+
+    def add_histogram(self, name: str, histogram: DurationHistogram) -> None:
+        """Add a histogram."""
+        family = self._family(name)
+        assert isinstance(family, HistogramMetricFamily)  # noqa: S101
+        buckets = [(str(bound), float(count)) for bound, count in histogram.cumulative()]
+        buckets.append(("+Inf", float(histogram.count)))
+        family.add_metric([], buckets, histogram.total_s)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        """Return the families, as the registry asks for them."""
+        return self._families.values()
+
+    def _family(self, name: str) -> Metric:
+        if name not in self._families:
+            spec = METRICS[name]
+            kinds = {
+                "counter": CounterMetricFamily,
+                "gauge": GaugeMetricFamily,
+                "histogram": HistogramMetricFamily,
+            }
+            self._families[name] = kinds[spec.type](name, spec.help, labels=spec.labels)
+        return self._families[name]
+
+
+async def render_metrics(services: Services) -> bytes:
+    """Return the metrics in Prometheus' text format.
 
     Raises:
-        StoreError: the journal cannot be read.
+        StoreError: The journal cannot be read.
     """
-    page = Page()
-    page.add(INFO, 1, await to_thread.run_sync(get_version))
-    _http(page, services)
+    page = _Snapshot()
+    page.add("parley_info", 1, await to_thread.run_sync(get_version))
+    _add_http(page, services)
     if services.bus is not None:
-        await _channels(page, services.bus)
-    _runs(page, services)
-    _models(page, services)
-    for server in await services.systems.mcp.statuses():
-        page.add(MCP, 1, server.name, server.state)
-    page.add_durations(LAG, services.watchdog.lag)
-    page.add(STUCK, services.watchdog.stuck)
-    cpu, memory, files = await to_thread.run_sync(_process)
-    page.add(CPU, cpu)
-    page.add(MEMORY, memory)
-    page.add(FILES, files)
-    page.add(START, STARTED_AT)
-    return page.text()
+        await _add_channels(page, services.bus)
+    _add_runs(page, services)
+    _add_models(page, services)
+    for server in await services.agent.mcp.statuses():
+        page.add("parley_mcp_server_state", 1, server.name, server.state)
+    page.add_histogram("parley_event_loop_lag_seconds", services.watchdog.lag)
+    page.add("parley_event_loop_blocked_total", services.watchdog.blocked_count)
+    registry = CollectorRegistry()
+    registry.register(page)
+    ProcessCollector(registry=registry)
+    return await to_thread.run_sync(generate_latest, registry)
 
 
-def _http(page: Page, services: Services) -> None:
-    for key, count in sorted(services.traffic.requests.items()):
-        page.add(REQUESTS, count, *key)
-    page.add_durations(ANSWERING, services.traffic.answering)
-    page.add(OPEN, services.traffic.open)
+def _add_http(page: _Snapshot, services: Services) -> None:
+    for key, count in sorted(services.stats.requests.items()):
+        page.add("parley_http_requests_total", count, *key)
+    page.add_histogram("parley_http_request_duration_seconds", services.stats.response_seconds)
+    page.add("parley_http_requests_in_progress", services.stats.in_progress)
 
 
-async def _channels(page: Page, bus: Bus) -> None:
+async def _add_channels(page: _Snapshot, bus: Bus) -> None:
     for (channel, reason), count in sorted(bus.counters().items()):
-        page.add(EVENTS, count, channel, reason)
+        page.add("parley_channel_events_total", count, channel, reason)
     for channel, health in sorted(bus.health().items()):
-        for link in ConnectionState:
-            page.add(LINKS, health.state is link, channel, link)
-    busy, waiting = bus.load()
-    page.add(CONVERSATIONS, busy)
-    page.add(WAITING, waiting)
-    accepted, owed = await bus.inbox.count_by_state(), await bus.outbox.count_by_state()
-    for state in INBOX_STATES:
-        page.add(INBOX, accepted.get(state, 0), state)
-    for state in OUTBOX_STATES:
-        page.add(OUTBOX, owed.get(state, 0), state)
+        for state in ConnectionState:
+            page.add("parley_channel_connection_state", health.state is state, channel, state)
+    busy, queued = bus.load()
+    page.add("parley_busy_conversations", busy)
+    page.add("parley_queued_messages", queued)
+    inbox, outbox = await bus.inbox.count_by_state(), await bus.outbox.count_by_state()
+    for name in INBOX_STATES:
+        page.add("parley_inbox_rows", inbox.get(name, 0), name)
+    for name in OUTBOX_STATES:
+        page.add("parley_outbox_rows", outbox.get(name, 0), name)
 
 
-def _runs(page: Page, services: Services) -> None:
-    now, tally = services.runs.count_by_status(), services.runs.counters
+def _add_runs(page: _Snapshot, services: Services) -> None:
+    current, finished = services.runs.count_by_status(), services.runs.counters
     for state in RUN_STATES:
-        page.add(RUNS_NOW, now.get(state, 0), state)
+        page.add("parley_runs_in_progress", current.get(state, 0), state)
     for status in RUN_ENDS:
-        page.add(RUNS_ENDED, tally.finished_by_status.get(status, 0), status)
-    page.add_durations(RUN_SECONDS, tally.durations)
+        page.add("parley_runs_total", finished.finished_by_status.get(status, 0), status)
+    page.add_histogram("parley_run_duration_seconds", finished.durations)
 
 
-def _models(page: Page, services: Services) -> None:
-    breakers = services.systems.circuit_breakers
+def _add_models(page: _Snapshot, services: Services) -> None:
+    breakers = services.agent.circuit_breakers
     for (model, outcome), count in sorted(breakers.requests.items()):
-        page.add(MODEL_REQUESTS, count, model, outcome)
+        page.add("parley_model_requests_total", count, model, outcome)
     for model, count in sorted(breakers.retries.items()):
-        page.add(MODEL_RETRIES, count, model)
-    for entry in services.systems.config.get().chat_models:
-        page.add(MODEL_SHUT, breakers.is_open(entry.name), entry.name)
-
-
-def _process() -> tuple[float, int, int]:
-    """Return CPU seconds, resident bytes and open files of this process; 0 where the system does not tell."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        files = len(list(Path("/proc/self/fd").iterdir()))
-    except OSError:
-        pages = files = 0
-    return usage.ru_utime + usage.ru_stime, pages * os.sysconf("SC_PAGE_SIZE"), files
+        page.add("parley_model_retries_total", count, model)
+    for entry in services.agent.config.get().chat_models:
+        page.add("parley_model_circuit_open", breakers.is_open(entry.name), entry.name)

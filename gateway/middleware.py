@@ -1,6 +1,6 @@
-"""Where requests from the network come in: each gets an id, is counted, and written down if it changes something.
+"""Request middleware: assigns request IDs, counts requests, and records changes in the audit log.
 
-Plain ASGI. A streamed answer passes through untouched: per piece there is one test and no task, no coroutine.
+Plain ASGI. A streamed response passes through unchanged: one check per chunk, no task and no coroutine.
 """
 
 import re
@@ -17,7 +17,7 @@ from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
 
 REQUEST_ID_HEADER = b"x-request-id"
 AUTHENTICATED_AS = "parley.who"
-"""The key of the scope under which the guard says whose request it let through."""
+"""Scope key under which `AccessMiddleware` stores the token's fingerprint."""
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 API_PREFIX = "/api"
@@ -29,7 +29,7 @@ _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def is_audited(method: str, path: str) -> bool:
-    """Return whether a request is an admin's action: it changes more than a client's own conversations.
+    """Return whether a request is an admin action: it changes more than a client's own conversations.
 
     >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
     (True, False)
@@ -47,11 +47,11 @@ def is_audited(method: str, path: str) -> bool:
 
 
 class RequestMiddleware:
-    """Stands before everything else at the port."""
+    """The outermost middleware of the network port."""
 
-    def __init__(self, app: ASGIApp, *, traffic: RequestStats, audit: AuditLog) -> None:
+    def __init__(self, app: ASGIApp, *, stats: RequestStats, audit: AuditLog) -> None:
         self._app = app
-        self._traffic = traffic
+        self._stats = stats
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,31 +59,31 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = _RequestRecord(scope, self._traffic, send)
+        record = _RequestRecord(scope, self._stats, send)
         mark = REQUEST_ID.set(record.request_id.decode())
-        self._traffic.open += 1
+        self._stats.in_progress += 1
         try:
             await self._app(scope, receive, record.send)
         finally:
-            self._traffic.open -= 1
+            self._stats.in_progress -= 1
             REQUEST_ID.reset(mark)
             if AUTHENTICATED_AS in scope and is_audited(scope["method"], scope["path"]):
                 await self._audit.append(record.audit_entry())
 
 
 class _RequestRecord:
-    """One request."""
+    """One request and its response."""
 
-    def __init__(self, scope: Scope, traffic: RequestStats, send: Send) -> None:
+    def __init__(self, scope: Scope, stats: RequestStats, send: Send) -> None:
         self.request_id = _request_id(scope)
         self._scope = scope
-        self._traffic = traffic
+        self._stats = stats
         self._send = send
         self._started_at = time.perf_counter()
         self._status = 0
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Pass a message of the answer on; its head is noted and gets the id."""
+        """Forward a message of the response; adds the request ID to its headers."""
         if message["type"] == "http.response.start":
             self._on_start(message)
         return self._send(message)
@@ -92,10 +92,10 @@ class _RequestRecord:
         self._status = message["status"]
         message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self.request_id)]
         seconds = time.perf_counter() - self._started_at
-        self._traffic.add(self._scope["method"], self._route(), self._status, seconds)
+        self._stats.record(self._scope["method"], self._route(), self._status, seconds)
 
     def _route(self) -> str:
-        """Return the template of the path; a route knows its own part of it."""
+        """Return the path template of the matched route."""
         own = getattr(self._scope.get("route"), "path_format", None)
         if own is None:
             return UNKNOWN_ROUTE
@@ -104,7 +104,7 @@ class _RequestRecord:
         )
 
     def audit_entry(self) -> AuditEntry:
-        """Return what is written down of it."""
+        """Return the entry for the audit log."""
         scope = self._scope
         query = scope.get("query_string", b"").decode("latin-1")
         path = scope.get("raw_path") or scope["path"].encode()
@@ -121,7 +121,7 @@ class _RequestRecord:
 
 
 def _request_id(scope: Scope) -> bytes:
-    """Return the id that came with a request, if it is one, else a new one."""
+    """Return the request's own ID if it is valid, else a new one."""
     for name, value in scope["headers"]:
         if name == REQUEST_ID_HEADER and _ID.fullmatch(value):
             return bytes(value)

@@ -1,6 +1,5 @@
 """What the OpenAPI document says of every route alike: the token, the guard's answers, what a problem looks like."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,7 +9,6 @@ from pydantic import BaseModel
 from gateway.auth import OPEN_PATHS
 
 Responses = dict[int | str, dict[str, Any]]
-Complement = Callable[[dict[str, Any]], None]
 
 BAD_REQUEST = 400
 
@@ -71,12 +69,12 @@ SECURITY_SCHEMES = {
 }
 
 
-def install_openapi(app: FastAPI, *further: Complement) -> None:
-    """Let an application describe itself, when it is first asked to; `further` add what their parts know."""
+def install_openapi(app: FastAPI) -> None:
+    """Let an application describe itself, when it is first asked to."""
 
     def description() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _build_document(app, further)
+            app.openapi_schema = _build_document(app)
         return app.openapi_schema
 
     app.openapi = description  # type: ignore[method-assign]
@@ -100,13 +98,11 @@ def _add_body_errors(answers: dict[str, dict[str, Any]]) -> None:
         answers.setdefault(str(status), described)
 
 
-def _build_document(app: FastAPI, further: Sequence[Complement]) -> dict[str, Any]:
+def _build_document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     components = document.setdefault("components", {})
     components["securitySchemes"] = SECURITY_SCHEMES
     components.setdefault("schemas", {}).update(_error_schemas())
-    for complement in further:
-        complement(document)
     document["security"] = [{name: []} for name in SECURITY_SCHEMES]
     for path, operations in document["paths"].items():
         for operation in operations.values():

@@ -60,7 +60,7 @@ def _check_channels(services: Services) -> ReadinessCheck:
     """
     if services.bus is None:
         return ReadinessCheck(ok=False, state="stopped", detail="The channels do not run.")
-    wrong = dict(services.channel_faults)
+    wrong = dict(services.channel_problems)
     wrong |= {
         name: health.detail or f"It is {health.state.value}."
         for name, health in services.bus.health().items()
@@ -76,8 +76,8 @@ def _check_channels(services: Services) -> ReadinessCheck:
 async def _check_model(services: Services) -> ReadinessCheck:
     if services.config.bus.langgraph_url:
         return ReadinessCheck(ok=True, state="elsewhere")
-    default = services.systems.config.get().chat_models[0].name
-    if services.systems.circuit_breakers.is_open(default):
+    default = services.agent.config.get().chat_models[0].name
+    if services.agent.circuit_breakers.is_open(default):
         return ReadinessCheck(
             ok=False, state="unreachable", detail=f"{default} failed again and again."
         )

@@ -1,56 +1,84 @@
-"""The running parts, in one frozen record on `app.state.services`."""
+"""The running parts of Parley in one frozen record, on `app.state.services`."""
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anyio import to_thread
+
 from agent.factory import AgentFactory
 from agent.services import AgentServices
-from agent.thread_storage import ThreadStorage
 from bots.common.webhooks import WebhookEndpoint
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.request_stats import RequestStats
+from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
+from gateway.runtime.thread_states import ThreadStates
 from gateway.watchdog import Watchdog
 from store.database import Database
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What routes and commands work with.
+    """What routes and commands use.
 
     Attributes:
-        runs: The embedded runtime.
-        agents: The agent, with the systems behind it.
-        terminal: The adapter behind `parley chat`; None where it is disabled.
+        agents: Builds the agent's graphs, and holds its services.
+        runs: The embedded runtime: threads, runs and assistants.
+        terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they started and after they stopped.
-        traffic: What came in over HTTP.
-        audit: Where admins' actions are written down.
-        watchdog: How the event loop fares.
-        channel_faults: Channels that are enabled and cannot be built: name -> what to do.
-        webhooks: The doors of channels that deliver by HTTP; they answer 503 while their channel does not run.
+        channel_problems: Enabled channels that could not be built: name -> what to do.
+        webhooks: Endpoints of channels in webhook mode, by channel; they answer 503 while their channel is down.
+        event_logs: The events of threads, for LangChain's newer streaming protocol.
+        max_searched_threads: Threads whose state one search by values may read; each costs about 0.3 ms.
+        heartbeat_s: Silence on a stream or a waiting response before a heartbeat, seconds. LangGraph Server sends
+            one every 5, and clients measure the cadence.
     """
 
     config: Config
     database: Database
-    runs: RunManager
     agents: AgentFactory
-    traffic: RequestStats
+    runs: RunManager
+    stats: RequestStats
     audit: AuditLog
     watchdog: Watchdog
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None
-    channel_faults: tuple[tuple[str, str], ...] = ()
+    channel_problems: Mapping[str, str] = field(default_factory=dict)
     webhooks: Mapping[str, WebhookEndpoint] = field(default_factory=dict)
+    event_logs: ThreadEventLogs = field(default_factory=lambda: ThreadEventLogs(time.time))
+    max_searched_threads: int = 5000
+    heartbeat_s: float = 5.0
 
     @property
-    def systems(self) -> AgentServices:
-        """The agent's systems: memory, skills, uploads and the like."""
+    def agent(self) -> AgentServices:
+        """The agent's services: memory, skills, uploads and so on."""
         return self.agents.services
 
     @property
-    def folders(self) -> ThreadStorage:
-        """The threads' files."""
-        return self.agents.services.folders
+    def states(self) -> ThreadStates:
+        """The states of threads."""
+        return ThreadStates(self.runs)
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Delete a thread with its runs, state and files; runs on it are stopped. False if there is none of these.
+
+        Raises:
+            OSError: The files could not be deleted; everything else is gone.
+        """
+        is_known = await self.runs.delete_thread(thread_id)
+        had_files = await to_thread.run_sync(self.agent.folders.delete, thread_id)
+        return is_known or had_files
+
+    async def delete_thread_files(self, thread_id: str) -> None:
+        """Delete the files of a thread; files that cannot be deleted are logged and kept."""
+        try:
+            await to_thread.run_sync(self.agent.folders.delete, thread_id)
+        except OSError:
+            log.exception("the files of thread %s could not be deleted", thread_id)

@@ -60,7 +60,7 @@ class EventStreamResponse(Response):
 
     Args:
         body: Yields frames, several at a time or none; it is closed when the client goes.
-        gone: Called when the client leaves before the end.
+        on_disconnect: Called when the client leaves before the end.
         heartbeat_s: Pace of the comments that keep proxies and clients patient, seconds.
     """
 
@@ -72,7 +72,7 @@ class EventStreamResponse(Response):
         *,
         headers: Mapping[str, str],
         heartbeat_s: float,
-        gone: DisconnectHandler = lambda: None,
+        on_disconnect: DisconnectHandler = lambda: None,
     ) -> None:
         super().__init__(
             headers={
@@ -83,14 +83,14 @@ class EventStreamResponse(Response):
         )
         del self.headers["content-length"]
         self._frames = body
-        self._gone = gone
+        self._on_disconnect = on_disconnect
         self._heartbeat_s = heartbeat_s
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _send_start(self, send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_disconnect, receive, self._gone, tasks.cancel_scope)
+            tasks.start_soon(_watch_disconnect, receive, self._on_disconnect, tasks.cancel_scope)
             tasks.start_soon(self._beat, send)
             async with aclosing(self._frames) as bodies:
                 async for body in bodies:
@@ -112,7 +112,7 @@ class DelayedJsonResponse(Response):
     Args:
         ready: Set when the answer can be had.
         result: Returns the answer.
-        gone: Called when the client leaves before the answer.
+        on_disconnect: Called when the client leaves before the answer.
         heartbeat_s: Silence before a blank line, seconds.
     """
 
@@ -125,12 +125,12 @@ class DelayedJsonResponse(Response):
         *,
         headers: Mapping[str, str],
         heartbeat_s: float,
-        gone: DisconnectHandler = lambda: None,
+        on_disconnect: DisconnectHandler = lambda: None,
     ) -> None:
         super().__init__(headers=dict(headers))
         self._ready = ready
         self._result = result
-        self._gone = gone
+        self._on_disconnect = on_disconnect
         self._heartbeat_s = heartbeat_s
 
     @override
@@ -145,7 +145,7 @@ class DelayedJsonResponse(Response):
         del self.headers["content-length"]
         await _send_start(self, send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_disconnect, receive, self._gone, tasks.cancel_scope)
+            tasks.start_soon(_watch_disconnect, receive, self._on_disconnect, tasks.cancel_scope)
             while not self._ready.is_set():
                 with anyio.move_on_after(self._heartbeat_s) as silence:
                     await self._ready.wait()
@@ -157,11 +157,11 @@ class DelayedJsonResponse(Response):
 
 
 async def _watch_disconnect(
-    receive: Receive, gone: DisconnectHandler, scope: anyio.CancelScope
+    receive: Receive, on_disconnect: DisconnectHandler, scope: anyio.CancelScope
 ) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    gone()
+    on_disconnect()
     scope.cancel()
 
 

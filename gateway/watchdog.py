@@ -1,4 +1,4 @@
-"""Notices when the event loop stands still, and writes down what every thread was doing."""
+"""Watchdog: detects a blocked event loop and logs the stacks of all threads."""
 
 import faulthandler
 import logging
@@ -16,89 +16,89 @@ from gateway.runtime.counters import DurationHistogram
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
-"""How often the loop shows that it lives."""
+"""Interval of the event loop's heartbeat."""
 
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 FAULTHANDLER_DELAY_S = 20.0
-"""How much later the interpreter itself prints the stacks, to standard error: then not even a thread gets its turn."""
+"""How much later faulthandler prints the stacks to standard error, in case no thread can run at all."""
 
 
 class Watchdog:
-    """Watches one event loop, from a thread of its own.
+    """Watches one event loop from a separate thread.
 
     Attributes:
-        lag: How late the loop came to its beats.
-        stuck: How often it stood still.
+        lag: Delay of the heartbeats.
+        blocked_count: How often it was blocked.
 
     Args:
-        bound_s: The standstill that is written down, seconds; 0 = none is.
+        threshold_s: How long the loop must be blocked before the stacks are logged, seconds; 0 = never.
     """
 
-    def __init__(self, bound_s: float) -> None:
+    def __init__(self, threshold_s: float) -> None:
         self.lag = DurationHistogram(LAG_BUCKETS_S)
-        self.stuck = 0
-        self._bound_s = bound_s
-        self._beat = time.monotonic()
-        self._over = threading.Event()
+        self.blocked_count = 0
+        self._threshold_s = threshold_s
+        self._last_heartbeat = time.monotonic()
+        self._stopped = threading.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
         with self._watching():
             while True:
-                self._beat = time.monotonic()
+                self._last_heartbeat = time.monotonic()
                 await anyio.sleep(HEARTBEAT_S)
-                self.lag.observe(time.monotonic() - self._beat - HEARTBEAT_S)
+                self.lag.observe(time.monotonic() - self._last_heartbeat - HEARTBEAT_S)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        if not self._bound_s:
+        if not self._threshold_s:
             yield
             return
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._over.set()
+            self._stopped.set()
 
     def _watch(self) -> None:
-        """Look again and again; runs in the thread."""
-        pause_s = self._bound_s / 4
+        """Check the heartbeat periodically; runs in the thread."""
+        pause_s = self._threshold_s / 4
         seen, told = time.monotonic(), 0.0
-        while not self._over.wait(pause_s):
-            self._arm()
+        while not self._stopped.wait(pause_s):
+            self._arm_faulthandler()
             now = time.monotonic()
-            # A thread that is late itself was halted with the whole process: nothing hangs.
+            # If this thread is late too, the whole process was suspended: nothing is blocked.
             is_late, seen = now - seen > 2 * pause_s + HEARTBEAT_S, now
-            beat = self._beat
+            beat = self._last_heartbeat
             if told and beat != told:
-                log.warning("the event loop runs again")
+                log.warning("the event loop is running again")
                 told = 0.0
-            elif not told and not is_late and now - beat > self._bound_s + HEARTBEAT_S:
+            elif not told and not is_late and now - beat > self._threshold_s + HEARTBEAT_S:
                 told = beat
-                self.stuck += 1
+                self.blocked_count += 1
                 log.critical(
-                    "the event loop stands still since %.0f s\n%s",
+                    "the event loop has been blocked for %.0f s\n%s",
                     now - beat,
                     format_thread_stacks(),
                 )
         with suppress(RuntimeError):
             faulthandler.cancel_dump_traceback_later()
 
-    def _arm(self) -> None:
-        """Put off the interpreter's own alarm, which works even where something keeps all threads from running."""
+    def _arm_faulthandler(self) -> None:
+        """Postpone faulthandler, which works even if no Python thread can run."""
         if sys.__stderr__ is None:
             return
         with suppress(RuntimeError, ValueError, OSError):
             faulthandler.dump_traceback_later(
-                self._bound_s + FAULTHANDLER_DELAY_S, file=sys.__stderr__
+                self._threshold_s + FAULTHANDLER_DELAY_S, file=sys.__stderr__
             )
 
 
 def format_thread_stacks() -> str:
-    """Return where every thread is: files, lines and names, no values."""
+    """Return the stack of every thread: files, lines and names, no values."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():  # noqa: SLF001 - the documented way to every thread's stack

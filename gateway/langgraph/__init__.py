@@ -1,4 +1,4 @@
-"""The LangGraph-compatible API: what langgraph-sdk, agent-chat-ui and LangGraph Studio speak."""
+"""The LangGraph-compatible API, for langgraph-sdk, agent-chat-ui and LangGraph Studio."""
 
 from fastapi import APIRouter
 
@@ -14,23 +14,21 @@ from gateway.langgraph import (
     thread_stream,
     threads,
 )
-from gateway.langgraph.services import LangGraphServices
 
-__all__ = ["LangGraphServices", "langgraph_routers"]
+_MODULES = (
+    meta,
+    assistants,
+    threads,
+    thread_stream,
+    protocol_stream,
+    protocol_websocket,
+    run_batches,
+    crons,
+    runs,
+    store_items,
+)
 
 
 def langgraph_routers() -> list[APIRouter]:
-    """Return the routers; their handlers find a `LangGraphServices` at `app.state.langgraph`."""
-    modules = (
-        meta,
-        assistants,
-        threads,
-        thread_stream,
-        protocol_stream,
-        protocol_websocket,
-        run_batches,
-        crons,
-        runs,
-        store_items,
-    )
-    return [module.router for module in modules]
+    """Return the routers, to be included in an application with `app.state.services`."""
+    return [module.router for module in _MODULES]

@@ -4,25 +4,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fastapi import HTTPException
+
 from gateway.langgraph.custom_agents import find_agent_assistant, list_agent_assistants
-from gateway.langgraph.route import ApiError, parse_id
-from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.route import parse_id
 from gateway.langgraph.views import assistant_of_graph
 from gateway.runtime.assistants import assistant_id_for_graph
 from gateway.runtime.request import GraphRunRequest, merge_options, request_options
+from gateway.services import Services
 from store.assistants import Assistant, missing_assistant
 from store.threads import Thread
 
 
-async def list_assistants(services: LangGraphServices) -> list[Assistant]:
+async def list_assistants(services: Services) -> list[Assistant]:
     """Return all assistants: the graphs' and the custom agents' first, then the others, the oldest first."""
     made = {one.assistant_id: one for one in await services.runs.assistants.list_all()}
-    always = [*map(assistant_of_graph, services.graphs), *await list_agent_assistants(services)]
+    always = [
+        *map(assistant_of_graph, services.runs.graphs),
+        *await list_agent_assistants(services),
+    ]
     first = [made.pop(one.assistant_id, one) for one in always]
-    return first + [one for one in made.values() if one.graph_id in services.graphs]
+    return first + [one for one in made.values() if one.graph_id in services.runs.graphs]
 
 
-async def get_assistant(services: LangGraphServices, given: str) -> Assistant:
+async def get_assistant(services: Services, given: str) -> Assistant:
     """Return one assistant, by its id, its graph's name or its custom agent's.
 
     Raises:
@@ -36,9 +41,7 @@ async def get_assistant(services: LangGraphServices, given: str) -> Assistant:
     raise missing_assistant(given)
 
 
-async def resolve_assistant(
-    services: LangGraphServices, request: GraphRunRequest
-) -> GraphRunRequest:
+async def resolve_assistant(services: Services, request: GraphRunRequest) -> GraphRunRequest:
     """Return the request with what its assistant sets, as far as the request does not set it otherwise.
 
     One whose assistant is a graph as it is, or nothing that is known, is returned as it is. Raises InvalidRequest.
@@ -58,7 +61,7 @@ async def resolve_assistant(
     )
 
 
-async def last_assistant_id(services: LangGraphServices, thread: Thread) -> str:
+async def last_assistant_id(services: Services, thread: Thread) -> str:
     """Return the assistant that last ran on a thread, or its graph where that one is gone; empty before the first."""
     used = str(thread.metadata.get("assistant_id") or "")
     if used and await _find_assistant(services, used) is not None:
@@ -66,22 +69,24 @@ async def last_assistant_id(services: LangGraphServices, thread: Thread) -> str:
     return str(thread.metadata.get("graph_id") or "")
 
 
-def find_graph_assistant(services: LangGraphServices, assistant_id: str) -> Assistant | None:
+def find_graph_assistant(services: Services, assistant_id: str) -> Assistant | None:
     """Return the assistant as which a graph is there always."""
     return next(
         (
             one
-            for one in map(assistant_of_graph, services.graphs)
+            for one in map(assistant_of_graph, services.runs.graphs)
             if one.assistant_id == assistant_id
         ),
         None,
     )
 
 
-async def _find_assistant(services: LangGraphServices, given: str) -> Assistant | None:
-    wanted = assistant_id_for_graph(given) if given in services.graphs else _canonical_id(given)
+async def _find_assistant(services: Services, given: str) -> Assistant | None:
+    wanted = (
+        assistant_id_for_graph(given) if given in services.runs.graphs else _canonical_id(given)
+    )
     made = await services.runs.assistants.find(wanted)
-    if made is not None and made.graph_id in services.graphs:
+    if made is not None and made.graph_id in services.runs.graphs:
         return made
     return find_graph_assistant(services, wanted) or await find_agent_assistant(services, given)
 
@@ -89,7 +94,7 @@ async def _find_assistant(services: LangGraphServices, given: str) -> Assistant 
 def _canonical_id(given: str) -> str:
     try:
         return parse_id(given, "assistant")
-    except ApiError:
+    except HTTPException:
         return given
 
 

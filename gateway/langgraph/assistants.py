@@ -1,18 +1,22 @@
-"""Assistants: one for every graph, always there, one for every custom agent, and those that are made here."""
+"""Assistants: one for each graph, one for each custom agent, and those created over the API."""
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import anyio.to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException, Query
 from langchain_core.runnables import RunnableConfig
-from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.dependencies import ServicesDep
 from gateway.langgraph import graph_schemas
-from gateway.langgraph.assistant_lookup import find_graph_assistant, get_assistant, list_assistants
+from gateway.langgraph.assistant_lookup import (
+    find_graph_assistant,
+    get_assistant,
+    list_assistants,
+)
 from gateway.langgraph.custom_agents import find_agent_assistant
 from gateway.langgraph.request_models import (
     AssistantCreate,
@@ -21,18 +25,18 @@ from gateway.langgraph.request_models import (
     AssistantVersion,
     AssistantVersions,
 )
+from gateway.langgraph.response_models import AssistantResponse
 from gateway.langgraph.route import (
-    ApiError,
+    PAGINATION_HEADERS,
     WireRoute,
     json_response,
     parse_id,
-    read_body,
     select_fields,
 )
-from gateway.langgraph.services import LangGraphServices, services_of
 from gateway.langgraph.views import View, assistant_view, version_view
 from gateway.runtime.request import merge_options
 from gateway.runtime.worker import Graph
+from gateway.services import Services
 from store.assistants import Assistant, AssistantUpdate, missing_assistant
 from store.errors import RowConflict
 from store.threads import ThreadQuery
@@ -40,14 +44,14 @@ from store.threads import ThreadQuery
 router = APIRouter(tags=["assistants"], route_class=WireRoute)
 
 UNTITLED = "Untitled"
-"""The name of an assistant that was given none."""
+"""The name of an assistant that was created without one."""
+
+Recurse = Annotated[bool, Query(description="Include subgraphs of subgraphs")]
 
 
-@router.post("/assistants", response_model=None)
-async def create(request: Request) -> Response:
-    """Make an assistant: a graph with settings of its own."""
-    body = await read_body(request, AssistantCreate)
-    services = services_of(request)
+@router.post("/assistants", response_model=AssistantResponse)
+async def create_assistant(body: AssistantCreate, services: ServicesDep) -> Response:
+    """Create an assistant: a graph with its own settings."""
     _validate(services, body)
     given = body.assistant_id
     assistant_id = parse_id(given, "assistant") if given else str(uuid4())
@@ -72,11 +76,11 @@ async def create(request: Request) -> Response:
     return json_response(assistant_view(await services.runs.assistants.create(made)))
 
 
-@router.patch("/assistants/{assistant_id}", response_model=None)
-async def update(request: Request, assistant_id: str) -> Response:
-    """Make the next version of an assistant; metadata is merged, the rest replaced."""
-    body = await read_body(request, AssistantPatch)
-    services = services_of(request)
+@router.patch("/assistants/{assistant_id}", response_model=AssistantResponse)
+async def update_assistant(
+    assistant_id: str, body: AssistantPatch, services: ServicesDep
+) -> Response:
+    """Create the next version of an assistant: metadata is merged, other fields are replaced."""
     before = await _get_editable(services, assistant_id)
     change = AssistantUpdate(**body.model_dump())
     _validate(services, change.apply(before))
@@ -89,25 +93,33 @@ async def update(request: Request, assistant_id: str) -> Response:
     return json_response(assistant_view(made))
 
 
-@router.delete("/assistants/{assistant_id}", response_model=None)
-async def delete(request: Request, assistant_id: str) -> Response:
-    """Delete an assistant; with `delete_threads`, its threads as well. Those of graphs stay."""
-    services = services_of(request)
-    wanted = (await _get_editable(services, assistant_id)).assistant_id
-    if find_graph_assistant(services, wanted) is not None:
-        raise ApiError(409, "This assistant is a graph of this server: it cannot be deleted.")
-    if not await services.runs.assistants.delete(wanted):
-        raise missing_assistant(wanted)
-    if request.query_params.get("delete_threads", "").lower() in {"1", "true"}:
-        await _delete_threads(services, wanted)
-    return Response(status_code=204)
+@router.delete("/assistants/{assistant_id}", status_code=204)
+async def delete_assistant(
+    assistant_id: str,
+    services: ServicesDep,
+    *,
+    delete_threads: Annotated[
+        bool, Query(description="Also delete its threads and their files")
+    ] = False,
+) -> None:
+    """Delete an assistant. Assistants that stand for a graph cannot be deleted."""
+    assistant_id = (await _get_editable(services, assistant_id)).assistant_id
+    if find_graph_assistant(services, assistant_id) is not None:
+        raise HTTPException(
+            409, "This assistant stands for a graph of this server and cannot be deleted."
+        )
+    if not await services.runs.assistants.delete(assistant_id):
+        raise missing_assistant(assistant_id)
+    if delete_threads:
+        await _delete_threads(services, assistant_id)
 
 
-@router.post("/assistants/search", response_model=None)
-async def search(request: Request) -> Response:
-    """List assistants, those of the graphs first unless told otherwise."""
-    query = await read_body(request, AssistantSearch)
-    found = await _find_matching(services_of(request), query)
+@router.post(
+    "/assistants/search", response_model=list[AssistantResponse], responses=PAGINATION_HEADERS
+)
+async def search_assistants(query: AssistantSearch, services: ServicesDep) -> Response:
+    """List assistants, those of graphs first by default."""
+    found = await _find_matching(services, query)
     if query.sort_by is not None:
         key = query.sort_by
         found.sort(key=lambda view: str(view[key]), reverse=query.sort_order != "asc")
@@ -118,125 +130,128 @@ async def search(request: Request) -> Response:
     return json_response([select_fields(view, query.select) for view in page], headers=headers)
 
 
-@router.post("/assistants/count", response_model=None)
-async def count(request: Request) -> Response:
+@router.post("/assistants/count", response_model=int)
+async def count_assistants(query: AssistantSearch, services: ServicesDep) -> Response:
     """Count assistants."""
-    query = await read_body(request, AssistantSearch)
-    return json_response(len(await _find_matching(services_of(request), query)))
+    return json_response(len(await _find_matching(services, query)))
 
 
-@router.get("/assistants/{assistant_id}", response_model=None)
-async def get(request: Request, assistant_id: str) -> Response:
-    """Return one assistant, by its id or by its name."""
-    return json_response(assistant_view(await get_assistant(services_of(request), assistant_id)))
+@router.get("/assistants/{assistant_id}", response_model=AssistantResponse)
+async def read_assistant(assistant_id: str, services: ServicesDep) -> Response:
+    """Return an assistant, by ID or by name."""
+    return json_response(assistant_view(await get_assistant(services, assistant_id)))
 
 
-@router.get("/assistants/{assistant_id}/graph", response_model=None)
-async def draw(request: Request, assistant_id: str) -> Response:
-    """Return the nodes and edges of an assistant's graph; `xray` opens subgraphs, to a depth or wholly."""
-    xray = _xray(request.query_params.get("xray", "false"))
-    graph = await _load_graph(request, await get_assistant(services_of(request), assistant_id))
-    drawn = await anyio.to_thread.run_sync(partial(graph_schemas.draw_graph, graph, xray=xray))
+@router.get("/assistants/{assistant_id}/graph", response_model=dict[str, Any])
+async def get_graph(
+    assistant_id: str,
+    services: ServicesDep,
+    xray: Annotated[
+        str,
+        Query(
+            pattern=r"^(?i:true|false)$|^[1-9]\d{0,3}$",
+            description="Expand subgraphs: true, or to this depth",
+        ),
+    ] = "false",
+) -> Response:
+    """Return the nodes and edges of an assistant's graph."""
+    depth = int(xray) if xray.isdigit() else xray.lower() == "true"
+    graph = await _load_graph(services, await get_assistant(services, assistant_id))
+    drawn = await anyio.to_thread.run_sync(partial(graph_schemas.draw_graph, graph, xray=depth))
     return json_response(drawn)
 
 
-@router.get("/assistants/{assistant_id}/schemas", response_model=None)
-async def get_schemas(request: Request, assistant_id: str) -> Response:
+@router.get("/assistants/{assistant_id}/schemas", response_model=dict[str, Any])
+async def get_schemas(assistant_id: str, services: ServicesDep) -> Response:
     """Return the JSON schemas of an assistant's input, output, state and context."""
-    one = await get_assistant(services_of(request), assistant_id)
-    graph = await _load_graph(request, one)
+    one = await get_assistant(services, assistant_id)
+    graph = await _load_graph(services, one)
     return json_response(
         await anyio.to_thread.run_sync(graph_schemas.graph_schemas, graph, one.graph_id)
     )
 
 
-@router.get("/assistants/{assistant_id}/subgraphs", response_model=None)
-async def get_subgraphs(request: Request, assistant_id: str) -> Response:
-    """Return the schemas of the graphs inside an assistant's graph."""
-    return await _subgraphs(request, assistant_id, None)
+@router.get("/assistants/{assistant_id}/subgraphs", response_model=dict[str, Any])
+async def get_subgraphs(
+    assistant_id: str, services: ServicesDep, *, recurse: Recurse = False
+) -> Response:
+    """Return the schemas of the subgraphs of an assistant's graph."""
+    return await _subgraphs(services, assistant_id, None, recurse=recurse)
 
 
-@router.get("/assistants/{assistant_id}/subgraphs/{namespace}", response_model=None)
-async def get_subgraph(request: Request, assistant_id: str, namespace: str) -> Response:
-    """Return the schemas of one graph inside an assistant's graph."""
-    return await _subgraphs(request, assistant_id, namespace)
+@router.get("/assistants/{assistant_id}/subgraphs/{namespace}", response_model=dict[str, Any])
+async def get_subgraph(
+    assistant_id: str, namespace: str, services: ServicesDep, *, recurse: Recurse = False
+) -> Response:
+    """Return the schemas of one subgraph of an assistant's graph."""
+    return await _subgraphs(services, assistant_id, namespace, recurse=recurse)
 
 
-@router.post("/assistants/{assistant_id}/versions", response_model=None)
-async def list_versions(request: Request, assistant_id: str) -> Response:
-    """List an assistant's versions, the newest first."""
-    query = await read_body(request, AssistantVersions)
-    services = services_of(request)
+@router.post("/assistants/{assistant_id}/versions", response_model=list[AssistantResponse])
+async def list_versions(
+    assistant_id: str, query: AssistantVersions, services: ServicesDep
+) -> Response:
+    """List an assistant's versions, newest first."""
     one = await get_assistant(services, assistant_id)
     made = await services.runs.assistants.list_versions(one.assistant_id) or [one]
     found = [each for each in made if _has_metadata(each, query.metadata)]
     return json_response(list(map(version_view, found[query.offset : query.offset + query.limit])))
 
 
-@router.post("/assistants/{assistant_id}/latest", response_model=None)
-async def set_latest(request: Request, assistant_id: str) -> Response:
-    """Choose the version that is in force."""
-    wanted = await read_body(request, AssistantVersion)
-    services = services_of(request)
+@router.post("/assistants/{assistant_id}/latest", response_model=AssistantResponse)
+async def set_latest(assistant_id: str, body: AssistantVersion, services: ServicesDep) -> Response:
+    """Select the active version."""
     one = await get_assistant(services, assistant_id)
-    if wanted.version == one.version:
+    if body.version == one.version:
         return json_response(assistant_view(one))
     chosen = await services.runs.assistants.set_version(
-        one.assistant_id, wanted.version, now=services.runs.now()
+        one.assistant_id, body.version, now=services.runs.now()
     )
     return json_response(assistant_view(chosen))
 
 
-async def _get_editable(services: LangGraphServices, given: str) -> Assistant:
+async def _get_editable(services: Services, given: str) -> Assistant:
     found = await get_assistant(services, given)
     if found.context.get("agent_name") == found.name and await find_agent_assistant(
         services, found.name
     ):
-        raise ApiError(
+        raise HTTPException(
             409, f"This assistant is a custom agent: PUT or DELETE /api/agents/{found.name}."
         )
     return found
 
 
-def _validate(services: LangGraphServices, made: AssistantCreate | Assistant) -> None:
-    """Refuse what no run could be started with. Raises Refused, InvalidRequest."""
-    if made.graph_id not in services.graphs:
-        there_are = ", ".join(services.graphs)
-        raise ApiError(
-            404, f"graph_id: there is no graph {made.graph_id!r}; there are {there_are}."
+def _validate(services: Services, made: AssistantCreate | Assistant) -> None:
+    """Raise HTTPException or InvalidRequest if no run could be started with these settings."""
+    if made.graph_id not in services.runs.graphs:
+        there_are = ", ".join(services.runs.graphs)
+        raise HTTPException(
+            404, f"graph_id: there is no graph {made.graph_id!r}; available: {there_are}."
         )
     merge_options(made.config or {}, made.context or {})
 
 
-async def _delete_threads(services: LangGraphServices, assistant_id: str) -> None:
+async def _delete_threads(services: Services, assistant_id: str) -> None:
     query = ThreadQuery(metadata={"assistant_id": assistant_id}, limit=100)
-    while found := await services.threads.search(query):
+    while found := await services.runs.threads.search(query):
         for thread in found:
             await services.delete_thread(thread.thread_id)
 
 
-async def _load_graph(request: Request, one: Assistant) -> Graph:
+async def _load_graph(services: Services, one: Assistant) -> Graph:
     options = merge_options(one.config, one.context)
-    return await services_of(request).runs.graph(one.graph_id, RunnableConfig(configurable=options))
+    return await services.runs.graph(one.graph_id, RunnableConfig(configurable=options))
 
 
-async def _subgraphs(request: Request, assistant_id: str, namespace: str | None) -> Response:
-    graph = await _load_graph(request, await get_assistant(services_of(request), assistant_id))
-    recurse = request.query_params.get("recurse", "").lower() in {"1", "true"}
+async def _subgraphs(
+    services: Services, assistant_id: str, namespace: str | None, *, recurse: bool
+) -> Response:
+    graph = await _load_graph(services, await get_assistant(services, assistant_id))
     found = partial(graph_schemas.subgraph_schemas, graph, namespace, recurse=recurse)
     return json_response(await anyio.to_thread.run_sync(found))
 
 
-def _xray(text: str) -> int | bool:
-    """Return how far subgraphs are opened. Raises Refused (422)."""
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    if text.isascii() and text.isdigit() and int(text[:4]) > 0:
-        return int(text[:4])
-    raise ApiError(422, "xray must be true, false or a depth of at least 1.")
-
-
-async def _find_matching(services: LangGraphServices, query: AssistantSearch) -> list[View]:
+async def _find_matching(services: Services, query: AssistantSearch) -> list[View]:
     return [
         assistant_view(one)
         for one in await list_assistants(services)

@@ -1,49 +1,32 @@
-"""Scheduled runs: there are none; every route of theirs says so."""
+"""Scheduled runs are not supported: their routes answer 501."""
 
-from fastapi import APIRouter
-from starlette.responses import Response
+from typing import NoReturn
 
-from gateway.langgraph.route import WireRoute, error_json
+from fastapi import APIRouter, HTTPException
+
+from gateway.langgraph.route import WireRoute
 
 router = APIRouter(tags=["crons"], route_class=WireRoute)
 
 NOT_SUPPORTED = (
-    "This server has no scheduled runs (crons). Let a scheduler of your own start runs: "
+    "This server does not support scheduled runs (crons). Use your own scheduler to start runs: "
     "POST /threads/{thread_id}/runs."
 )
 
 
-@router.post("/runs/crons", response_model=None)
-async def create() -> Response:
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
+async def not_supported() -> NoReturn:
+    """Scheduled runs are not supported: 501."""
+    raise HTTPException(501, NOT_SUPPORTED)
 
 
-@router.post("/threads/{thread_id}/runs/crons", response_model=None)
-async def create_for_thread(thread_id: str) -> Response:  # noqa: ARG001 - a part of the path
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
-
-
-@router.post("/runs/crons/search", response_model=None)
-async def search() -> Response:
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
-
-
-@router.post("/runs/crons/count", response_model=None)
-async def count() -> Response:
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
-
-
-@router.patch("/runs/crons/{cron_id}", response_model=None)
-async def update(cron_id: str) -> Response:  # noqa: ARG001 - a part of the path
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
-
-
-@router.delete("/runs/crons/{cron_id}", response_model=None)
-async def delete(cron_id: str) -> Response:  # noqa: ARG001 - a part of the path
-    """Scheduled runs are not offered: 501."""
-    return error_json(501, NOT_SUPPORTED)
+for _method, _path in (
+    ("POST", "/runs/crons"),
+    ("POST", "/threads/{thread_id}/runs/crons"),
+    ("POST", "/runs/crons/search"),
+    ("POST", "/runs/crons/count"),
+    ("PATCH", "/runs/crons/{cron_id}"),
+    ("DELETE", "/runs/crons/{cron_id}"),
+):
+    router.add_api_route(
+        _path, not_supported, methods=[_method], status_code=501, response_model=None
+    )

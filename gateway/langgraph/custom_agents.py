@@ -2,35 +2,36 @@
 
 from agent.custom_agents import CustomAgent
 from agent.errors import AgentInvalid, AgentNotFound
-from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import BUILT_IN_CREATED_AT
 from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.services import Services
 from store.assistants import Assistant
 
 
-async def list_agent_assistants(services: LangGraphServices) -> list[Assistant]:
-    """Return the assistants that custom agents are."""
-    if services.agents is None:
-        return []
-    return [_build_assistant(services, agent) for agent in await services.agents.list_agents()]
+async def list_agent_assistants(services: Services) -> list[Assistant]:
+    """Return one assistant for each custom agent."""
+    return [
+        _build_assistant(services, agent)
+        for agent in await services.agent.custom_agents.list_agents()
+    ]
 
 
-async def find_agent_assistant(services: LangGraphServices, given: str) -> Assistant | None:
-    """Return the assistant that a custom agent is, by its id or the agent's name."""
-    if services.agents is None:
-        return None
+async def find_agent_assistant(services: Services, given: str) -> Assistant | None:
+    """Return the assistant of a custom agent, by its ID or the agent's name; None if there is none."""
     try:
         # SDKs write `code_reviewer` where the agent is `code-reviewer`.
-        return _build_assistant(services, await services.agents.get(given.replace("_", "-")))
+        return _build_assistant(
+            services, await services.agent.custom_agents.get(given.replace("_", "-"))
+        )
     except (AgentNotFound, AgentInvalid):
         known = await list_agent_assistants(services)
     return next((one for one in known if one.assistant_id == given.lower()), None)
 
 
-def _build_assistant(services: LangGraphServices, agent: CustomAgent) -> Assistant:
+def _build_assistant(services: Services, agent: CustomAgent) -> Assistant:
     return Assistant(
         assistant_id=assistant_id_for_graph(agent.name),
-        graph_id=next(iter(services.graphs)),
+        graph_id=next(iter(services.runs.graphs)),
         name=agent.name,
         description=agent.description or None,
         context={"agent_name": agent.name},

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.langgraph.route import ApiError
+from fastapi import HTTPException
+
 from gateway.runtime.protocol import ProtocolEvent
 
 CHANNELS = (
@@ -50,7 +51,7 @@ def parse_since(body: Json) -> int:
     """Return the number after which events are wanted. Raises Refused."""
     since = body.get("since") or 0
     if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-        raise ApiError(400, "since must be a sequence number.")
+        raise HTTPException(400, "since must be a sequence number.")
     return since
 
 
@@ -58,12 +59,12 @@ def parse_event_filter(body: Json) -> EventFilter:
     """Return what is asked for. Raises Refused."""
     channels = body.get("channels")
     if not isinstance(channels, list) or not channels:
-        raise ApiError(400, "channels is required and must be a non-empty array")
+        raise HTTPException(400, "channels is required and must be a non-empty array")
     unknown = [
         str(one) for one in channels if one not in CHANNELS and not str(one).startswith("custom:")
     ]
     if unknown:
-        raise ApiError(
+        raise HTTPException(
             400,
             f"channels contains unsupported entries: {', '.join(unknown)[:200]}. "
             f"Allowed: {', '.join(CHANNELS)}, or any `custom:<name>`.",
@@ -71,9 +72,9 @@ def parse_event_filter(body: Json) -> EventFilter:
     namespaces = body.get("namespaces") or [[]]
     depth = body.get("depth")
     if not isinstance(namespaces, list) or not all(isinstance(one, list) for one in namespaces):
-        raise ApiError(400, "namespaces must be a list of lists")
+        raise HTTPException(400, "namespaces must be a list of lists")
     if depth is not None and (not isinstance(depth, int) or depth < 0):
-        raise ApiError(400, "depth must be a number from 0 on")
+        raise HTTPException(400, "depth must be a number from 0 on")
     return EventFilter(
         channels=frozenset(channels),
         namespaces=tuple(tuple(str(step) for step in one) for one in namespaces),

@@ -3,23 +3,25 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from fastapi import HTTPException
+
 from gateway.langgraph import protocol_state
 from gateway.langgraph.assistant_lookup import last_assistant_id, resolve_assistant
 from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.request_models import RunCreate
-from gateway.langgraph.route import ApiError, parse_id, validate_body
+from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.services import LangGraphServices
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
+from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
 
 Json = dict[str, Any]
-Handler = Callable[[LangGraphServices, str, Json], Awaitable[Json]]
+Handler = Callable[[Services, str, Json], Awaitable[Json]]
 
 
 async def execute_command(
-    services: LangGraphServices, thread_id: str, body: object, further: Mapping[str, Handler]
+    services: Services, thread_id: str, body: object, further: Mapping[str, Handler]
 ) -> Json:
     """Carry out one command; return the answer, which may be an error of the protocol.
 
@@ -33,12 +35,12 @@ async def execute_command(
         Refused: it has not the form of a command.
     """
     if not isinstance(body, dict):
-        raise ApiError(400, "The request body must be an object")
+        raise HTTPException(400, "The request body must be an object")
     number, method, params = body.get("id"), body.get("method"), body.get("params") or {}
     if isinstance(number, bool) or not isinstance(number, int) or not isinstance(method, str):
-        raise ApiError(400, "A command has an id (a number), a method and params.")
+        raise HTTPException(400, "A command has an id (a number), a method and params.")
     if not isinstance(params, dict):
-        raise ApiError(400, "The params of a command are an object.")
+        raise HTTPException(400, "The params of a command are an object.")
     handler = further.get(method) or _COMMANDS.get(method)
     if handler is None:
         return error_reply(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
@@ -48,9 +50,9 @@ async def execute_command(
         return error_reply(number, error.code, str(error))
     except (RunRequestError, RowNotFound, RowConflict) as error:
         return error_reply(number, "invalid_argument", str(error))
-    except ApiError as error:
+    except HTTPException as error:
         return error_reply(number, "invalid_argument", error.detail)
-    applied = services.sequences.for_thread(thread_id).last_seq
+    applied = services.event_logs.for_thread(thread_id).last_seq
     return {
         "type": "success",
         "id": number,
@@ -64,7 +66,7 @@ def error_reply(number: int | None, code: str, message: str) -> Json:
     return {"type": "error", "id": number, "error": code, "message": message}
 
 
-async def _get_tree(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
     """Show the graphs of a run, by default the one that began last."""
     begun = services.runs.started_runs(thread_id)
     wanted = params.get("run_id")
@@ -73,7 +75,7 @@ async def _get_tree(services: LangGraphServices, thread_id: str, params: Json) -
         begun = [live for live in begun if live.run_id == wanted]
     if not begun:
         raise ProtocolError("no_such_run", "The thread has no run whose events are still kept.")
-    sequence = services.sequences.for_thread(thread_id)
+    sequence = services.event_logs.for_thread(thread_id)
     sequence.advance(services.runs.started_runs(thread_id))
     tree = sequence.tree(begun[-1].run_id)
     if tree is None:
@@ -81,9 +83,9 @@ async def _get_tree(services: LangGraphServices, thread_id: str, params: Json) -
     return {"tree": tree.to_wire()}
 
 
-async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def _fork(services: Services, thread_id: str, params: Json) -> Json:
     """Start a run from a past checkpoint of the thread."""
-    thread = await services.threads.get(thread_id)
+    thread = await services.runs.threads.get(thread_id)
     checkpoint_id = await protocol_state.get_checkpoint_id(services, thread, params)
     body = {
         "assistant_id": await last_assistant_id(services, thread),
@@ -94,14 +96,14 @@ async def _fork(services: LangGraphServices, thread_id: str, params: Json) -> Js
     return {**await _create_run(services, thread_id, body), "thread_id": thread_id}
 
 
-async def _subscribe(_services: LangGraphServices, _thread_id: str, _params: Json) -> Json:
+async def _subscribe(_services: Services, _thread_id: str, _params: Json) -> Json:
     raise ProtocolError(
         "not_supported",
         "Subscriptions belong to a WebSocket; over HTTP open POST .../stream/events for each.",
     )
 
 
-async def _start_run(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def _start_run(services: Services, thread_id: str, params: Json) -> Json:
     """Start a run; the thread is made where there is none."""
     body = {
         "assistant_id": params.get("assistant_id"),
@@ -113,9 +115,9 @@ async def _start_run(services: LangGraphServices, thread_id: str, params: Json) 
     return await _create_run(services, thread_id, body)
 
 
-async def _respond(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def _respond(services: Services, thread_id: str, params: Json) -> Json:
     """Answer what the graph asked, and go on."""
-    thread = await services.threads.get(thread_id)
+    thread = await services.runs.threads.get(thread_id)
     answers = params.get("responses") or [params]
     if not isinstance(answers, list) or not all(isinstance(one, dict) for one in answers):
         raise ProtocolError("invalid_argument", "responses must be a list of objects.")
@@ -141,7 +143,7 @@ async def _respond(services: LangGraphServices, thread_id: str, params: Json) ->
     return {}
 
 
-async def _inject_input(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def _inject_input(services: Services, thread_id: str, params: Json) -> Json:
     """Say something to a run that goes on."""
     said = params.get("messages") or params.get("message")
     if not said or not isinstance(said, list | dict):
@@ -154,7 +156,7 @@ async def _inject_input(services: LangGraphServices, thread_id: str, params: Jso
     return {"run_id": listening, "accepted": True}
 
 
-async def _create_run(services: LangGraphServices, thread_id: str, body: Json) -> Json:
+async def _create_run(services: Services, thread_id: str, body: Json) -> Json:
     streaming = {
         "stream_mode": PROTOCOL_STREAM_MODES,
         "stream_subgraphs": True,

@@ -4,8 +4,8 @@ from typing import Any
 
 from langgraph.types import StateSnapshot
 
-from gateway.langgraph.services import LangGraphServices
 from gateway.langgraph.views import checkpoint_view
+from gateway.services import Services
 from store.threads import Thread
 
 Json = dict[str, Any]
@@ -21,9 +21,9 @@ class ProtocolError(Exception):
         self.code = code
 
 
-async def get_state(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def get_state(services: Services, thread_id: str, params: Json) -> Json:
     """Return the newest values, of the thread or of a graph inside it, or those of some keys."""
-    thread = await services.threads.get(thread_id)
+    thread = await services.runs.threads.get(thread_id)
     state = await services.states.snapshot(
         thread, await _checkpoint_config(services, thread, params)
     )
@@ -40,9 +40,9 @@ async def get_state(services: LangGraphServices, thread_id: str, params: Json) -
     return {"values": values, "checkpoint": reference}
 
 
-async def list_checkpoints(services: LangGraphServices, thread_id: str, params: Json) -> Json:
+async def list_checkpoints(services: Services, thread_id: str, params: Json) -> Json:
     """List past states, newest first."""
-    thread = await services.threads.get(thread_id)
+    thread = await services.runs.threads.get(thread_id)
     limit, before = params.get("limit", DEFAULT_CHECKPOINTS), params.get("before")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_CHECKPOINTS:
         raise ProtocolError("invalid_argument", f"limit must be from 1 to {MAX_CHECKPOINTS}.")
@@ -58,7 +58,7 @@ async def list_checkpoints(services: LangGraphServices, thread_id: str, params: 
     return {"checkpoints": [_checkpoint_summary(state) for state in found]}
 
 
-async def get_checkpoint_id(services: LangGraphServices, thread: Thread, params: Json) -> str:
+async def get_checkpoint_id(services: Services, thread: Thread, params: Json) -> str:
     """Return the id of a checkpoint that the thread has. Raises CommandFailed."""
     wanted = params.get("checkpoint_id")
     if not isinstance(wanted, str) or not wanted:
@@ -69,7 +69,7 @@ async def get_checkpoint_id(services: LangGraphServices, thread: Thread, params:
     return wanted
 
 
-async def _checkpoint_config(services: LangGraphServices, thread: Thread, params: Json) -> Json:
+async def _checkpoint_config(services: Services, thread: Thread, params: Json) -> Json:
     """Return where the state is that is asked for: the thread's, or that of a graph inside its graph."""
     given = params.get("namespace") or []
     if not isinstance(given, list) or not all(isinstance(step, str) for step in given):

@@ -5,18 +5,22 @@ from typing import Any
 
 import anyio
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.dependencies import ServicesDep
 from gateway.langgraph.event_filters import EventFilter, parse_event_filter, parse_since
 from gateway.langgraph.protocol_commands import error_reply, execute_command
-from gateway.langgraph.route import ApiError, WireRoute, json_response, parse_id, parse_json
-from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.langgraph.request_models import ProtocolCommand, ProtocolEvents
+from gateway.langgraph.response_models import ProtocolReply
+from gateway.langgraph.route import WireRoute, json_response, parse_id, parse_json
 from gateway.runtime.event_log import COALESCE_S
 from gateway.runtime.protocol import ProtocolEvent
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
+from gateway.services import Services
 from gateway.sse import EventStreamResponse
 
 router = APIRouter(tags=["streaming"], route_class=WireRoute)
@@ -31,33 +35,44 @@ RESUME_GAP = dumps(
 """What a reader is told who did not keep up, or came back too late; what there still is follows."""
 
 
-@router.post("/threads/{thread_id}/commands", response_model=None)
-async def command(request: Request, thread_id: str) -> Response:
-    """Carry out one command of the newer streaming protocol."""
+def _described(model: type[BaseModel]) -> dict[str, Any]:
+    """Describe a body that the handler parses itself: the protocol has error replies of its own."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+@router.post(
+    "/threads/{thread_id}/commands",
+    response_model=ProtocolReply,
+    openapi_extra=_described(ProtocolCommand),
+)
+async def send_command(request: Request, thread_id: str, services: ServicesDep) -> Response:
+    """Execute a command of the newer streaming protocol."""
     body = await _read_json(request)
-    return json_response(
-        await execute_command(services_of(request), parse_id(thread_id, "thread"), body, {})
-    )
+    return json_response(await execute_command(services, parse_id(thread_id, "thread"), body, {}))
 
 
-@router.post("/threads/{thread_id}/stream/events", response_model=None)
-async def events(request: Request, thread_id: str) -> Response:
-    """Stream the events of a thread that a connection asks for, until the client goes."""
-    services = services_of(request)
-    wanted = parse_id(thread_id, "thread")
+@router.post(
+    "/threads/{thread_id}/stream/events",
+    response_class=EventStreamResponse,
+    openapi_extra=_described(ProtocolEvents),
+)
+async def stream_thread_events(request: Request, thread_id: str, services: ServicesDep) -> Response:
+    """Stream the subscribed events of a thread until the client disconnects."""
+    thread_id = parse_id(thread_id, "thread")
     body = await _read_json(request)
     return EventStreamResponse(
-        _event_frames(services, wanted, parse_event_filter(body), parse_since(body)),
+        _event_frames(services, thread_id, parse_event_filter(body), parse_since(body)),
         headers={},
         heartbeat_s=services.heartbeat_s,
     )
 
 
 async def _event_frames(
-    services: LangGraphServices, thread_id: str, wanted: EventFilter, since: int
+    services: Services, thread_id: str, wanted: EventFilter, since: int
 ) -> AsyncGenerator[bytes]:
     runs = services.runs
-    sequence = services.sequences.for_thread(thread_id)
+    sequence = services.event_logs.for_thread(thread_id)
     with runs.subscribers.subscribe(thread_id) as following:
         while True:
             sequence.advance(runs.started_runs(thread_id))
@@ -92,7 +107,7 @@ async def _read_json(request: Request) -> Json:
     try:
         body = parse_json(await request.body())
     except orjson.JSONDecodeError:
-        raise ApiError(400, "Invalid JSON in request body") from None
+        raise HTTPException(400, "Invalid JSON in request body") from None
     if not isinstance(body, dict):
-        raise ApiError(400, "The request body must be an object")
+        raise HTTPException(400, "The request body must be an object")
     return body

@@ -9,18 +9,18 @@ from uuid import uuid4
 import anyio
 import orjson
 from anyio.lowlevel import checkpoint
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.langgraph.event_filters import EventFilter, Json, parse_event_filter, parse_since
 from gateway.langgraph.protocol_commands import Handler, error_reply, execute_command
 from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.protocol_stream import RESUME_GAP, wait_for_events
-from gateway.langgraph.route import ApiError, parse_id, parse_json
-from gateway.langgraph.services import LangGraphServices
+from gateway.langgraph.route import parse_id, parse_json
 from gateway.rate_limits import ClientRateLimiter
 from gateway.runtime.protocol import ProtocolEvent
 from gateway.runtime.serialization import dumps
+from gateway.services import Services
 from store.errors import StoreError
 
 router = APIRouter()
@@ -52,10 +52,10 @@ async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     try:
         wanted = parse_id(thread_id, "thread")
-    except ApiError as error:
-        await socket.close(CLOSE_CODE_BASE + error.status, error.detail)
+    except HTTPException as error:
+        await socket.close(CLOSE_CODE_BASE + error.status_code, error.detail)
         return
-    session = ProtocolConnection(socket.app.state.langgraph, wanted, _sender(socket))
+    session = ProtocolConnection(socket.app.state.services, wanted, _sender(socket))
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_send_events, session, socket, tasks.cancel_scope)
@@ -94,11 +94,11 @@ def _sender(socket: WebSocket) -> Send:
 class ProtocolConnection:
     """One connection: its subscriptions, and up to where in the thread's events they are."""
 
-    def __init__(self, services: LangGraphServices, thread_id: str, send: Send) -> None:
+    def __init__(self, services: Services, thread_id: str, send: Send) -> None:
         self._services = services
         self._thread_id = thread_id
         self._send = send
-        self._sequence = services.sequences.for_thread(thread_id)
+        self._sequence = services.event_logs.for_thread(thread_id)
         self._subscriptions: dict[str, EventFilter] = {}
         self._last_seq = 0
         self._subscribed = anyio.Event()
@@ -155,7 +155,7 @@ class ProtocolConnection:
             return await execute_command(self._services, self._thread_id, body, self._handlers)
         except orjson.JSONDecodeError:
             return error_reply(None, "invalid_argument", "A frame is one command, as JSON.")
-        except ApiError as error:
+        except HTTPException as error:
             return error_reply(None, "invalid_argument", error.detail)
         except StoreError:
             return error_reply(None, "unknown_error", "The store cannot be used at the moment.")
@@ -163,7 +163,7 @@ class ProtocolConnection:
     def _advance(self) -> None:
         self._sequence.advance(self._services.runs.started_runs(self._thread_id))
 
-    async def _subscribe(self, _services: LangGraphServices, _thread: str, params: Json) -> Json:
+    async def _subscribe(self, _services: Services, _thread: str, params: Json) -> Json:
         """Send events from now on, after those that were before."""
         wanted, since = parse_event_filter(params), parse_since(params)
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
@@ -179,11 +179,11 @@ class ProtocolConnection:
         self._subscribed.set()
         return {"subscription_id": name, "replayed_events": len(self._replay)}
 
-    async def _unsubscribe(self, _services: LangGraphServices, _thread: str, params: Json) -> Json:
+    async def _unsubscribe(self, _services: Services, _thread: str, params: Json) -> Json:
         del self._subscriptions[self._check_subscription(params.get("subscription_id"))]
         return {}
 
-    async def _reconnect(self, services: LangGraphServices, thread: str, params: Json) -> Json:
+    async def _reconnect(self, services: Services, thread: str, params: Json) -> Json:
         """Send again what came after an event, for subscriptions that this connection has."""
         run_id = parse_id(str(params.get("run_id")), "run")
         await services.runs.get(thread, run_id)

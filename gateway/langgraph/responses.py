@@ -1,118 +1,92 @@
-"""The answers about runs: at once, at the end, or as a stream of events."""
+"""Responses about runs: the started run, its result at the end, or a stream of its events."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from fastapi import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.langgraph.route import ApiError, json_response
-from gateway.langgraph.services import services_of
+from gateway.langgraph.route import json_response, parse_names
 from gateway.runtime.events import CONTROL_EVENTS, RunEvent
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.stream_modes import STREAM_MODES
 from gateway.runtime.wire import run_to_wire
-from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id, stream_events
+from gateway.services import Services
+from gateway.sse import DelayedJsonResponse, EventStreamResponse, stream_events
 
 
 def run_response(request: Request, live: LiveRun) -> Response:
-    """Answer with a run that was started."""
+    """Return a run that was started."""
     headers = {"Content-Location": location_headers(request, live, "join")["Content-Location"]}
     return json_response(run_to_wire(live.row), headers=headers)
 
 
-def stream_response(request: Request, live: LiveRun) -> Response:
-    """Answer with the events of a run that was just started."""
+def stream_response(
+    request: Request,
+    services: Services,
+    live: LiveRun,
+    *,
+    after: int = 0,
+    stream_modes: Sequence[str] = (),
+    cancel_on_disconnect: bool = False,
+) -> Response:
+    """Stream the events of a run.
+
+    Args:
+        request: Its path is the prefix of the headers.
+        services: The running parts.
+        live: The run.
+        after: The number of the last event that the client has; 0 = all events are sent.
+        stream_modes: Only events of these modes; empty = all.
+        cancel_on_disconnect: Cancel the run if the client disconnects.
+    """
     return EventStreamResponse(
-        stream_events(live.log.subscribe()),
+        stream_events(live.log.subscribe(after), _mode_filter(stream_modes)),
         headers=location_headers(request, live, "stream"),
-        heartbeat_s=services_of(request).heartbeat_s,
-        gone=_on_disconnect(request, live),
+        heartbeat_s=services.heartbeat_s,
+        on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
 
 
-def join_response(request: Request, live: LiveRun) -> Response:
-    """Answer with the events of a run: all, or those after Last-Event-ID."""
-    query = request.query_params
-    if query.get("cancel_on_disconnect", "").lower() in {"1", "true"}:
-        request.state.cancel_on_disconnect = True
-    return EventStreamResponse(
-        stream_events(
-            live.log.subscribe(parse_last_event_id(request.headers.get("last-event-id"))),
-            _mode_filter(query.getlist("stream_mode")),
-        ),
-        headers=location_headers(request, live, "stream"),
-        heartbeat_s=services_of(request).heartbeat_s,
-        gone=_on_disconnect(request, live),
-    )
-
-
-def wait_response(request: Request, live: LiveRun) -> Response:
-    """Answer with a run's result, at its end."""
+def wait_response(
+    request: Request, services: Services, live: LiveRun, *, cancel_on_disconnect: bool = False
+) -> Response:
+    """Return the result of a run when it ends."""
     return DelayedJsonResponse(
         live.finished,
         lambda: live.result,
         headers=location_headers(request, live, "join"),
-        heartbeat_s=services_of(request).heartbeat_s,
-        gone=_on_disconnect(request, live),
+        heartbeat_s=services.heartbeat_s,
+        on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
 
 
-def location_headers(request: Request, live: LiveRun, then: str) -> dict[str, str]:
-    """Say where the run is, and where to go on if this answer breaks off.
+def location_headers(request: Request, live: LiveRun, action: str) -> dict[str, str]:
+    """Return the headers that tell where the run is, and where to continue if the response breaks off.
 
-    Clients put `Location` behind their base URL, which ends with our prefix: it must not be repeated.
+    Clients append `Location` to their base URL, which already ends with the API prefix.
     """
-    place = f"/runs/{live.run_id}"
+    path = f"/runs/{live.run_id}"
     if not live.temporary:
-        place = f"/threads/{live.thread_id}{place}"
-    return {"Location": f"{place}/{then}", "Content-Location": f"{_api_prefix(request)}{place}"}
+        path = f"/threads/{live.thread_id}{path}"
+    requested: str = request.url.path
+    prefix = requested[: requested.index("/threads/" if "/threads/" in requested else "/runs")]
+    return {"Location": f"{path}/{action}", "Content-Location": f"{prefix}{path}"}
 
 
-def _api_prefix(request: Request) -> str:
-    path: str = request.url.path
-    return path[: path.index("/threads/" if "/threads/" in path else "/runs")]
+def _on_disconnect(live: LiveRun, *, cancel: bool) -> Callable[[], None]:
+    return (lambda: live.request_cancel("interrupt")) if cancel else (lambda: None)
 
 
-def _on_disconnect(request: Request, live: LiveRun) -> Callable[[], None]:
-    if getattr(request.state, "cancel_on_disconnect", False):
-        return lambda: live.request_cancel("interrupt")
-    return lambda: None
-
-
-def _mode_filter(asked: list[str]) -> Callable[[RunEvent], bool]:
-    """Return the filter for `stream_mode`: repeated keys, a JSON list, or one name; none means everything.
-
-    Raises:
-        Refused: there is no such mode.
-    """
-    wanted = parse_names(asked)
-    if unknown := [name for name in wanted if name not in STREAM_MODES]:
-        raise ApiError(
-            422, f"There is no stream mode {unknown[0]!r}; there are {', '.join(STREAM_MODES)}."
+def _mode_filter(values: Sequence[str]) -> Callable[[RunEvent], bool]:
+    """Return the filter for `stream_mode`. Raises HTTPException (422) for an unknown mode."""
+    modes = parse_names(values)
+    if unknown := [name for name in modes if name not in STREAM_MODES]:
+        raise HTTPException(
+            422,
+            f"There is no stream mode {unknown[0]!r}; available: {', '.join(STREAM_MODES)}.",
         )
-    names = {"messages" if name == "messages-tuple" else name for name in wanted}
-    if not names:
+    if not modes:
         return lambda _event: True
-    names |= CONTROL_EVENTS
+    names = {"messages" if name == "messages-tuple" else name for name in modes} | CONTROL_EVENTS
     return lambda event: event.mode in names
-
-
-def parse_names(given: list[str]) -> list[str]:
-    """Return the names in a query's values: repeated keys, JSON lists, or names with commas between.
-
-    Raises:
-        Refused: a value looks like a JSON list and is none.
-    """
-    names: list[str] = []
-    for one in given:
-        names += _parse_json_list(one) if one.startswith("[") else one.split(",")
-    return [name.strip() for name in names if name.strip()]
-
-
-def _parse_json_list(text: str) -> list[str]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise ApiError(422, "A list in the query is not valid JSON.") from None
-    return [str(name) for name in found]

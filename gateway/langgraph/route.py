@@ -1,158 +1,170 @@
-"""What every handler of this API shares: reading a body, checking an id, saying what was wrong."""
+"""Shared by all routes of the LangGraph API: request parsing, error format, IDs, `select`, JSON responses."""
 
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import orjson
+from fastapi import Depends, HTTPException, Query
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
-from gateway.runtime.errors import (
-    InvalidRequest,
-    RunRequestError,
-    RuntimeClosing,
-    ThreadBusyError,
-    UnknownAssistant,
-)
 from gateway.runtime.serialization import dumps
-from store.errors import RowConflict, RowNotFound
 
 MAX_DEPTH = 100
-"""How deep JSON may be nested: it is shown again within further levels, and at 254 the encoder gives up."""
+"""Deepest nesting of JSON. Responses embed it in further levels, and the encoder fails at 254."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Body = TypeVar("Body", bound=BaseModel)
 
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (ThreadBusyError, 409),
-    (RowConflict, 409),
-    (RowNotFound, 404),
-    (RuntimeClosing, 503),
-)
+LOCATION_HEADERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            name: {"schema": {"type": "string"}} for name in ("Location", "Content-Location")
+        }
+    }
+}
+PAGINATION_HEADERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            name: {"schema": {"type": "string"}}
+            for name in ("X-Pagination-Total", "X-Pagination-Next")
+        }
+    }
+}
 
 
-class ApiError(Exception):
-    """A request that cannot be served; carries the answer."""
+class WireRequest(Request):
+    """A request whose body is JSON whatever its Content-Type says; an empty body means `{}`."""
 
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
+    @override
+    async def body(self) -> bytes:
+        return await super().body() or b"{}"
+
+    @override
+    async def json(self) -> Any:
+        return parse_json(await self.body())
 
 
 class WireRoute(APIRoute):
-    """A route whose errors are `{"detail": text}` with LangGraph's status codes."""
+    """A route that reads JSON with orjson and reports invalid requests as LangGraph Server does: `{"detail": text}`."""
 
     @override
     def get_route_handler(self) -> Handler:
         inner = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
+            headers = [item for item in request.scope["headers"] if item[0] != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
             try:
-                return await inner(request)
-            except ApiError as error:
-                return error_json(error.status, error.detail)
-            except (RunRequestError, RowNotFound, RowConflict) as error:
-                return error_json(error_status(error), str(error))
+                return await inner(
+                    WireRequest({**request.scope, "headers": headers}, request.receive)
+                )
+            except RequestValidationError as error:
+                raise HTTPException(422, _format_errors(error.errors())) from None
 
         return handler
-
-
-def error_status(error: Exception) -> int:
-    """Return the HTTP status of an error of the runtime or the store."""
-    if isinstance(error, UnknownAssistant):
-        return 422 if error.by_name else 404
-    if isinstance(error, InvalidRequest):
-        return 422 if error.malformed else 400
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def json_response(
     value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return JSON."""
+    """Return a JSON response."""
     return Response(
         dumps(value), status_code=status, headers=headers, media_type="application/json"
     )
 
 
-def error_json(status: int, detail: str) -> Response:
-    """Return an error."""
-    return json_response({"detail": detail}, status=status)
-
-
-async def read_body(request: Request, model: type[Body]) -> Body:
-    """Return the request's body as `model`; unknown fields are ignored. Raises Refused (422)."""
-    raw = await request.body()
-    try:
-        given = parse_json(raw) if raw else {}
-    except orjson.JSONDecodeError:
-        raise ApiError(422, "Invalid JSON in request body") from None
-    return validate_body(model, given)
-
-
 def parse_json(raw: bytes | str) -> object:
-    """Return JSON.
+    """Parse JSON.
 
     Raises:
-        orjson.JSONDecodeError: it is none.
-        Refused: it is nested deeper than can be kept and shown again.
+        orjson.JSONDecodeError: It is not JSON.
+        HTTPException: 422, it is nested deeper than `MAX_DEPTH`.
     """
     text = raw.encode() if isinstance(raw, str) else raw
-    given = orjson.loads(text)
-    # What has few brackets is not deep; the others are rare, and looked at.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_nested_too_deep(given):
-        raise ApiError(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
-    return given
+    value = orjson.loads(text)
+    # Text with few brackets cannot be deep; the rest is rare, and checked.
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+        raise HTTPException(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
+    return value
 
 
-def _is_nested_too_deep(given: object) -> bool:
-    level = [given]
+def _is_too_deep(value: object) -> bool:
+    level = [value]
     for _ in range(MAX_DEPTH):
-        inner = [
-            one.values() if isinstance(one, dict) else one
-            for one in level
-            if isinstance(one, dict | list)
+        containers = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
         ]
-        level = [value for one in inner for value in one]
+        level = [child for container in containers for child in container]
         if not level:
             return False
-    return any(isinstance(one, dict | list) for one in level)
+    return any(isinstance(item, dict | list) for item in level)
 
 
-def validate_body(model: type[Body], given: object) -> Body:
-    """Return JSON as `model`. Raises Refused (422)."""
+def validate_body(model: type[Body], value: object) -> Body:
+    """Return JSON as `model`. Raises HTTPException (422)."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(value)
     except ValidationError as error:
-        raise ApiError(422, _format_validation_error(error)) from None
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise HTTPException(422, _format_errors(found)) from None
 
 
-def parse_id(given: str, what: str) -> str:
-    """Return a thread's, run's or assistant's id in its canonical form. Raises Refused (422)."""
+def parse_id(value: str, kind: str) -> str:
+    """Return the ID of a thread, run or assistant in canonical form. Raises HTTPException (422)."""
     try:
-        return str(UUID(given))
+        return str(UUID(value))
     except ValueError:
-        raise ApiError(422, f"Invalid {what} ID: must be a UUID") from None
+        raise HTTPException(422, f"Invalid {kind} ID: must be a UUID") from None
 
 
-def parse_number(text: str | None, *, default: int, most: int) -> int:
-    """Return a number of a query, kept between 0 and `most`. Raises Refused (422)."""
+def parse_names(values: Sequence[str]) -> list[str]:
+    """Return the names in a query parameter: repeated keys, JSON lists, or comma-separated names.
+
+    Raises:
+        HTTPException: 422, a value starts like a JSON list but is not valid JSON.
+    """
+    names: list[str] = []
+    for value in values:
+        names += _parse_json_list(value) if value.startswith("[") else value.split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _parse_json_list(text: str) -> list[str]:
     try:
-        return max(0, min(int(text or default), most))
+        return [str(name) for name in json.loads(text)]
     except ValueError:
-        raise ApiError(422, "limit and offset must be numbers") from None
+        raise HTTPException(422, "A list in the query is not valid JSON.") from None
+
+
+async def _parse_select(
+    select: Annotated[
+        list[str],
+        Query(
+            default_factory=list,
+            description="Return only these fields; `values.messages` names a field inside a field",
+        ),
+    ],
+) -> list[str]:
+    return parse_names(select)
+
+
+SelectDep = Annotated[list[str], Depends(_parse_select)]
 
 
 def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
-    """Return a view with the asked-for fields alone; `values.messages` is one field inside another. None = all.
+    """Return only the selected fields of a view; nothing selected = all.
 
     Raises:
-        Refused: there is no such field.
+        HTTPException: 422, there is no such field.
 
     >>> select_fields({"values": {"a": 1, "b": 2}, "next": []}, ["values.a"])
     {'values': {'a': 1}}
@@ -163,7 +175,9 @@ def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict
     for path in select:
         name, _, inner = path.partition(".")
         if name not in view:
-            raise ApiError(422, f"select: there is no field {name!r}; there are {', '.join(view)}.")
+            raise HTTPException(
+                422, f"select: there is no field {name!r}; available: {', '.join(view)}."
+            )
         whole = view[name]
         if not inner:
             picked[name] = whole
@@ -173,10 +187,12 @@ def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict
     return picked
 
 
-def _format_validation_error(error: ValidationError) -> str:
-    """Say which fields are wrong and why, without repeating their values."""
+def _format_errors(errors: Sequence[Any]) -> str:
+    """Return which fields are invalid and why, without repeating their values."""
     parts = []
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        place = ".".join(str(step) for step in one["loc"]) or "body"
-        parts.append(f"{place}: {one['msg']}")
+    for error in errors:
+        if error["type"] == "json_invalid":
+            return "Invalid JSON in request body"
+        steps = error["loc"][1:] if error["loc"][:1] in (("body",), ("query",)) else error["loc"]
+        parts.append(f"{'.'.join(map(str, steps)) or 'body'}: {error['msg']}")
     return "; ".join(parts)

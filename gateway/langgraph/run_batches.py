@@ -1,19 +1,21 @@
-"""Several runs at once: started, cancelled."""
+"""Several runs at once: start a batch, cancel many."""
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from pydantic import Field, RootModel
-from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.dependencies import ServicesDep
 from gateway.langgraph.assistant_lookup import resolve_assistant
 from gateway.langgraph.request_models import CancelMany, RunCreate
-from gateway.langgraph.route import ApiError, WireRoute, json_response, parse_id, read_body
+from gateway.langgraph.response_models import RunResponse
+from gateway.langgraph.route import WireRoute, json_response, parse_id
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.services import LangGraphServices, services_of
+from gateway.langgraph.runs import CancelAction
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.wire import run_to_wire
+from gateway.services import Services
 from store.errors import RowNotFound
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
@@ -25,39 +27,37 @@ class RunBatch(RootModel[Annotated[list[RunCreate], Field(max_length=MAX_BATCH_S
     """POST /runs/batch."""
 
 
-@router.post("/runs/batch", response_model=None)
-async def create(request: Request) -> Response:
-    """Start runs without threads in the background: all of them, or none when one cannot be started."""
-    batch = await read_body(request, RunBatch)
-    services = services_of(request)
-    wanted = [await resolve_assistant(services, build_run_request(one, None)) for one in batch.root]
-    for one in wanted:
-        await services.runs.validate(one)
-    lives = [await services.runs.start(one) for one in wanted]
-    return json_response([run_to_wire(live.row) for live in lives])
+@router.post("/runs/batch", response_model=list[RunResponse])
+async def create_batch(batch: RunBatch, services: ServicesDep) -> Response:
+    """Start stateless runs in the background: all of them, or none if one is invalid."""
+    requests = [
+        await resolve_assistant(services, build_run_request(body, None)) for body in batch.root
+    ]
+    for request in requests:
+        await services.runs.validate(request)
+    started = [await services.runs.start(request) for request in requests]
+    return json_response([run_to_wire(live.row) for live in started])
 
 
-@router.post("/runs/cancel", response_model=None)
-async def cancel(request: Request) -> Response:
-    """Stop runs of one thread, or all of a status, on whatever threads."""
-    action = request.query_params.get("action", "interrupt")
-    if action not in {"interrupt", "rollback"}:
-        raise ApiError(422, "action must be interrupt or rollback")
-    runs = _select_runs(services_of(request), await read_body(request, CancelMany))
+@router.post("/runs/cancel", status_code=204)
+async def cancel_runs(
+    body: CancelMany, services: ServicesDep, action: CancelAction = "interrupt"
+) -> None:
+    """Cancel runs of one thread, or all runs with a status."""
+    runs = _select_runs(services, body)
     if not runs:
         raise RowNotFound("No runs found to cancel.")
     for live in runs:
-        live.request_cancel("rollback" if action == "rollback" else "interrupt")
-    return Response(status_code=204)
+        live.request_cancel(action)
 
 
-def _select_runs(services: LangGraphServices, body: CancelMany) -> list[LiveRun]:
+def _select_runs(services: Services, body: CancelMany) -> list[LiveRun]:
     if body.status is not None:
         if body.thread_id or body.run_ids:
-            raise ApiError(422, "Give either status, or thread_id and run_ids.")
+            raise HTTPException(422, "Set either status, or thread_id and run_ids.")
         return [run for run in services.runs.active if body.status in {"all", run.row.status}]
     if not (body.thread_id and body.run_ids):
-        raise ApiError(422, "Give thread_id and run_ids, or status.")
-    wanted = {parse_id(one, "run") for one in body.run_ids}
-    thread = services.runs.active_on_thread(parse_id(body.thread_id, "thread"))
-    return [run for run in thread if run.run_id in wanted and not run.is_finished]
+        raise HTTPException(422, "Set thread_id and run_ids, or status.")
+    ids = {parse_id(run_id, "run") for run_id in body.run_ids}
+    on_thread = services.runs.active_on_thread(parse_id(body.thread_id, "thread"))
+    return [run for run in on_thread if run.run_id in ids and not run.is_finished]

@@ -1,65 +1,64 @@
-"""The key-value store over HTTP: what graphs keep beside threads, by namespace and key."""
+"""The key-value store of graphs over HTTP: items by namespace and key."""
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from langgraph.store.base import InvalidNamespaceError, Item, MatchCondition, SearchItem
-from langgraph.store.base import ListNamespacesOp as Listing
-from starlette.requests import Request
+from fastapi import APIRouter, HTTPException, Query
+from langgraph.store.base import Item, ListNamespacesOp, MatchCondition, SearchItem
 from starlette.responses import Response
 
+from gateway.dependencies import ServicesDep
 from gateway.langgraph.request_models import ItemKey, ItemPut, ItemSearch, NamespaceSearch
-from gateway.langgraph.route import ApiError, WireRoute, json_response, read_body
-from gateway.langgraph.services import services_of
-from store.items import ItemStore
+from gateway.langgraph.response_models import NamespaceList, StoreItemList
+from gateway.langgraph.route import WireRoute, json_response
 
 router = APIRouter(tags=["store"], route_class=WireRoute)
 
 
-@router.put("/store/items", response_model=None)
-async def put_item(request: Request) -> Response:
-    """Keep an item; one with the same namespace and key is replaced."""
-    body = await read_body(request, ItemPut)
+@contextmanager
+def _invalid_is_422() -> Iterator[None]:
+    """Turn the store's complaints about namespaces and filters into 422."""
     try:
-        await _get_items(request).aput(tuple(body.namespace), body.key, body.value, ttl=body.ttl)
-    except InvalidNamespaceError as error:
-        raise ApiError(422, str(error)) from None
-    return Response(status_code=204)
+        yield
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+@router.put("/store/items", status_code=204)
+async def put_item(body: ItemPut, services: ServicesDep) -> None:
+    """Store an item; replaces one with the same namespace and key."""
+    with _invalid_is_422():
+        await services.runs.items.aput(tuple(body.namespace), body.key, body.value, ttl=body.ttl)
 
 
 @router.get("/store/items", response_model=None)
-async def get_item(request: Request) -> Response:
-    """Return one item, or null. `namespace` is its labels with dots between."""
-    query = request.query_params
-    if not query.get("key"):
-        raise ApiError(422, "key is required")
-    namespace = tuple(label for label in query.get("namespace", "").split(".") if label)
-    refresh = query.get("refresh_ttl")
-    anew = None if refresh is None else refresh.lower() == "true"
-    try:
-        found = await _get_items(request).aget(namespace, query["key"], refresh_ttl=anew)
-    except InvalidNamespaceError as error:
-        raise ApiError(422, str(error)) from None
-    return json_response(_item_view(found) if found else None)
+async def get_item(
+    services: ServicesDep,
+    key: Annotated[str, Query(min_length=1)],
+    namespace: Annotated[str, Query(description="Labels, separated by dots")] = "",
+    *,
+    refresh_ttl: Annotated[bool | None, Query(description="Restart the time to live")] = None,
+) -> Response:
+    """Return an item, or null."""
+    labels = tuple(label for label in namespace.split(".") if label)
+    with _invalid_is_422():
+        item = await services.runs.items.aget(labels, key, refresh_ttl=refresh_ttl)
+    return json_response(_item_view(item) if item else None)
 
 
-@router.delete("/store/items", response_model=None)
-async def delete_item(request: Request) -> Response:
-    """Delete one item; nothing happens where there is none."""
-    body = await read_body(request, ItemKey)
-    try:
-        await _get_items(request).adelete(tuple(body.namespace), body.key)
-    except InvalidNamespaceError as error:
-        raise ApiError(422, str(error)) from None
-    return Response(status_code=204)
+@router.delete("/store/items", status_code=204)
+async def delete_item(body: ItemKey, services: ServicesDep) -> None:
+    """Delete an item if it exists."""
+    with _invalid_is_422():
+        await services.runs.items.adelete(tuple(body.namespace), body.key)
 
 
-@router.post("/store/items/search", response_model=None)
-async def search_items(request: Request) -> Response:
+@router.post("/store/items/search", response_model=StoreItemList)
+async def search_items(body: ItemSearch, services: ServicesDep) -> Response:
     """List the items below a namespace, newest first."""
-    body = await read_body(request, ItemSearch)
-    try:
-        found = await _get_items(request).asearch(
+    with _invalid_is_422():
+        found = await services.runs.items.asearch(
             tuple(body.namespace_prefix),
             query=body.query,
             filter=body.filter,
@@ -67,28 +66,21 @@ async def search_items(request: Request) -> Response:
             offset=body.offset,
             refresh_ttl=body.refresh_ttl,
         )
-    except ValueError as error:
-        raise ApiError(422, str(error)) from None
     return json_response({"items": [_item_view(item) for item in found]})
 
 
-@router.post("/store/namespaces", response_model=None)
-async def list_namespaces(request: Request) -> Response:
-    """List the namespaces."""
-    body = await read_body(request, NamespaceSearch)
+@router.post("/store/namespaces", response_model=NamespaceList)
+async def list_namespaces(body: NamespaceSearch, services: ServicesDep) -> Response:
+    """List namespaces."""
     conditions = []
     if body.prefix:
         conditions.append(MatchCondition(match_type="prefix", path=tuple(body.prefix)))
     if body.suffix:
         conditions.append(MatchCondition(match_type="suffix", path=tuple(body.suffix)))
-    [found] = await _get_items(request).abatch(
-        [Listing(tuple(conditions), body.max_depth, body.limit, body.offset)]
+    [found] = await services.runs.items.abatch(
+        [ListNamespacesOp(tuple(conditions), body.max_depth, body.limit, body.offset)]
     )
     return json_response({"namespaces": found})
-
-
-def _get_items(request: Request) -> ItemStore:
-    return services_of(request).runs.items
 
 
 def _item_view(item: Item) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from itertools import compress
 from typing import Any
 
 import orjson
+from fastapi import HTTPException
 
-from gateway.langgraph.route import ApiError
-from gateway.langgraph.services import LangGraphServices
 from gateway.runtime.serialization import dumps
+from gateway.services import Services
 from store.threads import Thread, ThreadQuery
 
 _PAGE_SIZE = 250
@@ -18,14 +18,14 @@ _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[-?\d{1,9}\])*")
 _STEP = re.compile(r"\w+|\[-?\d+\]")
 
 
-async def thread_values(services: LangGraphServices, thread: Thread) -> dict[str, Any] | None:
+async def thread_values(services: Services, thread: Thread) -> dict[str, Any] | None:
     """Return a thread's newest values as plain JSON."""
     values = await services.states.values(thread.thread_id)
     return None if values is None else orjson.loads(dumps(values))
 
 
 async def search_by_values(
-    services: LangGraphServices, query: ThreadQuery, wanted: Mapping[str, Any]
+    services: Services, query: ThreadQuery, wanted: Mapping[str, Any]
 ) -> list[Thread]:
     """Return all threads of a query, limit and offset aside, whose state holds the wanted values.
 
@@ -33,15 +33,15 @@ async def search_by_values(
         Refused: too many threads would have to be looked at.
     """
     most = services.max_searched_threads
-    if await services.threads.count(query) > most:
-        raise ApiError(
+    if await services.runs.threads.count(query) > most:
+        raise HTTPException(
             422,
             f"A search by values looks at {most} threads at most: "
             "narrow it down by metadata, status or ids.",
         )
     found: list[Thread] = []
     for offset in range(0, most, _PAGE_SIZE):
-        page = await services.threads.search(replace(query, limit=_PAGE_SIZE, offset=offset))
+        page = await services.runs.threads.search(replace(query, limit=_PAGE_SIZE, offset=offset))
         held = [json_contains(await thread_values(services, thread), wanted) for thread in page]
         found += compress(page, held)
         if len(page) < _PAGE_SIZE:
@@ -75,7 +75,7 @@ def parse_path(path: str) -> list[str | int]:
     ['values', 'messages', -1, 'content']
     """
     if not _PATH.fullmatch(path):
-        raise ApiError(
+        raise HTTPException(
             422, f"extract: {path[:80]!r} is not a path like values.messages[-1].content"
         )
     return [int(step[1:-1]) if step.startswith("[") else step for step in _STEP.findall(path)]

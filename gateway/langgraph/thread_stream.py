@@ -1,18 +1,17 @@
-"""Following a thread: the events of every run on it, one run after the other, until the client goes.
+"""Stream of a thread: the events of every run on it, one run after another, until the client disconnects.
 
-The id of an event is the run's and the number within it, so that a client may go on after it on any connection.
+An event ID consists of the run's ID and the event's number, so a client can resume on any connection.
 """
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter
-from starlette.requests import Request
+from fastapi import APIRouter, Header, HTTPException, Query
 from starlette.responses import Response
 
-from gateway.langgraph.responses import parse_names
-from gateway.langgraph.route import ApiError, WireRoute, parse_id
-from gateway.langgraph.services import services_of
+from gateway.dependencies import ServicesDep
+from gateway.langgraph.route import WireRoute, parse_id, parse_names
 from gateway.runtime.events import RunEvent
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.runs import RunManager
@@ -23,27 +22,32 @@ router = APIRouter(tags=["threads"], route_class=WireRoute)
 
 THREAD_STREAM_MODES = ("run_modes", "lifecycle", "state_update")
 FROM_START = "-"
-"""As Last-Event-ID: everything that there still is."""
+"""As Last-Event-ID: all events that are still kept."""
 
 
-@router.get("/threads/{thread_id}/stream", response_model=None)
-async def stream_thread(request: Request, thread_id: str) -> Response:
-    """Stream the events of every run on a thread, from now on or from Last-Event-ID."""
-    services = services_of(request)
-    thread = await services.threads.get(parse_id(thread_id, "thread"))
-    query = request.query_params
-    # The SDK says `stream_mode`, LangGraph's server listens to `stream_modes`.
-    modes = parse_names(query.getlist("stream_mode") + query.getlist("stream_modes")) or [
-        "run_modes"
-    ]
+Modes = Annotated[list[str], Query(default_factory=list, description="What is streamed")]
+
+
+@router.get("/threads/{thread_id}/stream", response_class=EventStreamResponse)
+async def stream_thread(
+    thread_id: str,
+    services: ServicesDep,
+    stream_mode: Modes,
+    stream_modes: Annotated[list[str], Query(default_factory=list, include_in_schema=False)],
+    last_event_id: Annotated[str, Header(description="Continue after this event")] = "",
+) -> Response:
+    """Stream the events of every run on a thread, from now on or after Last-Event-ID."""
+    thread = await services.runs.threads.get(parse_id(thread_id, "thread"))
+    # The SDK sends `stream_mode`; LangGraph Server reads `stream_modes`.
+    modes = parse_names([*stream_mode, *stream_modes]) or ["run_modes"]
     if unknown := set(modes) - set(THREAD_STREAM_MODES):
-        raise ApiError(
+        raise HTTPException(
             422,
-            f"There is no stream mode {min(unknown)!r}; there are {', '.join(THREAD_STREAM_MODES)}.",
+            f"There is no stream mode {min(unknown)!r}; available: {', '.join(THREAD_STREAM_MODES)}.",
         )
-    place = StreamPosition.parse(request.headers.get("last-event-id", ""))
+    position = StreamPosition.parse(last_event_id)
     return EventStreamResponse(
-        _stream_frames(services.runs, thread.thread_id, place, whole="run_modes" in modes),
+        _stream_frames(services.runs, thread.thread_id, position, whole="run_modes" in modes),
         headers={},
         heartbeat_s=services.heartbeat_s,
     )
@@ -51,14 +55,14 @@ async def stream_thread(request: Request, thread_id: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Where in a thread's events a client was. An empty id means now."""
+    """A client's position in the events of a thread. An empty run ID means now."""
 
     run_id: str
     number: int = 0
 
     @classmethod
     def parse(cls, header: str) -> "StreamPosition":
-        """Read Last-Event-ID; what is not one of our ids means everything.
+        """Parse Last-Event-ID; anything but one of our IDs means all events.
 
         >>> StreamPosition.parse("abc:7"), StreamPosition.parse("0")
         (StreamPosition(run_id='abc', number=7), StreamPosition(run_id='-', number=0))

@@ -7,12 +7,12 @@ from pydantic import BaseModel, Field
 
 from agent.config import AgentConfig
 from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 
-def _require_enabled(services: ServicesDep) -> None:
-    if not services.systems.config.get().agents_api.enabled:
+def _require_enabled(agent_services: AgentServicesDep) -> None:
+    if not agent_services.config.get().agents_api.enabled:
         raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
 
 
@@ -63,64 +63,66 @@ class UserProfile(BaseModel):
 
 
 @router.get("/agents")
-async def list_agents(services: ServicesDep) -> AgentList:
+async def list_agents(agent_services: AgentServicesDep) -> AgentList:
     """List the custom agents."""
     return AgentList(
-        agents=[_view(agent) for agent in await services.systems.custom_agents.list_agents()]
+        agents=[_view(agent) for agent in await agent_services.custom_agents.list_agents()]
     )
 
 
 @router.post("/agents", status_code=201)
-async def create_agent(body: AgentCreate, services: ServicesDep) -> AgentView:
+async def create_agent(body: AgentCreate, agent_services: AgentServicesDep) -> AgentView:
     """Store a new one."""
-    _validate(body, services.systems.config.get())
+    _validate(body, agent_services.config.get())
     fields = body.model_dump()
-    return _view(await services.systems.custom_agents.create(CustomAgent.model_validate(fields)))
+    return _view(await agent_services.custom_agents.create(CustomAgent.model_validate(fields)))
 
 
 @router.get("/agents/check")
-async def check_name(name: Annotated[str, Query()], services: ServicesDep) -> AgentNameCheck:
+async def check_name(
+    name: Annotated[str, Query()], agent_services: AgentServicesDep
+) -> AgentNameCheck:
     """Say whether a name is free."""
     return AgentNameCheck(
-        available=not await services.systems.custom_agents.exists(name),
+        available=not await agent_services.custom_agents.exists(name),
         name=normalize_agent_name(name),
     )
 
 
 @router.get("/agents/{name}")
-async def get_agent(name: str, services: ServicesDep) -> AgentView:
+async def get_agent(name: str, agent_services: AgentServicesDep) -> AgentView:
     """Return one."""
-    return _view(await services.systems.custom_agents.get(name))
+    return _view(await agent_services.custom_agents.get(name))
 
 
 @router.put("/agents/{name}")
-async def update_agent(name: str, body: AgentUpdate, services: ServicesDep) -> AgentView:
+async def update_agent(name: str, body: AgentUpdate, agent_services: AgentServicesDep) -> AgentView:
     """Change the fields that are given."""
-    _validate(body, services.systems.config.get())
+    _validate(body, agent_services.config.get())
     fields = body.model_dump(exclude_unset=True)
 
     def changed(old: CustomAgent) -> CustomAgent:
         return CustomAgent.model_validate({**old.model_dump(), **fields})
 
-    return _view(await services.systems.custom_agents.update(name, changed))
+    return _view(await agent_services.custom_agents.update(name, changed))
 
 
 @router.delete("/agents/{name}", status_code=204)
-async def delete_agent(name: str, services: ServicesDep) -> None:
+async def delete_agent(name: str, agent_services: AgentServicesDep) -> None:
     """Remove one with its files."""
-    await services.systems.custom_agents.delete(name)
+    await agent_services.custom_agents.delete(name)
 
 
 @router.get("/user-profile")
-async def get_user_profile(services: ServicesDep) -> UserProfile:
+async def get_user_profile(agent_services: AgentServicesDep) -> UserProfile:
     """Return USER.md."""
-    return UserProfile(content=await services.systems.custom_agents.load_profile())
+    return UserProfile(content=await agent_services.custom_agents.load_profile())
 
 
 @router.put("/user-profile")
-async def update_user_profile(body: UserProfile, services: ServicesDep) -> UserProfile:
+async def update_user_profile(body: UserProfile, agent_services: AgentServicesDep) -> UserProfile:
     """Replace USER.md."""
-    await services.systems.custom_agents.write_profile(body.content)
+    await agent_services.custom_agents.write_profile(body.content)
     return body
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Response
 from agent.artifacts import ArchiveMember, ArtifactFile, open_artifact
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.file_responses import OpenFileResponse, is_active
 from gateway.openapi import error_responses
 
@@ -17,11 +17,13 @@ router = APIRouter(responses=error_responses(400, 403, 404, 413))
 
 @router.get("/threads/{thread_id}/artifacts/{path:path}", response_class=Response)
 async def get_artifact(
-    thread_id: str, path: str, services: ServicesDep, *, download: bool = False
+    thread_id: str, path: str, agent_services: AgentServicesDep, *, download: bool = False
 ) -> Response:
     """Return one file; `path` is its virtual path without the leading slash, or that of a part of a `.skill` file."""
     try:
-        found = await to_thread.run_sync(open_artifact, services.folders, thread_id, f"/{path}")
+        found = await to_thread.run_sync(
+            open_artifact, agent_services.folders, thread_id, f"/{path}"
+        )
     except ThreadIdInvalid:
         raise HTTPException(422, "This is not a thread's id.") from None
     except PathNotAllowed:

@@ -158,7 +158,7 @@ def channel_states(services: Services) -> dict[str, dict[str, Any]]:
     """Return every known platform with its state, disabled ones too."""
     health = services.bus.health() if services.bus else {}
     counters = services.bus.counters() if services.bus else {}
-    faults = dict(services.channel_faults)
+    faults = services.channel_problems
     states: dict[str, dict[str, Any]] = {}
     for name, policy in services.config.bots.sections.items():
         state = _channel_state(policy, health.get(name), faults.get(name))
@@ -204,7 +204,7 @@ async def restart_channel(name: str, services: ServicesDep, bus: BusDep) -> dict
     policy = services.config.bots.sections.get(name)
     if policy is None:
         raise HTTPException(404, "There is no channel of this name.")
-    fault = dict(services.channel_faults).get(name)
+    fault = services.channel_problems.get(name)
     if not policy.enabled:
         return {
             "success": False,

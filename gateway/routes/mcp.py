@@ -5,7 +5,7 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 router = APIRouter(responses=error_responses(400, 404, 500))
@@ -83,29 +83,31 @@ class McpStatusView(BaseModel):
 
 
 @router.get("/mcp/config")
-async def get_config(services: ServicesDep) -> McpConfigView:
+async def get_config(agent_services: AgentServicesDep) -> McpConfigView:
     """List the MCP servers."""
-    found = await services.systems.mcp.settings.list_servers()
+    found = await agent_services.mcp.settings.list_servers()
     return McpConfigView.model_validate({"mcp_servers": found})
 
 
 @router.put("/mcp/config")
-async def replace_config(body: McpConfigUpdate, services: ServicesDep) -> McpConfigView:
+async def replace_config(body: McpConfigUpdate, agent_services: AgentServicesDep) -> McpConfigView:
     """Put these servers in the place of all. Runs that start from now on have their tools."""
     given = {name: server.model_dump() for name, server in body.mcp_servers.items()}
-    found = await services.systems.mcp.settings.replace(given)
+    found = await agent_services.mcp.settings.replace(given)
     return McpConfigView.model_validate({"mcp_servers": found})
 
 
 @router.patch("/mcp/config/{name:path}")
-async def toggle_server(name: str, body: McpServerToggle, services: ServicesDep) -> McpServerView:
+async def toggle_server(
+    name: str, body: McpServerToggle, agent_services: AgentServicesDep
+) -> McpServerView:
     """Switch one server on or off."""
-    found = await services.systems.mcp.settings.set_enabled(name, enabled=body.enabled)
+    found = await agent_services.mcp.settings.set_enabled(name, enabled=body.enabled)
     return McpServerView.model_validate(found)
 
 
 @router.get("/mcp/status")
-async def get_status(services: ServicesDep) -> McpStatusView:
+async def get_status(agent_services: AgentServicesDep) -> McpStatusView:
     """Tell how every server stands, and what it offers."""
-    found = {one.name: asdict(one) for one in await services.systems.mcp.statuses()}
+    found = {one.name: asdict(one) for one in await agent_services.mcp.statuses()}
     return McpStatusView.model_validate({"servers": found})

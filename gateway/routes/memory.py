@@ -14,7 +14,7 @@ from agent.memory.schema import (
 )
 from agent.memory.scope import DEFAULT, MemoryScope, memory_scope
 from agent.memory.service import MemoryService
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 router = APIRouter(responses=error_responses(400, 404, 500))
@@ -117,8 +117,8 @@ class MemoryScopeList(BaseModel):
     scopes: list[MemoryScopeView]
 
 
-def _get_memory(services: ServicesDep) -> MemoryService:
-    return services.systems.memory
+def _get_memory(agent_services: AgentServicesDep) -> MemoryService:
+    return agent_services.memory
 
 
 def _get_scope(

@@ -1,19 +1,23 @@
-"""GET /metrics: numbers for Prometheus."""
+"""GET /metrics: metrics for Prometheus."""
 
+import importlib
+
+from anyio import to_thread
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import PlainTextResponse
 
 from gateway.dependencies import ServicesDep
-from gateway.exposition import CONTENT_TYPE
-from gateway.metrics import render_metrics
 
 router = APIRouter()
+
+METRICS_MODULE = "gateway.metrics"
+"""Imported at the first scrape: prometheus_client costs 30 ms that no start should pay."""
 
 
 class MetricsResponse(PlainTextResponse):
     """Prometheus' text format."""
 
-    media_type = CONTENT_TYPE
+    media_type = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get(
@@ -22,7 +26,8 @@ class MetricsResponse(PlainTextResponse):
     responses={404: {"description": "gateway.metrics is off"}},
 )
 async def get_metrics(services: ServicesDep) -> MetricsResponse:
-    """Tell how things are in numbers. Needs the token, unless gateway.metrics is open."""
+    """Return metrics for Prometheus. Requires the token unless gateway.metrics is open."""
     if services.config.gateway.metrics == "off":
-        raise HTTPException(404, "The metrics are off: see gateway.metrics.")
-    return MetricsResponse(await render_metrics(services))
+        raise HTTPException(404, "Metrics are off: see gateway.metrics.")
+    module = await to_thread.run_sync(importlib.import_module, METRICS_MODULE)
+    return MetricsResponse(await module.render_metrics(services))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel
 
 from agent.config import ModelConfig
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 router = APIRouter(responses=error_responses(404))
@@ -51,16 +51,16 @@ def model_view(model: ModelConfig) -> dict[str, Any]:
 
 
 @router.get("/models", response_model=ModelList)
-async def list_models(services: ServicesDep) -> dict[str, Any]:
+async def list_models(agent_services: AgentServicesDep) -> dict[str, Any]:
     """List the models, the default first."""
-    listed = [model_view(model) for model in services.systems.config.get().chat_models]
+    listed = [model_view(model) for model in agent_services.config.get().chat_models]
     return {"models": listed, "token_usage": {"enabled": False}}
 
 
 @router.get("/models/{name}", response_model=ModelView)
-async def get_model(name: str, services: ServicesDep) -> dict[str, Any]:
+async def get_model(name: str, agent_services: AgentServicesDep) -> dict[str, Any]:
     """Return one model."""
-    found = services.systems.config.get().model_named(name)
+    found = agent_services.config.get().model_named(name)
     if found is None:
         raise HTTPException(404, "There is no model of this name.")
     return model_view(found)

@@ -14,7 +14,7 @@ from agent.artifacts import ArtifactFile, open_beneath
 from agent.errors import PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.skills.loader import Skill
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 router = APIRouter(responses=error_responses(400, 403, 404, 409, 500))
@@ -100,53 +100,57 @@ class SkillDeleteResponse(BaseModel):
 
 
 @router.get("/skills")
-async def list_skills(services: ServicesDep) -> SkillList:
+async def list_skills(agent_services: AgentServicesDep) -> SkillList:
     """List the skills, switched-off and broken ones among them."""
-    return _skill_list((await services.systems.skills.load()).skills)
+    return _skill_list((await agent_services.skills.load()).skills)
 
 
 @router.post("/skills/install")
-async def install_skill(body: SkillInstallRequest, services: ServicesDep) -> SkillInstallResponse:
+async def install_skill(
+    body: SkillInstallRequest, agent_services: AgentServicesDep
+) -> SkillInstallResponse:
     """Install a `.skill` file of a thread."""
-    with closing(await _open_archive(services, body)) as file:
-        installed = await services.systems.skill_installer.install(file.raw, file.name)
+    with closing(await _open_archive(agent_services, body)) as file:
+        installed = await agent_services.skill_installer.install(file.raw, file.name)
     name = installed.skill.name
     message = ". ".join((f"The skill {name} is installed", *installed.notes))
     return SkillInstallResponse(success=True, skill_name=name, message=f"{message}.")
 
 
 @router.get("/skills/custom")
-async def list_custom_skills(services: ServicesDep) -> SkillList:
+async def list_custom_skills(agent_services: AgentServicesDep) -> SkillList:
     """List this installation's own."""
-    shelf = await services.systems.skills.load()
+    shelf = await agent_services.skills.load()
     return _skill_list(tuple(skill for skill in shelf.skills if skill.category == "custom"))
 
 
 @router.get("/skills/custom/{name}")
-async def get_custom_skill(name: str, services: ServicesDep) -> SkillDetail:
+async def get_custom_skill(name: str, agent_services: AgentServicesDep) -> SkillDetail:
     """Return one of these with its text."""
-    skill, content = await services.systems.skill_installer.content(name)
+    skill, content = await agent_services.skill_installer.content(name)
     return SkillDetail(**_skill_view(skill).model_dump(), content=content)
 
 
 @router.put("/skills/custom/{name}")
-async def update_custom_skill(name: str, body: SkillContent, services: ServicesDep) -> SkillDetail:
+async def update_custom_skill(
+    name: str, body: SkillContent, agent_services: AgentServicesDep
+) -> SkillDetail:
     """Replace its text."""
-    skill = await services.systems.skill_installer.edit(name, body.content)
+    skill = await agent_services.skill_installer.edit(name, body.content)
     return SkillDetail(**_skill_view(skill).model_dump(), content=body.content)
 
 
 @router.delete("/skills/custom/{name}")
-async def delete_custom_skill(name: str, services: ServicesDep) -> SkillDeleteResponse:
+async def delete_custom_skill(name: str, agent_services: AgentServicesDep) -> SkillDeleteResponse:
     """Remove it with its files; the history stays."""
-    await services.systems.skill_installer.delete(name)
+    await agent_services.skill_installer.delete(name)
     return SkillDeleteResponse(success=True)
 
 
 @router.get("/skills/custom/{name}/history")
-async def get_history(name: str, services: ServicesDep) -> SkillHistory:
+async def get_history(name: str, agent_services: AgentServicesDep) -> SkillHistory:
     """Return what was done to it."""
-    changes = await services.systems.skill_installer.history(name)
+    changes = await agent_services.skill_installer.history(name)
     return SkillHistory(
         history=[SkillChangeView.model_validate(asdict(change)) for change in changes]
     )
@@ -154,23 +158,23 @@ async def get_history(name: str, services: ServicesDep) -> SkillHistory:
 
 @router.post("/skills/custom/{name}/rollback")
 async def rollback_custom_skill(
-    name: str, body: SkillRollbackRequest, services: ServicesDep
+    name: str, body: SkillRollbackRequest, agent_services: AgentServicesDep
 ) -> SkillDetail:
     """Take a change back."""
-    await services.systems.skill_installer.rollback(name, body.history_index)
-    return await get_custom_skill(name, services)
+    await agent_services.skill_installer.rollback(name, body.history_index)
+    return await get_custom_skill(name, agent_services)
 
 
 @router.get("/skills/{name}")
-async def get_skill(name: str, services: ServicesDep) -> SkillView:
+async def get_skill(name: str, agent_services: AgentServicesDep) -> SkillView:
     """Return one skill."""
-    return _skill_view(await services.systems.skills.get(name))
+    return _skill_view(await agent_services.skills.get(name))
 
 
 @router.put("/skills/{name}")
-async def toggle_skill(name: str, body: SkillToggle, services: ServicesDep) -> SkillView:
+async def toggle_skill(name: str, body: SkillToggle, agent_services: AgentServicesDep) -> SkillView:
     """Enable or disable a skill; runs that start from now on see it."""
-    return _skill_view(await services.systems.skills.set_enabled(name, on=body.enabled))
+    return _skill_view(await agent_services.skills.set_enabled(name, on=body.enabled))
 
 
 def _skill_view(skill: Skill) -> SkillView:
@@ -188,8 +192,10 @@ def _skill_list(skills: tuple[Skill, ...]) -> SkillList:
     return SkillList(skills=[_skill_view(skill) for skill in skills])
 
 
-async def _open_archive(services: ServicesDep, body: SkillInstallRequest) -> ArtifactFile:
-    opening = _archive_opener(services, body)
+async def _open_archive(
+    agent_services: AgentServicesDep, body: SkillInstallRequest
+) -> ArtifactFile:
+    opening = _archive_opener(agent_services, body)
     try:
         return await to_thread.run_sync(opening)
     except FileNotFoundError:
@@ -198,10 +204,12 @@ async def _open_archive(services: ServicesDep, body: SkillInstallRequest) -> Art
         raise HTTPException(400, "This is not a file.") from None
 
 
-def _archive_opener(services: ServicesDep, body: SkillInstallRequest) -> Callable[[], ArtifactFile]:
+def _archive_opener(
+    agent_services: AgentServicesDep, body: SkillInstallRequest
+) -> Callable[[], ArtifactFile]:
     try:
         way = relative_parts(normalize_path(body.path), USER_DATA)
-        folder = services.folders.folders(body.thread_id).user_data
+        folder = agent_services.folders.folders(body.thread_id).user_data
     except PathNotAllowed:
         raise HTTPException(403, "This path may not be read.") from None
     except ThreadIdInvalid:

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 
 router = APIRouter()
 
@@ -43,14 +43,14 @@ class SuggestionsResponse(BaseModel):
 async def create_suggestions(
     thread_id: UUID,  # noqa: ARG001 - checked, and needed for nothing
     asked: SuggestionsRequest,
-    services: ServicesDep,
+    agent_services: AgentServicesDep,
 ) -> SuggestionsResponse:
     """Suggest what to ask next. The messages given count, not the thread's; a failure gives an empty list."""
     spoken = [
         ConversationMessage(role=one.role, text=message_text(one.content)) for one in asked.messages
     ]
     made = await suggest_follow_ups(
-        services.systems.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
+        agent_services.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
     )
     return SuggestionsResponse(suggestions=made)
 

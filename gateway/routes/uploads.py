@@ -17,7 +17,7 @@ from agent.errors import (
 from agent.paths import UPLOADS
 from agent.uploads.names import suffix_of
 from agent.uploads.service import StoredUpload, UploadResult
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import AgentServicesDep
 from gateway.multipart import FILES_FIELD, NOT_A_FORM, MultipartForm
 from gateway.openapi import error_responses
 
@@ -109,11 +109,13 @@ class UploadDeleteResponse(BaseModel):
 @router.post(
     "/threads/{thread_id}/uploads", openapi_extra=_REQUEST_BODY, response_model_exclude_none=True
 )
-async def upload_files(thread_id: str, request: Request, services: ServicesDep) -> UploadResponse:
+async def upload_files(
+    thread_id: str, request: Request, agent_services: AgentServicesDep
+) -> UploadResponse:
     """Keep the files of a multipart form; documents are turned into text before the answer."""
     form = MultipartForm(request.headers.get("content-type", ""), request.stream())
     try:
-        accepted = await services.systems.uploads.accept(thread_id, form.files())
+        accepted = await agent_services.uploads.accept(thread_id, form.files())
     except (ThreadIdInvalid, UploadError) as error:
         raise _http_error(error) from None
     if form.count == 0:
@@ -127,13 +129,13 @@ async def upload_files(thread_id: str, request: Request, services: ServicesDep) 
 
 
 @router.get("/threads/{thread_id}/uploads/limits")
-async def get_limits(thread_id: str, services: ServicesDep) -> UploadLimitsView:
+async def get_limits(thread_id: str, agent_services: AgentServicesDep) -> UploadLimitsView:
     """Say what one request may bring."""
     try:
-        services.folders.folders(thread_id)
+        agent_services.folders.folders(thread_id)
     except ThreadIdInvalid as error:
         raise _http_error(error) from None
-    known = services.systems.uploads.limits
+    known = agent_services.uploads.limits
     return UploadLimitsView(
         max_files=known.max_files,
         max_file_size=known.max_file_size,
@@ -142,10 +144,10 @@ async def get_limits(thread_id: str, services: ServicesDep) -> UploadLimitsView:
 
 
 @router.get("/threads/{thread_id}/uploads/list", response_model_exclude_none=True)
-async def list_files(thread_id: str, services: ServicesDep) -> UploadList:
+async def list_files(thread_id: str, agent_services: AgentServicesDep) -> UploadList:
     """List the files of a thread, text versions included."""
     try:
-        files = await services.systems.uploads.list_files(thread_id)
+        files = await agent_services.uploads.list_files(thread_id)
     except ThreadIdInvalid as error:
         raise _http_error(error) from None
     shown = [
@@ -155,10 +157,12 @@ async def list_files(thread_id: str, services: ServicesDep) -> UploadList:
 
 
 @router.delete("/threads/{thread_id}/uploads/{filename:path}")
-async def delete_file(thread_id: str, filename: str, services: ServicesDep) -> UploadDeleteResponse:
+async def delete_file(
+    thread_id: str, filename: str, agent_services: AgentServicesDep
+) -> UploadDeleteResponse:
     """Delete a file, and the text version that was made from it."""
     try:
-        await services.systems.uploads.delete(thread_id, filename)
+        await agent_services.uploads.delete(thread_id, filename)
     except (ThreadIdInvalid, UploadError) as error:
         raise _http_error(error) from None
     return UploadDeleteResponse(success=True, message=f"Deleted {filename}")

@@ -96,7 +96,7 @@ def _startup_report(
     config = services.config
     url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
     text = f"Parley is running at {url}\n" + startup_report.format_lines(
-        startup_report.summary_lines(config, services.systems.sandboxes.description)
+        startup_report.summary_lines(config, services.agent.sandboxes.description)
     )
     text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
     text += startup_report.format_lines(

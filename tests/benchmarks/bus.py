@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,6 @@ from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.service import Bus, run_bus
-from gateway.langgraph import LangGraphServices
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
@@ -31,7 +30,7 @@ from store.database import Database, Transaction
 from tests.benchmarks.figures import Figure, percentile
 from tests.benchmarks.instant_runs import InstantRuns, never
 from tests.fakes.platform import FakePlatform
-from tests.gateway.langgraph_server import build_app
+from tests.gateway.langgraph_server import build_app, services_for
 
 MESSAGES = 1_000
 CHATS = 200
@@ -262,14 +261,12 @@ async def _runtime(started: dict[str, float]) -> AsyncIterator[ASGIApp]:
     with TemporaryDirectory() as folder:
         home = Path(folder)
         async with (
+            AsyncExitStack() as stack,
             Database.open(StoreConfig(), home) as database,
             open_checkpointer(home) as checkpointer,
             RunManager(database, {"lead_agent": source}, checkpointer) as runs,
         ):
-            services = LangGraphServices(
-                runs=runs, threads=runs.threads, checkpointer=checkpointer, graphs=runs.graphs
-            )
-            yield build_app(services)
+            yield build_app(await services_for(stack, home, database, runs))
 
 
 def _mapper(prefix: str, count: int) -> Callable[[Transaction], None]:

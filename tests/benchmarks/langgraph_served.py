@@ -19,7 +19,6 @@ from fastapi.responses import StreamingResponse
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from gateway.langgraph import LangGraphServices
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
@@ -27,7 +26,7 @@ from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.graphs import Graphs
-from tests.gateway.langgraph_server import build_app
+from tests.gateway.langgraph_server import build_app, services_for
 
 
 @asynccontextmanager
@@ -37,11 +36,7 @@ async def ours(folder: Path) -> AsyncIterator[FastAPI]:
         database = await stack.enter_async_context(Database.open(StoreConfig(), folder))
         checkpointer = await stack.enter_async_context(open_checkpointer(folder))
         runs = await stack.enter_async_context(RunManager(database, Graphs().sources, checkpointer))
-        yield build_app(
-            LangGraphServices(
-                runs=runs, threads=runs.threads, checkpointer=checkpointer, graphs=runs.graphs
-            )
-        )
+        yield build_app(await services_for(stack, folder, database, runs))
 
 
 @asynccontextmanager

@@ -88,7 +88,7 @@ async def opened(folder: Path, **gateway: Any) -> AsyncIterator[Front]:  # noqa:
         )
         async with open_app(config) as app:
             graphs = Graphs()
-            app.state.langgraph.graphs.update(graphs.sources)
+            app.state.services.runs.graphs.update(graphs.sources)
             with open_listener(config.gateway) as door:
                 server = HttpServer(network_app(app, config.gateway, token=TOKEN), door)
                 async with anyio.create_task_group() as tasks:

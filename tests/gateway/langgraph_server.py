@@ -3,7 +3,7 @@
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +14,21 @@ from fastapi import FastAPI
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
+from agent.factory import open_agent_factory
 from agent.network.url_guard import UrlGuard
-from gateway.langgraph import LangGraphServices, langgraph_routers
+from agent.services import AgentSetup
+from gateway.audit import AuditLog
+from gateway.config import load_config
+from gateway.errors import install_error_handlers
+from gateway.langgraph import langgraph_routers
+from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.webhooks import RunWebhooks
+from gateway.services import Services
 from gateway.transport import StreamingASGITransport
+from gateway.watchdog import Watchdog
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -43,10 +51,11 @@ class Served:
     url: str
 
 
-def build_app(services: LangGraphServices) -> FastAPI:
-    """Return an application made of nothing but the routers, as the gateway mounts them."""
+def build_app(services: Services) -> FastAPI:
+    """Return an application with only the LangGraph routers, mounted as the gateway mounts them."""
     app = FastAPI()
-    app.state.langgraph = services
+    app.state.services = services
+    install_error_handlers(app)
     for prefix in PREFIXES:
         for router in langgraph_routers():
             app.include_router(router, prefix=prefix)
@@ -81,11 +90,8 @@ async def serving(
             )
         )
         app = build_app(
-            LangGraphServices(
-                runs=runs,
-                threads=runs.threads,
-                checkpointer=checkpointer,
-                graphs=runs.graphs,
+            replace(
+                await services_for(stack, home, database, runs),
                 heartbeat_s=heartbeat_s,
                 max_searched_threads=max_searched_threads,
             )
@@ -107,6 +113,23 @@ async def serving(
             checkpointer=checkpointer,
             url=url,
         )
+
+
+async def services_for(
+    stack: AsyncExitStack, home: Path, database: Database, runs: RunManager
+) -> Services:
+    """Return services with these runs and the built-in agent."""
+    config = load_config(None, {"PARLEY_HOME": str(home)})
+    setup = AgentSetup(config=config.agent, home=home)
+    return Services(
+        config=config,
+        database=database,
+        agents=await stack.enter_async_context(open_agent_factory(setup)),
+        runs=runs,
+        stats=RequestStats(),
+        audit=AuditLog(config.audit_file),
+        watchdog=Watchdog(0),
+    )
 
 
 @asynccontextmanager

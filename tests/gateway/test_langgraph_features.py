@@ -307,4 +307,4 @@ async def test_what_this_server_is(tmp_path: Path) -> None:
         assert info["flags"]["crons"] is False
         made: httpx.Response = await api.http.post("/runs/crons", json={"schedule": "* * * * *"})
         assert made.status_code == 501
-        assert "no scheduled runs" in made.json()["detail"]
+        assert "does not support scheduled runs" in made.json()["detail"]

@@ -6,7 +6,6 @@ from gateway.config import load_config
 from gateway.langgraph.run_webhooks import (
     KEY_FILE,
     build_webhooks,
-    thread_file_deleter,
     webhook_key,
 )
 from gateway.runtime.expiry import expire_threads
@@ -31,8 +30,8 @@ async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> 
 
 async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
-        langgraph = service.app.state.langgraph
-        folders = service.app.state.services.folders
+        langgraph = service.app.state.services
+        folders = service.app.state.services.agent.folders
         runs = langgraph.runs
         threads = ["0b63b403-e0ed-40b2-9589-e740f38a62a3", "4b63b403-e0ed-40b2-9589-e740f38a62a4"]
         for thread in threads:
@@ -46,7 +45,7 @@ async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> Non
         assert folders.delete(threads[0]) is False
         now = runs.now
         runs.now = lambda: now() + 61
-        assert await expire_threads(runs, thread_file_deleter(folders)) == 1
+        assert await expire_threads(runs, service.services.delete_thread_files) == 1
         assert folders.delete(threads[1]) is False
 
 

@@ -58,7 +58,7 @@ async def test_log_lines_name_the_request(caplog: pytest.LogCaptureFixture) -> N
 
     app = Starlette(routes=[Route("/x", shout)])
     entrance = RequestMiddleware(
-        app, traffic=RequestStats(), audit=AuditLog(Path("/nonexistent/audit.log"))
+        app, stats=RequestStats(), audit=AuditLog(Path("/nonexistent/audit.log"))
     )
     logger, handler = logging.getLogger("test.entrance"), Lines()
     logger.addHandler(handler)
@@ -190,7 +190,7 @@ async def test_limits_are_configured_and_counted(tmp_path: Path) -> None:
     async with composed(tmp_path, text) as service:
         assert await statuses(service.stranger, "/api/models", 2) == [401, 429]
         await service.client.get("/api/models/none")
-        requests = service.services.traffic.requests
+        requests = service.services.stats.requests
         assert requests[("GET", "/api/models/{name}", 404)] == 1
         assert requests[("GET", UNKNOWN_ROUTE, 429)] == 1
-        assert service.services.traffic.open == 0
+        assert service.services.stats.in_progress == 0

@@ -60,12 +60,12 @@ async def test_a_model_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
     with registered(model) as keys:
         sections = {"models": [keys], "circuit_breaker": {"failure_threshold": 1}}
         async with composed(tmp_path, json.dumps(sections)) as service:
-            breakers = service.services.systems.circuit_breakers
+            breakers = service.services.agent.circuit_breakers
             with breakers.call(keys["name"]) as trial:
                 trial.failed()
             found = (await service.client.get("/health/ready")).json()["checks"]["model"]
             assert (found["ok"], found["state"]) == (False, "unreachable")
-            series = f'parley_model_left_alone{{model="{keys["name"]}"}}'
+            series = f'parley_model_circuit_open{{model="{keys["name"]}"}}'
             assert (await numbers(service))[series] == 1
 
 
@@ -84,14 +84,14 @@ async def test_metrics_count_what_happens(tmp_path: Path) -> None:
         await service.stranger.get("/api/made/up")
         now = await numbers(service)
         assert now['parley_channel_events_total{channel="terminal",reason="accepted"}'] == 1
-        assert now['parley_channel_link{channel="terminal",state="connected"}'] == 1
+        assert now['parley_channel_connection_state{channel="terminal",state="connected"}'] == 1
         assert now['parley_model_requests_total{model="demo",outcome="ok"}'] >= 1
-        assert now["parley_run_seconds_count"] == 1
-        assert now['parley_run_seconds_bucket{le="+Inf"}'] == 1
+        assert now["parley_run_duration_seconds_count"] == 1
+        assert now['parley_run_duration_seconds_bucket{le="+Inf"}'] == 1
         label = 'method="GET",route="/api/models/{name}",status="404"'
         assert now[f"parley_http_requests_total{{{label}}}"] == 1
         assert now['parley_http_requests_total{method="GET",route="(none)",status="401"}'] == 1
-        assert now["parley_http_open_requests"] == 1
+        assert now["parley_http_requests_in_progress"] == 1
         assert now["process_resident_memory_bytes"] > 1e6
         assert now["process_cpu_seconds_total"] > 0
         assert not any("made" in name for name in now)
@@ -111,7 +111,18 @@ async def test_who_may_read_the_metrics(
 
 def test_every_metric_is_documented_and_no_other() -> None:
     lines = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", REFERENCE.read_text(), re.M)
-    assert lines == [
-        (one.name, one.kind, ", ".join(f"`{label}`" for label in one.labels) or "-", one.help)
-        for one in METRICS
+    ours = [line for line in lines if line[0].startswith("parley_")]
+    assert ours == [
+        (name, one.type, ", ".join(f"`{label}`" for label in one.labels) or "-", one.help)
+        for name, one in METRICS.items()
     ]
+
+
+async def test_every_exposed_metric_is_documented(tmp_path: Path) -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \|", REFERENCE.read_text(), re.M))
+    async with composed(tmp_path) as service:
+        page = (await service.client.get("/metrics")).text
+    exposed = set(re.findall(r"^# TYPE (\w+) ", page, re.M))
+    assert "parley_runs_total" in exposed
+    assert "process_open_fds" in exposed
+    assert exposed <= documented

@@ -1,4 +1,4 @@
-"""A loop that stands still is noticed, with what every thread was doing."""
+"""A blocked event loop is detected and the stacks of all threads are logged."""
 
 import logging
 import threading
@@ -30,7 +30,7 @@ def hog_the_loop(until: threading.Event) -> None:
 
 
 async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
-    watchdog, told, again = Watchdog(0.1), Told("stands still"), Told("runs again")
+    watchdog, told, again = Watchdog(0.1), Told("has been blocked"), Told("is running again")
     logger = logging.getLogger("gateway.watchdog")
     logger.addHandler(told)
     logger.addHandler(again)
@@ -45,10 +45,10 @@ async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
     finally:
         logger.removeHandler(told)
         logger.removeHandler(again)
-    (report,) = [line for line in told.lines if "stands still" in line]
+    (report,) = [line for line in told.lines if "has been blocked" in line]
     assert "hog_the_loop" in report
     assert "thread watchdog" in report
-    assert watchdog.stuck == 1
+    assert watchdog.blocked_count == 1
     assert watchdog.lag.count >= 1
 
 
