@@ -10,6 +10,7 @@ BusError
 │   ├── SteeringUnsupported       the server cannot inject messages into a run
 │   └── AgentUnavailable          the server cannot be reached or answered 5xx
 └── DeliveryError                 a platform refused, or may have refused, a message
+    ├── MessageTooLong            a text needs several messages; nothing was sent
     └── FileTooLarge              a file that somebody sent is not taken
 
 The failure policy
@@ -39,7 +40,7 @@ A decoration (indicator, growing message, notice, draft) never raises into a tur
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from typing_extensions import override
@@ -122,6 +123,18 @@ class DeliveryError(BusError):
         self.retry_after_s = retry_after_s
         self.ambiguous = ambiguous
         self.target_gone = target_gone
+
+
+class MessageTooLong(DeliveryError):
+    """A text that was to be one message needs several. Nothing was sent; the worker sends the pieces, one by one.
+
+    Attributes:
+        pieces: The texts of the messages, two or more.
+    """
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.pieces = tuple(pieces)
+        super().__init__(f"the text needs {len(self.pieces)} messages")
 
 
 class FileTooLarge(DeliveryError):

@@ -286,6 +286,8 @@ class OutboundText:
         final_status: Set on the last message of a turn: when it is out, the working sign becomes a done sign
             ("ok") or a failure sign ("failed").
         buttons: What stands under it, where the platform has buttons.
+        part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
+        more: Texts of the messages that follow within the row, where the platform needs several.
     """
 
     kind: Literal["text"] = "text"
@@ -296,6 +298,8 @@ class OutboundText:
     provisional: bool = False
     final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
     buttons: tuple[Button, ...] = ()
+    part: int = 0
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,12 @@ UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, u
     uncertain_attempts = uncertain_attempts + :unknown
 WHERE id = :id AND state IN ('pending', 'sending')
 """
+_START_PART = """
+UPDATE outbox SET state = 'pending', body = :body, attempts = 0, not_before = 0, error = NULL,
+    first_sent_at = NULL, last_sent_at = NULL, uncertain_attempts = 0, updated_at = :now
+WHERE id = :id AND state IN ('pending', 'sending')
+RETURNING id
+"""
 _RESEND = """
 UPDATE outbox SET state = 'pending', attempts = 0, not_before = 0, error = NULL, updated_at = :now,
     first_sent_at = NULL, last_sent_at = NULL, uncertain_attempts = 0
@@ -202,9 +208,19 @@ class OutboxStore:
 
         def work(tx: Transaction) -> None:
             if tx.run(_CLOSE, params) and message_id:
-                key = key_from_row(tx.run(_BY_ID, {"id": row_id})[0])
-                if key.topic:
-                    insert_message_topic(tx, key, message_id, now=now)
+                _insert_topic(tx, row_id, message_id, now)
+
+        await self._database.transaction(work)
+
+    async def start_part(self, row_id: int, body: str, *, now: float, message_id: str = "") -> None:
+        """Set a row to the next of its messages, as if it was new; store the sent message's topic.
+
+        `message_id`: the message that was sent for the row; "" = none.
+        """
+
+        def work(tx: Transaction) -> None:
+            if tx.run(_START_PART, {"id": row_id, "body": body, "now": now}) and message_id:
+                _insert_topic(tx, row_id, message_id, now)
 
         await self._database.transaction(work)
 
@@ -287,6 +303,12 @@ def insert_outbox_rows(tx: Transaction, rows: Sequence[NewOutboxRow], *, now: fl
             _INSERT,
             {"key": new.key, "conversation_id": conversation_id, "body": new.body, "now": now},
         )
+
+
+def _insert_topic(tx: Transaction, row_id: int, message_id: str, now: float) -> None:
+    key = key_from_row(tx.run(_BY_ID, {"id": row_id})[0])
+    if key.topic:
+        insert_message_topic(tx, key, message_id, now=now)
 
 
 def _existing(tx: Transaction, row_id: int) -> OutboxRow:

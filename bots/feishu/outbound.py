@@ -18,6 +18,7 @@ from bots.feishu.private_chats import PrivateChats
 from bots.feishu.streaming_cards import StreamingCards
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
+from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
@@ -288,16 +289,14 @@ class FeishuMessages:
     async def _send_code(
         self, place: ReplyTarget, markdown: str, code: CodeFile, key: str
     ) -> MessageId:
-        """Send code as a file; in several cards where files are refused."""
+        """Send code as a file. Raises MessageTooLong where files are refused: it goes into several cards."""
         try:
             upload = await self._uploads.upload_text(code.name, code.text)
         except FeishuError as error:
             if error.retryable:
                 raise
             _log.warning("long code is sent in cards, its file was refused: %s", error)
-            pieces = enumerate(split(markdown, fits))
-            sent = [await self.send(place, piece, key=f"{key}/{n}") for n, piece in pieces]
-            return sent[0]
+            raise MessageTooLong(split(markdown, fits)) from error
         content = MessageContent(
             type=upload.type, value=upload.value, uuid=idempotency_uuid(place, key)
         )

@@ -12,6 +12,7 @@ from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
 from bots.slack.payload import parse_timestamp
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
+from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 
 METADATA_TYPE = "parley_delivery"
@@ -37,7 +38,10 @@ def delivery_metadata(key: str) -> dict[str, Any]:
 
 
 class SlackMessages:
-    """Sends to Slack. Every method raises SlackError. `files` knows which file was sent with which key."""
+    """Sends to Slack. Every method raises SlackError; `send` and `edit` raise MessageTooLong as well.
+
+    `files` knows which file was sent with which key.
+    """
 
     def __init__(self, api: SlackApi, files: SlackFileUploader) -> None:
         self._api = api
@@ -66,11 +70,7 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-        first, *rest = split(markdown, fits)
-        sent = await self.send(place, first, key=key)
-        for number, piece in enumerate(rest, 1):
-            await self.send(place, piece, key=f"{key}+{number}")
-        return sent
+            raise MessageTooLong(split(markdown, fits)) from error
 
     async def edit(
         self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
@@ -85,13 +85,9 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-            first, *rest = split(markdown, fits)
-            await self.update(place, message, first, buttons)
-            for number, piece in enumerate(rest, 1):
-                await self.send(place, piece, key=f"{place.chat}:{message}+{number}")
-        else:
-            told = place.texts.code_in_file.format(name=code.name)
-            await self.update(place, message, told, buttons)
+            raise MessageTooLong(split(markdown, fits)) from error
+        told = place.texts.code_in_file.format(name=code.name)
+        await self.update(place, message, told, buttons)
 
     async def update(
         self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
@@ -185,10 +181,10 @@ class SlackMessages:
         self, callback: str, markdown: str, buttons: Sequence[Button]
     ) -> MessageId:
         """Answer a command, visible to its author alone. Such a message has no id."""
-        *before, last = split(markdown, fits)
-        for piece in before:
-            await self._respond(callback, render(piece))
-        await self._respond(callback, render(last, buttons))
+        pieces = split(markdown, fits)
+        if len(pieces) > 1:
+            raise MessageTooLong(pieces)
+        await self._respond(callback, render(pieces[0], buttons))
         return MessageId("")
 
     async def _respond(self, callback: str, message: SlackText) -> None:

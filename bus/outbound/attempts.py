@@ -6,11 +6,18 @@ from dataclasses import dataclass, replace
 import anyio
 import httpx
 
-from bus.errors import DeliveryError, unwrapped
-from bus.messages import MessageId, OutboundMessage, decode_outbound, platform_message_id
+from bus.errors import DeliveryError, MessageTooLong, unwrapped
+from bus.messages import (
+    MessageId,
+    OutboundMessage,
+    OutboundText,
+    decode_outbound,
+    encode_outbound,
+    platform_message_id,
+)
 from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
-from bus.outbound.sending import RowSender
+from bus.outbound.sending import RowSender, message_key, next_part, split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
 from store.outbox import OutboxRow, OutboxStore
@@ -197,7 +204,9 @@ class DeliveryAttempts:
         try:
             with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
                 return await adapter.find_message(
-                    decoded.body.reply_target, key=row.key, since=row.created_at - 60
+                    decoded.body.reply_target,
+                    key=message_key(row, decoded.body),
+                    since=row.created_at - 60,
                 )
         except DeliveryError as error:
             log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)
@@ -229,6 +238,14 @@ class DeliveryAttempts:
         `since`: the time from which a wait counts, if not now.
         """
         row, now = decoded.row, self._now()
+        if isinstance(decoded.body, OutboundText):
+            if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
+                await self._start_part(row, split_text(decoded.body, outcome.pieces))
+                return None
+            if not isinstance(outcome, DeliveryError) and decoded.body.more:
+                message_id = platform_message_id(outcome)
+                await self._start_part(row, next_part(decoded.body), message_id=message_id)
+                return None
         if not isinstance(outcome, DeliveryError):
             is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
             await self._store.call(
@@ -242,6 +259,17 @@ class DeliveryAttempts:
             )
             return ClosedRow(decoded=decoded, is_sent=True)
         return await self._record_failure(decoded, outcome, now if since is None else since)
+
+    async def _start_part(
+        self, row: OutboxRow, body: OutboundText, *, message_id: str = ""
+    ) -> None:
+        """Record that the row's next message is to be sent: each has attempts and a key of its own."""
+        now = self._now()
+        await self._store.call(
+            lambda: self._outbox.start_part(
+                row.id, encode_outbound(body), now=now, message_id=message_id
+            )
+        )
 
     async def _record_failure(
         self, decoded: DecodedRow, error: DeliveryError, since: float

@@ -1,6 +1,8 @@
 """One attempt at one outbox row: send a message or file, edit or delete a message."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeGuard, assert_never
 
 import anyio
@@ -103,17 +105,20 @@ class RowSender:
     async def _send_text(
         self, row: OutboxRow, body: OutboundText, adapter: Adapter, target: MessageId | None
     ) -> MessageId:
+        key = message_key(row, body)
+        # Buttons belong under the last of the row's messages.
+        body = replace(body, buttons=()) if body.more else body
         if body.provisional and _can_stream(adapter):
             return await adapter.start_streaming(
-                body.reply_target, body.markdown, key=row.key, buttons=body.buttons
+                body.reply_target, body.markdown, key=key, buttons=body.buttons
             )
         if target is not None and await _edit(adapter, target, body):
             return target
         if body.buttons and isinstance(adapter, SupportsButtons):
             return await adapter.send_with_buttons(
-                body.reply_target, body.markdown, body.buttons, key=row.key
+                body.reply_target, body.markdown, body.buttons, key=key
             )
-        return await adapter.send(body.reply_target, body.markdown, key=row.key)
+        return await adapter.send(body.reply_target, body.markdown, key=key)
 
     async def _send_file(self, row: OutboxRow, body: OutboundFile, adapter: Adapter) -> MessageId:
         limit = adapter.capabilities.max_file_bytes
@@ -140,6 +145,24 @@ class RowSender:
             if error.retryable or error.ambiguous:
                 raise
             raise refusal from None
+
+
+def message_key(row: OutboxRow, body: OutboundMessage) -> str:
+    """Return the key with which the current message of a row is sent, and looked up."""
+    part = body.part if isinstance(body, OutboundText) else 0
+    return f"{row.key}+{part}" if part else row.key
+
+
+def split_text(body: OutboundText, pieces: Sequence[str]) -> OutboundText:
+    """Return a row's text as several messages, of which the first is sent next."""
+    first, *rest = pieces
+    return replace(body, markdown=first, more=(*rest, *body.more))
+
+
+def next_part(body: OutboundText) -> OutboundText:
+    """Return a row's text when its first message was sent: the next one, which replaces nothing."""
+    following, *rest = body.more
+    return replace(body, markdown=following, more=tuple(rest), part=body.part + 1, replaces="")
 
 
 def _can_stream(adapter: Adapter) -> TypeGuard[SupportsStreaming]:

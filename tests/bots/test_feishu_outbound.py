@@ -8,6 +8,7 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bots.feishu.timeouts import FeishuTimeouts
+from bus.errors import MessageTooLong
 from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
 from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
@@ -414,7 +415,10 @@ async def test_very_long_code_goes_in_cards_where_files_are_refused() -> None:
         feishu.rest.scopes -= {"im:resource"}
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
-        await adapter.send(place_of(asked), CODE, key="k1")
+        with pytest.raises(MessageTooLong) as refused:
+            await adapter.send(place_of(asked), CODE, key="k1")
+        for number, piece in enumerate(refused.value.pieces):
+            await adapter.send(place_of(asked), piece, key=f"k1+{number}")
         said = "\n".join(answer.text for answer in feishu.answers(asked.chat))
         assert all(f"value_{n} = {n}\n" in said for n in range(3000))
         assert feishu.violations == []

@@ -9,7 +9,7 @@ import pytest
 
 from bots.slack.adapter import SlackAdapter
 from bots.slack.format import escape
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import ReplyTarget
 from bus.platform import OutgoingFile
 from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
@@ -415,7 +415,11 @@ async def test_where_files_are_not_allowed_long_code_is_several_messages() -> No
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         slack.fail("files.getUploadURLExternal", error="file_uploads_disabled")
-        await adapter.send(place_of(asked), FENCED, key="k")
+        with pytest.raises(MessageTooLong) as refused:
+            await adapter.send(place_of(asked), FENCED, key="k")
+        assert slack.texts(asked.channel) == []
+        for number, piece in enumerate(refused.value.pieces):
+            await adapter.send(place_of(asked), piece, key=f"k+{number}")
         texts = slack.texts(asked.channel)
         assert len(texts) > 1
         assert sum(text.count("print(") for text in texts) == 900
@@ -425,7 +429,11 @@ async def test_where_files_are_not_allowed_long_code_is_several_messages() -> No
 async def test_a_command_that_is_answered_with_long_code_is_answered_in_private() -> None:
     intake = Recorder()
     async with fast_slack() as slack, running(slack, intake) as adapter:
-        await adapter.send(await command_place(slack, intake), FENCED, key="k")
+        place = await command_place(slack, intake)
+        with pytest.raises(MessageTooLong) as refused:
+            await adapter.send(place, FENCED, key="k")
+        for piece in refused.value.pieces:
+            await adapter.send(place, piece, key="k")
         texts = slack.texts("C1", viewer=USER)
         assert sum(text.count("print(") for text in texts) == 900
         assert slack.texts("C1") == []

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typing_extensions import override
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
@@ -333,6 +333,38 @@ async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path
                 await anyio.sleep(0.01)
         clock.ahead += 25 * 3600.0
         assert (await closed(worker, "b")).state == "failed"
+
+
+# Rows that need several messages
+
+
+class ShortPlatform(FindingPlatform):
+    """Finds out when it sends that a text needs several messages."""
+
+    @override
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        if " " in markdown:
+            raise MessageTooLong(markdown.split(" "))
+        return await super().send(place, markdown, key=key)
+
+
+@pytest.mark.parametrize("error", [RATE_LIMITED, UNKNOWN, OSError("a bug")])
+async def test_each_message_of_a_row_is_sent_once_whatever_happens_to_the_next(
+    tmp_path: Path, error: Exception
+) -> None:
+    platform = ShortPlatform()
+    platform.when_sent = lambda: platform.shown[1:] or platform.fail("send", error)
+    async with (
+        Database.open(StoreConfig(), tmp_path) as database,
+        delivering(database, platform) as worker,
+    ):
+        await worker.enqueue(KEY, [text("a", "one two three"), text("b", "next")])
+        assert (await closed(worker, "b")).state == "delivered"
+        assert (await closed(worker, "a")).state == "delivered"
+        topics = MessageTopicStore(database)
+        assert [await topics.find_topic(KEY, f"m{number}") for number in (1, 2, 3)] == ["t"] * 3
+    assert platform.texts == ["one", "two", "three", "next"]
+    assert [message.key for message in platform.shown] == ["a", "a+1", "a+2", "b"]
 
 
 # Records, resends, migrations
