@@ -32,6 +32,7 @@ __all__ = [
     "chat_of",
     "decode_inbound",
     "decode_outbound",
+    "decode_reply_target",
     "encode_inbound",
     "encode_outbound",
     "platform_message_id",
@@ -359,6 +360,16 @@ class OutboundEdit:
 OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit
 
 _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Address:
+    """The part of an inbound message that is needed to answer it."""
+
+    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+
+
+_ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)
 _DELIVERY: TypeAdapter[OutboundMessage] = TypeAdapter(OutboundMessage)
 
 
@@ -370,6 +381,19 @@ def encode_inbound(inbound: InboundMessage) -> str:
 def decode_inbound(body: str) -> InboundMessage:
     """Return the message of an inbox row."""
     return _INBOUND.validate_json(body)
+
+
+def decode_reply_target(body: str) -> ReplyTarget | None:
+    """Return where the answer to an inbox row goes, also where the rest cannot be decoded; None if that cannot either.
+
+    >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}')
+    ReplyTarget(chat='c', thread='', reply_to='', callback='', user='', language='', command_prefix='/')
+    >>> decode_reply_target("{")
+    """
+    try:
+        return _ADDRESS.validate_json(body).reply_target
+    except ValueError:
+        return None
 
 
 def encode_outbound(delivery: OutboundMessage) -> str:

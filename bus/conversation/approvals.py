@@ -1,5 +1,6 @@
 """Questions that turns ended with: found by the turn that answers them; their buttons are removed once."""
 
+import logging
 from dataclasses import dataclass
 
 from anyio import to_thread
@@ -12,6 +13,8 @@ from bus.outbound.worker import DeliveryWorker
 from bus.runs.questions import Question, decode_question, encode_question
 from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +63,9 @@ class Questions:
         if before is None or not question:
             return None
         if question.interrupts and before.thread_id == row.thread_id:
-            return OpenQuestion(
-                row=before, question=question, asker=decode_inbound(before.body).sender
-            )
+            asker = _asker(before)
+            if asker is not None:
+                return OpenQuestion(row=before, question=question, asker=asker)
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
@@ -104,6 +107,15 @@ class Questions:
         found = await self._history.find_last_text(row)
         body = decode_outbound(found.body) if found is not None else None
         return (found.key, body) if found and isinstance(body, OutboundText) else None
+
+
+def _asker(row: InboxRow) -> Sender | None:
+    """Return who sent the message of a row; None if it cannot be decoded: then nobody may decide any more."""
+    try:
+        return decode_inbound(row.body).sender
+    except ValueError:
+        log.exception("inbox row %s cannot be decoded; its question is closed", row.id)
+        return None
 
 
 def _chosen_option(question: Question, text: str) -> str:

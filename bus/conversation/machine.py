@@ -42,12 +42,19 @@ STORE_BACKOFF = Backoff(first_s=0.25, cap_s=5.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
-    """A message that waits for its turn, or has it. `text` is what the agent is told."""
+    """A message that waits for its turn, or has it.
+
+    Attributes:
+        text: What the agent is told.
+        bootstrap: Whether the turn sets the agent up.
+        failure_text: What the turn fails with, instead of a run; "" = it runs.
+    """
 
     row: InboxRow
     inbound: InboundMessage
     text: str
     bootstrap: bool = False
+    failure_text: str = ""
 
 
 class CancelReason(StrEnum):

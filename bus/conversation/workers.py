@@ -17,7 +17,7 @@ from bus.config import SessionConfig
 from bus.conversation.machine import CancelReason, Handlers, QueuedMessage, Turn
 from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
-from bus.messages import ConversationKey, InboundMessage, encode_inbound
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
 from bus.settings.sessions import InvalidSession, SessionResolver
 from store.conversations import ConversationStore
 from store.errors import StoreError
@@ -80,6 +80,21 @@ class ConversationWorkers:
         if lane not in self._former:
             self._former[lane] = ConversationWorker(row.key, former_thread)
         self._enqueue(self._former[lane], message)
+
+    def give_up(self, row: InboxRow, target: ReplyTarget) -> None:
+        """Finish a message that cannot be decoded as failed, in its turn, and tell where its answer was to go."""
+        inbound = InboundMessage(
+            event_id=row.event_id,
+            message_id="",
+            key=row.key,
+            reply_target=target,
+            sender=Sender(user_id=""),
+            text="",
+            private=True,
+            addressed=True,
+        )
+        failed = QueuedMessage(row=row, inbound=inbound, text="", failure_text=target.texts.failed)
+        self._enqueue(self._worker_of(row.key), failed)
 
     def stop(self, row: InboxRow, inbound: InboundMessage) -> bool:
         """Cancel the turns that run in the conversation of a command; return whether there were any.
@@ -300,7 +315,7 @@ class ConversationWorkers:
     def _turn(self, worker: ConversationWorker, message: QueuedMessage) -> Turn:
         inbound = message.inbound
         session: SessionConfig | None = None
-        failure_text = ""
+        failure_text = message.failure_text
         try:
             session = self._sessions.resolve(inbound)
         except InvalidSession as error:

@@ -8,9 +8,10 @@ from anyio.abc import TaskGroup
 
 from bus.commands.runner import CommandRunner
 from bus.conversation.workers import ConversationWorkers
+from bus.errors import unwrapped
 from bus.inbound.album import AlbumCollector
 from bus.log_context import bind_conversation
-from bus.messages import InboundMessage, decode_inbound
+from bus.messages import InboundMessage, decode_inbound, decode_reply_target
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore
 
@@ -85,15 +86,19 @@ class InboundDispatcher:
         try:
             inbound = replace(decode_inbound(row.body), key=row.key)
         except ValueError:
-            # Nobody can be answered: where the answer goes is in the part that cannot be read.
-            log.exception("inbox row %s cannot be read and is given up", row.id)
-            self._tasks.start_soon(self._bury, row)
+            log.exception("inbox row %s cannot be decoded and is given up", row.id)
+            target = decode_reply_target(row.body)
+            if target is None:  # nobody can be told
+                self._tasks.start_soon(self._bury, row)
+            else:
+                self._workers.give_up(row, target)
             return
         self.dispatch(row, inbound, former_thread=former_thread)
 
     async def _bury(self, row: InboxRow) -> None:
         try:
-            await self._inbox.finish(row.id, [], dead=True)
+            with unwrapped():
+                await self._inbox.finish(row.id, [], dead=True)
         except StoreError:
             log.exception("inbox row %s could not be given up", row.id)
 
@@ -101,7 +106,8 @@ class InboundDispatcher:
         """Run one command; the boundary at which whatever goes wrong in it ends."""
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         try:
-            await self._commands.run(row, inbound)
+            with unwrapped():
+                await self._commands.run(row, inbound)
         except StoreError:
             # The row stays unfinished and is taken up again.
             log.exception("command %s could not be recorded", row.id)

@@ -56,3 +56,10 @@ async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_pat
         for site in await record(turn, tmp_path / name)
     }
     assert written - made == set()
+
+
+async def test_a_run_goes_on_while_the_journal_fails_and_is_joined(tmp_path: Path) -> None:
+    """The error is raised inside task groups: the turn must see it as what it is, and start no second run."""
+    site = "TurnEffects.note_run > InboxStore.set_run"
+    runs = await survive(REFERENCE_TURNS["streaming"], tmp_path, site, Mode.ERROR)
+    assert [run.status for run in runs] == ["success", "success"]

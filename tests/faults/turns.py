@@ -16,7 +16,7 @@ from bus.platform import ConnectionState
 from store.errors import StoreError
 from tests.bus.rig import House, file, house, until
 from tests.bus.test_bus_approvals import review
-from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
 from tests.faults.injection import (
     DraftPlatform,
@@ -66,8 +66,11 @@ async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
     return list(faults.calls)
 
 
-async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> None:
-    """Run a turn with one fault, and look whether everything is as it has to be afterwards."""
+async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> list[Run]:
+    """Run a turn with one fault, and look whether everything is as it has to be afterwards.
+
+    Returns the runs of the turn and of the message after it.
+    """
     faults = Faults(site, mode)
     platform = _platform(turn, faults)
     async with FakeLangGraph() as server:
@@ -88,6 +91,7 @@ async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> N
             async with _home(turn, folder, server, platform, faults) as home:
                 await turn.send(home)
                 await _check(home, platform)
+        return server.runs
 
 
 def _home(
