@@ -1,0 +1,63 @@
+"""Two bots of one platform side by side: each its own conversations, agent, state and loop guard."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.model import FakeModelServer
+from tests.fakes.telegram import TelegramServer
+from tests.journeys.house import serving, with_model
+
+
+def section(telegram: TelegramServer, **more: object) -> dict[str, Any]:
+    return {
+        "enabled": True,
+        "base_url": telegram.base_url,
+        "base_file_url": telegram.base_file_url,
+        "bot_token": telegram.token,
+        "dm_policy": "open",
+        **more,
+    }
+
+
+def texts(telegram: TelegramServer, chat: int) -> list[str]:
+    return [answer.text for answer in telegram.answers(chat)]
+
+
+async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
+    async with (
+        TelegramServer() as sales,
+        TelegramServer(token="900900:support") as support,
+        FakeModelServer() as model,
+    ):
+        channels = {
+            "telegram": section(sales),
+            "telegram-support": section(
+                support, platform="telegram", session={"context": {"thinking_enabled": False}}
+            ),
+        }
+        config = {**with_model(model.base_url), "channels": channels, "title": {"enabled": False}}
+        names = ("telegram", "telegram-support")
+        async with serving(tmp_path, config, *names) as service:
+            model.reply("From sales.")
+            sales.dm("hello")
+            await sales.wait_for(lambda: texts(sales, 1001) == ["From sales."], timeout_s=20)
+            model.reply("From support.")
+            support.dm("hello")
+            await support.wait_for(lambda: texts(support, 1001) == ["From support."], timeout_s=20)
+            support.dm("/new")
+            await support.wait_for(lambda: len(texts(support, 1001)) == 2, timeout_s=20)
+            await service.kill()
+            await service.start()
+            await service.until_connected(*names)
+            async with service.client() as client:
+                metrics = (await client.get("/metrics")).text
+                restarted = await client.post("/api/channels/telegram-support/restart")
+            assert restarted.json()["success"]
+            assert 'channel="telegram-support"' in metrics
+            model.reply("Sales remembers.")
+            sales.dm("still there?")
+            await sales.wait_for(lambda: len(texts(sales, 1001)) == 2, timeout_s=20)
+        prompt = str(model.requests[-1].body)
+        assert ("From sales." in prompt, "From support." in prompt) == (True, False)
+        assert sales.token not in service.log.read_text()
+        assert sales.violations == support.violations == []
