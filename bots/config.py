@@ -2,18 +2,45 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bus.config import ChannelPolicy, DmPolicy, GroupPolicy, RateOverride
 
 
-class SlackConfig(ChannelPolicy):
+class PlatformConfig(ChannelPolicy):
+    """What the sections of all platforms have.
+
+    Attributes:
+        platform: Which platform; a section with another name has to say it.
+        mode: How events arrive, where there are several ways.
+        required_keys: Mode -> keys without which the bot cannot connect.
+        account_key: The key that names the bot account: two instances with one account would take each other's
+            messages.
+    """
+
+    platform: str
+    mode: str = ""
+    required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    account_key: ClassVar[str] = ""
+
+    def missing_keys(self) -> list[str]:
+        """Return the required keys that are not set."""
+        return [key for key in self.required_keys.get(self.mode, ()) if not getattr(self, key)]
+
+
+class SlackConfig(PlatformConfig):
     """A section with `platform: slack`. Whoever writes is a member of the workspace, so direct messages are open.
 
     `signing_secret` proves requests in mode http, which needs no `app_token`.
     """
+
+    required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "socket": ("bot_token", "app_token"),
+        "http": ("bot_token", "signing_secret"),
+    }
+    account_key: ClassVar[str] = "bot_token"
 
     platform: Literal["slack"] = "slack"
     bot_token: str = ""
@@ -25,13 +52,19 @@ class SlackConfig(ChannelPolicy):
     dm_policy: DmPolicy | None = "open"
 
 
-class TelegramConfig(ChannelPolicy):
+class TelegramConfig(PlatformConfig):
     """A section with `platform: telegram`. Anyone in the world can write to a bot, so strangers are paired first.
 
     `rich_messages` is off because apps from before June 2026 show a notice to update in place of a rich message.
     `webhook_url` is the public URL of `/webhooks/<name>`, `webhook_secret` proves deliveries; mode webhook
     needs both.
     """
+
+    required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "polling": ("bot_token",),
+        "webhook": ("bot_token", "webhook_url", "webhook_secret"),
+    }
+    account_key: ClassVar[str] = "bot_token"
 
     platform: Literal["telegram"] = "telegram"
     bot_token: str = ""
@@ -52,11 +85,17 @@ class TelegramConfig(ChannelPolicy):
         return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
 
-class FeishuConfig(ChannelPolicy):
+class FeishuConfig(PlatformConfig):
     """A section with `platform: feishu`. `domain` is https://open.feishu.cn or https://open.larksuite.com.
 
     `encrypt_key` and `verification_token` prove deliveries; mode webhook needs both.
     """
+
+    required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "websocket": ("app_id", "app_secret"),
+        "webhook": ("app_id", "app_secret", "encrypt_key", "verification_token"),
+    }
+    account_key: ClassVar[str] = "app_id"
 
     platform: Literal["feishu"] = "feishu"
     app_id: str = ""
@@ -69,7 +108,7 @@ class FeishuConfig(ChannelPolicy):
     dm_policy: DmPolicy | None = "open"
 
 
-class TerminalConfig(ChannelPolicy):
+class TerminalConfig(PlatformConfig):
     """`channels.terminal`: the chat in this machine's terminals, guarded by the admin token."""
 
     platform: Literal["terminal"] = "terminal"
@@ -78,20 +117,6 @@ class TerminalConfig(ChannelPolicy):
     admin_users: list[str] = Field(default_factory=lambda: ["local"])
     rate_limit: RateOverride = RateOverride(messages=0)
 
-
-PLATFORM_CONFIGS: Mapping[str, type[ChannelPolicy]] = {
-    "slack": SlackConfig,
-    "telegram": TelegramConfig,
-    "feishu": FeishuConfig,
-}
-"""Value of `platform` -> class of the section."""
-
-_IDENTITY_KEYS: Mapping[str, str] = {
-    "slack": "bot_token",
-    "telegram": "bot_token",
-    "feishu": "app_id",
-}
-"""The key that names the bot account: two instances with one account would take each other's messages."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -126,21 +151,16 @@ class BotsConfig(BaseModel):
         }
 
     @property
-    def sections(self) -> Mapping[str, ChannelPolicy]:
+    def sections(self) -> Mapping[str, PlatformConfig]:
         """Every section, disabled ones too: the platforms' own first, then the further instances."""
         named = {name: getattr(self, name) for name in type(self).model_fields}
         extra = self.model_extra or {}
-        return {**named, **{n: s for n, s in extra.items() if isinstance(s, ChannelPolicy)}}
+        return {**named, **{n: s for n, s in extra.items() if isinstance(s, PlatformConfig)}}
 
     @property
-    def platforms(self) -> Mapping[str, ChannelPolicy]:
+    def platforms(self) -> Mapping[str, PlatformConfig]:
         """The sections of chat platforms: all but the terminal's."""
         return {name: section for name, section in self.sections.items() if name != "terminal"}
-
-
-def platform_of(section: ChannelPolicy) -> str:
-    """Return the platform of a section."""
-    return str(getattr(section, "platform", ""))
 
 
 def is_instance(section: object) -> bool:
@@ -148,7 +168,7 @@ def is_instance(section: object) -> bool:
     return isinstance(section, Mapping) and "platform" in section
 
 
-def section_model(name: str, section: object) -> type[ChannelPolicy] | None:
+def section_model(name: str, section: object) -> type[PlatformConfig] | None:
     """Return the class of a further instance's section; None if it is none.
 
     >>> section_model("support", {"platform": "slack"}).__name__, section_model("slak", {"enabled": True})
@@ -163,9 +183,10 @@ def section_model(name: str, section: object) -> type[ChannelPolicy] | None:
         raise ValueError(
             "a channel's name has 1 to 40 lower-case letters, digits, dashes and underscores"
         )
-    model = PLATFORM_CONFIGS.get(str(section["platform"]))
-    if model is None:
-        *others, last = PLATFORM_CONFIGS
+    models = {key: field.annotation for key, field in BotsConfig.model_fields.items()}
+    model = models.get(str(section["platform"]))
+    if model is None or model is TerminalConfig:
+        *others, last = (key for key in models if key != "terminal")
         raise ValueError(f"platform must be {', '.join(others)} or {last}")
     return model
 
@@ -174,11 +195,9 @@ def find_shared_accounts(config: BotsConfig) -> Iterator[tuple[str, str]]:
     """Yield (key, name of the other section) for enabled sections that use the same bot account."""
     seen: dict[tuple[str, str], str] = {}
     for name, section in config.platforms.items():
-        platform = platform_of(section)
-        key = _IDENTITY_KEYS.get(platform, "")
-        account = getattr(section, key, "")
+        account = str(getattr(section, section.account_key, ""))
         if not section.enabled or not account:
             continue
-        other = seen.setdefault((platform, account), name)
+        other = seen.setdefault((section.platform, account), name)
         if other != name:
-            yield f"channels.{name}.{key}", other
+            yield f"channels.{name}.{section.account_key}", other

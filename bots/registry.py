@@ -1,4 +1,7 @@
-"""Builds the adapter of every enabled instance. An SDK is imported only if its platform is used: some cost seconds."""
+"""Builds the adapter of every enabled instance. An SDK is imported only if its platform is used: some cost seconds.
+
+`bots/<platform>/adapter.py` has `build(name, config, commands)`, which returns the adapter of one section.
+"""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -6,30 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
-from bots.config import BotsConfig, platform_of
+from bots.config import BotsConfig, PlatformConfig
 from bots.terminal.adapter import TerminalAdapter
-from bus.config import ChannelPolicy
 from bus.platform import Adapter, CommandInfo
-
-PLATFORMS: Mapping[str, str] = {
-    "slack": "bots.slack.adapter",
-    "telegram": "bots.telegram.adapter",
-    "feishu": "bots.feishu.adapter",
-}
-"""Platform -> module with `build(name, config, commands) -> Adapter`."""
-
-REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "slack": {"socket": ("bot_token", "app_token"), "http": ("bot_token", "signing_secret")},
-    "telegram": {
-        "polling": ("bot_token",),
-        "webhook": ("bot_token", "webhook_url", "webhook_secret"),
-    },
-    "feishu": {
-        "websocket": ("app_id", "app_secret"),
-        "webhook": ("app_id", "app_secret", "encrypt_key", "verification_token"),
-    },
-}
-"""Platform -> mode -> keys without which it cannot connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +50,7 @@ def build_adapters(
             faults[name] = fault
             continue
         try:
-            module = importlib.import_module(PLATFORMS[platform_of(section)])
+            module = importlib.import_module(f"bots.{section.platform}.adapter")
             adapters[name] = module.build(name, section, commands)
         except ImportError as error:
             faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
@@ -83,10 +65,9 @@ def build_adapters(
     return BuiltAdapters(adapters=adapters, terminal=terminal, faults=faults, webhooks=webhooks)
 
 
-def missing_keys(name: str, section: ChannelPolicy) -> str | None:
+def missing_keys(name: str, section: PlatformConfig) -> str | None:
     """Return which required keys of a section are not set, as a line for the operator, or None."""
-    required = REQUIRED.get(platform_of(section), {}).get(getattr(section, "mode", ""), ())
-    keys = [key for key in required if not getattr(section, key)]
+    keys = section.missing_keys()
     if not keys:
         return None
     *others, last = (f"channels.{name}.{key}" for key in keys)

@@ -10,12 +10,17 @@ and `send_file`, and the optional protocols of `bus.platform`. The other modules
 - `background`: `self.background.start(...)` runs what must not delay an acknowledgement.
 - `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
-- `webhooks`: `WebhookReceiver` and `WebhookHealth` for platforms that call by HTTP.
+- `json_api`: `JsonApi` calls an HTTP API and maps its errors.
+- `webhooks`: `handle_request` gets the requests of platforms that call by HTTP; `webhook` returns
+  `self.requests.endpoint`; `WebhookHealth` keeps the state of a channel that waits for the first one.
 """
 
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+import anyio
 from anyio.abc import TaskStatus
 from typing_extensions import override
 
@@ -23,13 +28,15 @@ from bots.common.background import BackgroundTasks
 from bots.common.connection import RECONNECT, ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
+from bots.common.webhooks import RETRY_LATER, WebhookReceiver, WebhookRequest, WebhookResponse
+from bots.text.split import split
 from bus.config import ChannelPolicy
 from bus.messages import InboundMessage
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff
 
 
-class BaseAdapter(Adapter):
+class BaseAdapter(Adapter, ABC):
     """An adapter that connects, reconnects and reports its health.
 
     Args:
@@ -38,9 +45,15 @@ class BaseAdapter(Adapter):
         backoff: Delays between attempts to connect.
         failed_retry_s: Delay after a failure that needs an operator.
         stable_s: A connection that lasted this long is followed by the next one at once.
+        webhook_timeout_s: How long one webhook request may take.
         task_timeout_s: How long one background task may take.
         now: Wall clock, for health.
+
+    Attributes:
+        max_chars: Longest message, for `split`.
     """
+
+    max_chars = 2000
 
     def __init__(
         self,
@@ -51,6 +64,7 @@ class BaseAdapter(Adapter):
         failed_retry_s: float = 60.0,
         stable_s: float = 10.0,
         task_timeout_s: float = 30.0,
+        webhook_timeout_s: float = 10.0,
         now: Clock = time.time,
     ) -> None:
         self._name = name
@@ -60,6 +74,7 @@ class BaseAdapter(Adapter):
         )
         self.background = BackgroundTasks(name, timeout_s=task_timeout_s)
         self.greeting = Greeting(config, self.send, self.background)
+        self.requests = WebhookReceiver(name, timeout_s=webhook_timeout_s)
 
     @property
     @override
@@ -77,8 +92,9 @@ class BaseAdapter(Adapter):
             self.tracker.mark_failed(problem)
             return
         try:
-            async with self.background.running():
-                await self.receive(intake)
+            with self.requests.serving(partial(self.handle_request, intake)):
+                async with self.background.running():
+                    await self.receive(intake)
         finally:
             self.tracker.mark_stopped()
 
@@ -90,9 +106,35 @@ class BaseAdapter(Adapter):
         """Receive until cancelled. Override to keep resources open across connections."""
         await self.connection.run(partial(self.connect, intake))
 
+    @abstractmethod
     async def connect(self, intake: Intake) -> None:
-        """Make one connection and serve it (see `ConnectionLoop`). Every adapter that keeps `receive` has its own."""
-        raise NotImplementedError
+        """Make one connection and serve it (see `ConnectionLoop`)."""
+
+    @override
+    def split(self, markdown: str) -> Sequence[str]:
+        """Cut a reply into messages of at most `max_chars` characters. Override for limits of another kind."""
+        return split(markdown, lambda text: len(text) <= self.max_chars)
+
+    async def handle_request(
+        self,
+        intake: Intake,  # noqa: ARG002 - for overrides
+        request: WebhookRequest,  # noqa: ARG002
+    ) -> WebhookResponse:
+        """Respond to a webhook request. Override if the adapter offers `self.requests.endpoint`.
+
+        Raises:
+            WebhookRejected: The request is not the platform's.
+        """
+        return RETRY_LATER
+
+    async def check_regularly(
+        self, check: Callable[[], Awaitable[object]], *, interval_s: float = 60.0
+    ) -> None:
+        """Be connected as long as `check` succeeds: the `connect` of a platform that calls by HTTP."""
+        while True:
+            await check()
+            self.tracker.mark_connected()
+            await anyio.sleep(interval_s)
 
     async def hand_over(self, intake: Intake, message: InboundMessage | None) -> None:
         """Pass a message to the bus; None is counted as ignored. Acknowledge it when this returns.

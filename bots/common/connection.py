@@ -6,7 +6,7 @@ from typing import Final
 import anyio
 
 from bots.common.health import HealthTracker
-from bus.errors import DeliveryError
+from bus.errors import BusError, DeliveryError
 from bus.platform import ConnectionState
 from bus.retry import Backoff
 
@@ -17,7 +17,7 @@ RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
 _CLOSED: Final = "The connection was closed; connecting again."
 
 
-class ConnectionFailure(Exception):
+class ConnectionFailure(BusError):
     """No connection, or the connection broke.
 
     Attributes:

@@ -49,10 +49,19 @@ def webhook_path(channel: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """A request as it arrived; `headers` have lower-case names, `body` is unparsed."""
+    """A request as it arrived.
+
+    Attributes:
+        headers: By lower-case name.
+        body: Unparsed.
+        method: POST; GET where a platform verifies the URL so (WeCom).
+        query: Query parameters; WeCom signs there.
+    """
 
     headers: Mapping[str, str]
     body: bytes
+    method: str = "POST"
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +105,13 @@ class WebhookEndpoint:
         handle: Responds to a request; never raises.
         max_bytes: Largest body.
         read_timeout_s: How long the body may take to arrive, seconds. Nothing is verified by then.
+        methods: HTTP methods that the platform uses: POST, and GET if it verifies the URL so.
     """
 
     handle: WebhookHandler
     max_bytes: int = MAX_BODY_BYTES
     read_timeout_s: float = 10.0
+    methods: frozenset[str] = frozenset({"POST"})
 
 
 @runtime_checkable

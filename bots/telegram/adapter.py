@@ -9,7 +9,13 @@ from telegram.error import TelegramError
 from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
-from bots.common.webhooks import SupportsWebhook, WebhookEndpoint, WebhookReceiver
+from bots.common.webhooks import (
+    RETRY_LATER,
+    SupportsWebhook,
+    WebhookEndpoint,
+    WebhookRequest,
+    WebhookResponse,
+)
 from bots.config import TelegramConfig
 from bots.telegram.api import (
     ALLOWED_UPDATES,
@@ -113,6 +119,7 @@ class TelegramAdapter(
             backoff=self._backoff,
             failed_retry_s=self._timing.refused_s,
             task_timeout_s=2 * self._timing.total_s(),
+            webhook_timeout_s=self._timing.take_s,
             now=now,
         )
         self._connections = TelegramConnections(config, self._timing)
@@ -127,7 +134,8 @@ class TelegramAdapter(
         self._sender = TelegramSender(rich=config.rich_messages == "auto")
         self._limiter = telegram_limiter()
         self._registered = False
-        self._requests = WebhookReceiver(name, timeout_s=self._timing.take_s)
+        self._handler: UpdateHandler | None = None
+        self._updates: UpdatePoller | TelegramWebhook | None = None
 
     @property
     @override
@@ -137,7 +145,7 @@ class TelegramAdapter(
     @property
     @override
     def webhook(self) -> WebhookEndpoint | None:
-        return self._requests.endpoint if self._config.mode == "webhook" else None
+        return self.requests.endpoint if self._config.mode == "webhook" else None
 
     @override
     def config_problem(self) -> str:
@@ -153,9 +161,9 @@ class TelegramAdapter(
     async def receive(self, intake: Intake) -> None:
         self._intake = intake
         async with self._connections.open() as bot:
-            handler = self._update_handler(bot, intake)
+            self._handler = handler = self._update_handler(bot, intake)
             if self._config.mode == "webhook":
-                hook = TelegramWebhook(
+                self._updates = TelegramWebhook(
                     self.name,
                     self._config,
                     handler,
@@ -163,29 +171,38 @@ class TelegramAdapter(
                     timing=self._timing,
                     allowed=self._allowed,
                 )
-                with self._requests.serving(hook.handle):
-                    await self.connection.run(lambda: self._connect(bot, handler, hook))
+                await super().receive(intake)
                 return
             dispatcher = UpdateDispatcher(handler.handle, self._backoff)
-            poller = UpdatePoller(
+            self._updates = UpdatePoller(
                 dispatcher, self.tracker, timing=self._timing, allowed=self._allowed
             )
             async with dispatcher.running():
-                await self.connection.run(lambda: self._connect(bot, handler, poller))
+                await super().receive(intake)
 
-    async def _connect(
-        self, bot: TelegramBot, handler: UpdateHandler, receiver: UpdatePoller | TelegramWebhook
-    ) -> None:
+    @override
+    async def connect(self, intake: Intake) -> None:
+        handler, updates = self._handler, self._updates
+        if handler is None or updates is None:
+            raise RuntimeError("`receive` makes what a connection needs")
         try:
-            with anyio.fail_after(3 * self._timing.total_s()):
-                handler.identity = await get_identity(bot, self.name)
-                await receiver.prepare(bot)
-                if not self._registered:
-                    self._registered = await register_commands(bot, self._commands)
-            await receiver.receive(bot)
+            async with self._connections.open() as bot:
+                with anyio.fail_after(3 * self._timing.total_s()):
+                    handler.identity = await get_identity(bot, self.name)
+                    await updates.prepare(bot)
+                    if not self._registered:
+                        self._registered = await register_commands(bot, self._commands)
+                await updates.receive(bot)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             base_url = self._config.base_url
             raise connection_failure(error, channel=self.name, base_url=base_url) from None
+
+    @override
+    async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
+        updates = self._updates
+        return (
+            await updates.handle(request) if isinstance(updates, TelegramWebhook) else RETRY_LATER
+        )
 
     @override
     def split(self, markdown: str) -> Sequence[str]:

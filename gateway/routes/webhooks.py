@@ -32,6 +32,7 @@ RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
 }
 
 
+@router.get("/{channel}", include_in_schema=False)
 @router.post("/{channel}", responses=RESPONSES, response_class=Response)
 async def receive_webhook(
     channel: Annotated[str, Path()], request: Request, services: ServicesDep
@@ -40,8 +41,17 @@ async def receive_webhook(
     webhook = services.webhooks.get(channel)
     if webhook is None:
         raise HTTPException(404, "This channel does not deliver by HTTP.")
+    if request.method not in webhook.methods:
+        raise HTTPException(405, headers={"Allow": ", ".join(sorted(webhook.methods))})
     body = await _read_body(request, webhook)
-    answer = await webhook.handle(WebhookRequest(headers=dict(request.headers), body=body))
+    answer = await webhook.handle(
+        WebhookRequest(
+            headers=dict(request.headers),
+            body=body,
+            method=request.method,
+            query=dict(request.query_params),
+        )
+    )
     return Response(answer.body, answer.status, headers=dict(answer.headers))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from bots.config import (
     BotsConfig,
@@ -16,7 +16,7 @@ from bots.config import (
     TerminalConfig,
     find_shared_accounts,
 )
-from bots.registry import PLATFORMS, REQUIRED, build_adapters
+from bots.registry import build_adapters
 
 
 def test_nothing_enabled_is_the_terminal_alone(tmp_path: Path) -> None:
@@ -90,15 +90,12 @@ def test_one_account_in_two_sections_is_found() -> None:
     assert list(find_shared_accounts(config)) == [("channels.two.bot_token", "one")]
 
 
-def test_the_tables_know_every_platform() -> None:
-    assert set(PLATFORMS) == set(REQUIRED) == set(BotsConfig.model_fields) - {"terminal"}
-    for name, modes in REQUIRED.items():
-        section = BotsConfig.model_fields[name].annotation
-        assert section is not None
-        assert isinstance(section, type)
-        assert issubclass(section, BaseModel)
-        assert set(modes) == set(get_args(section.model_fields["mode"].annotation))
-        assert {key for keys in modes.values() for key in keys} <= set(section.model_fields)
+def test_every_mode_has_its_required_keys() -> None:
+    for section in BotsConfig().platforms.values():
+        fields = type(section).model_fields
+        assert set(section.required_keys) == set(get_args(fields["mode"].annotation))
+        keys = {key for keys in section.required_keys.values() for key in keys}
+        assert {*keys, section.account_key} <= set(fields)
 
 
 def test_a_mode_that_delivers_by_http_has_keys_of_its_own_and_a_door(tmp_path: Path) -> None:

@@ -3,9 +3,13 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import anyio
+import httpx
 import yaml
 
+from bus.locales import messages_for
 from tests.fakes.model import FakeModelServer
 from tests.fakes.pigeon import pigeon
 from tests.journeys.house import ROOT, serving, with_model
@@ -65,3 +69,42 @@ async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
     # After a crash everything comes once more from the platform, and nothing is said twice.
     assert again[:4] == shown
     assert again[4] == "No active conversation."
+    assert server.reactions[:3] == [("1", "eyes"), ("1", "check"), ("1", "-eyes")]
+
+
+async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: Path) -> None:
+    configuration = yaml.safe_load(build(tmp_path / "code"))
+    async with pigeon() as server, FakeModelServer() as model:
+        configuration["channels"]["pigeon"]["base_url"] = server.url
+        hook = {"platform": "pigeon", "mode": "webhook", "secret": "s3cret", "enabled": True}
+        configuration["channels"]["pigeon-hook"] = {**hook, "base_url": server.url}
+        model.reply("Pushed.")
+        config = {**with_model(model.base_url), **configuration, "title": {"enabled": False}}
+        names = ("pigeon", "pigeon-hook")
+        environment = {"PYTHONPATH": str(tmp_path / "code")}
+        async with serving(tmp_path, config, *names, environment=environment) as service:
+            server.down = True
+            async with service.client() as client:
+                state = await until_state(client, "pigeon", "reconnecting")
+                assert state["detail"] == "HTTP 503"
+            server.down = False
+            server.add_bot("r1")
+            assert messages_for("en").hello_group in (await server.until_shown(1))[0]
+            url = f"{service.url}/webhooks/pigeon-hook"
+            event: dict[str, object] = {"id": 77, "room": "r9", "from": "bob", "text": "hi"}
+            assert await server.post(url, event, "wrong") == 401
+            assert [await server.post(url, event, "s3cret") for _ in range(2)] == [200, 200]
+            assert (await server.until_shown(2))[1] == "Pushed."
+            async with service.client() as client:
+                await until_state(client, "pigeon", "connected")
+    assert ("r9", "Pushed.") in server.shown
+
+
+async def until_state(client: httpx.AsyncClient, channel: str, state: str) -> dict[str, Any]:
+    """Wait for a channel's state."""
+    with anyio.fail_after(20):
+        while True:
+            known = (await client.get("/api/channels")).json()["channels"][channel]
+            if known["state"] == state:
+                return dict(known)
+            await anyio.sleep(0.05)
