@@ -50,7 +50,7 @@ class ChatMigration:
         """Return a key of the old chat as a key of the new one; any other key unchanged.
 
         >>> move = ChatMigration(channel="t", workspace="w", old_chat="-1", new_chat="-100")
-        >>> move.present(ConversationKey(channel="t", workspace="w", chat="-1", topic="5")).topic
+        >>> move.apply(ConversationKey(channel="t", workspace="w", chat="-1", topic="5")).topic
         '-1:5'
         """
         if (key.channel, key.workspace, key.chat) != (self.channel, self.workspace, self.old_chat):

@@ -37,7 +37,7 @@ def trace_message(values: Mapping[str, Any], ids: Sequence[str]) -> MessageTrace
 
     >>> held = [{"id": "m"}, {"id": "m#1", "additional_kwargs": {"steering": True}}]
     >>> trace_message({"messages": held}, ("m", "m#1", "m#2"))
-    MessageTrace(own='m', heard='m#1')
+    MessageTrace(own='m', injected='m#1')
     """
     held = {str(message.get("id")): message for message in messages_in(values)}
     there = [one for one in ids if one in held]

@@ -134,8 +134,8 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
     """Return what interrupts ask for.
 
     >>> pending_interrupts([{"id": "i", "value": {"action_requests": [{"name": "a"}, {"name": "b"}]}}])
-    (PendingInterrupt(id='i', shape='review', count=2),)
-    >>> [one.shape for one in pending_interrupts([{"value": {"type": "tool_approval", "name": "a"}}, {"value": "?"}])]
+    (PendingInterrupt(id='i', kind='review', count=2),)
+    >>> [one.kind for one in pending_interrupts([{"value": {"type": "tool_approval", "name": "a"}}, {"value": "?"}])]
     ['call', 'other']
     """
     return tuple(
@@ -161,11 +161,11 @@ def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> s
 def resume_value(awaited: Sequence[PendingInterrupt], said: str) -> object:
     """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
 
-    >>> resume_value([PendingInterrupt(id="i", shape="review", count=2)], "Yes!")
+    >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}
-    >>> resume_value([PendingInterrupt(id="i", shape="call"), PendingInterrupt(id="j", shape="other")], "not now")
+    >>> resume_value([PendingInterrupt(id="i", kind="call"), PendingInterrupt(id="j", kind="other")], "not now")
     {'i': {'type': 'reject', 'message': 'not now'}, 'j': 'not now'}
-    >>> resume_value([PendingInterrupt(id="", shape="other")], "blue")
+    >>> resume_value([PendingInterrupt(id="", kind="other")], "blue")
     'blue'
     """
     answers = [_answer(one, said) for one in awaited]

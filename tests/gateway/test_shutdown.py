@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys, time, anyio
-from gateway.serving.shutdown import Stop
+from gateway.serving.shutdown import ShutdownSignal
 
 async def main():
-    with Stop(bound_s=0.5) as stop:
+    with ShutdownSignal(bound_s=0.5) as stop:
         print("ready", flush=True)
         if sys.argv[1] == "waits":
             await stop.wait()
