@@ -21,8 +21,11 @@ from bots.feishu.errors import (
     invalid_domain_error,
 )
 from bots.feishu.timeouts import FeishuTimeouts
+from bus.retry import Backoff
 
 _TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
+_FAILURE_DELAYS: Final = Backoff()
+
 _RENEW_S: Final = 600.0
 """A token is renewed this long before it expires. The platform hands out a new one in its last
 half hour, and the old one stays good, so that nothing fails in between."""
@@ -90,6 +93,10 @@ class FeishuRestClient:
 
     While `shared_pool` is open, calls share its connections; at other times each call opens its own,
     so that the last answers of a stopping service still get out.
+
+    Failures that name no time to wait (unreachable, HTTP 5xx, unreadable responses) get one, `retry_after_s`: it grows
+    with every further failure of any call until one succeeds, so that callers do not call a broken platform at full
+    speed.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class FeishuRestClient:
         self._tls = ssl.create_default_context() if app.domain.startswith("https:") else None
         self._pool: httpx.AsyncClient | None = None
         self._calls = 0
+        self._failures = 0
         self._idle = anyio.Event()
         self._token = ""
         self._renew_at = 0.0
@@ -153,7 +161,18 @@ class FeishuRestClient:
         return (await self.request(asked)).data
 
     async def request(self, request: "FeishuRequest") -> FeishuResponse:
-        """Make a call as `call` does; return the whole answer, which is a good one. Raises FeishuError."""
+        """Make a call as `call` does; return the whole response, which is a good one. Raises FeishuError."""
+        try:
+            answer = await self._request(request)
+        except FeishuError as error:
+            if error.retryable and error.retry_after_s is None:
+                self._failures += 1
+                error.retry_after_s = _FAILURE_DELAYS.wait_s(self._failures)
+            raise
+        self._failures = 0
+        return answer
+
+    async def _request(self, request: "FeishuRequest") -> FeishuResponse:
         async with self._connections() as client:
             token = await self._tenant_token(client)
             answer = await self._send(client, request, token)
