@@ -45,12 +45,14 @@ class IntakeNotices:
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
         """Tell somebody who may not use the bot: a pairing code, or once per person and chat that they may not.
 
-        Nobody is told who did not address the bot. Raises StoreError.
+        In groups, people who are not listed are not told, nor anybody who did not address the bot. Raises StoreError.
         """
         match disposition:
             case Disposition.PAIRING | Disposition.GROUP_PAIRING:
                 await self._send_pairing_code(message)
-            case Disposition.NOT_ALLOWED | Disposition.EXTERNAL if message.addressed:
+            case Disposition.NOT_ALLOWED if message.private:
+                await self._send_refusal(message, disposition)
+            case Disposition.EXTERNAL if message.addressed:
                 await self._send_refusal(message, disposition)
             case _:
                 pass

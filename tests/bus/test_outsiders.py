@@ -43,6 +43,13 @@ async def test_somebody_who_is_not_listed_is_told_once_per_chat(tmp_path: Path) 
         await home.reads("Hello you")
 
 
+async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) -> None:
+    async with house(tmp_path, policy=LISTED) as home:
+        assert await mention(home, "hello", user="v") is Disposition.NOT_ALLOWED
+        await mention(home, "hi")
+        await home.reads("Hello you")
+
+
 async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> None:
     policy = ChannelPolicy(group_policy="open", external_policy="deny")
     async with house(tmp_path, policy=policy) as home:

@@ -357,6 +357,7 @@ class Town:
             "base_file_url": self.telegram.base_file_url,
             "bot_token": self.telegram.token,
             "dm_policy": "open",
+            "group_policy": "mention",
         }
         return {"slack": slack, "telegram": telegram, "feishu": self.feishu.settings}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import httpx
 
+from bus.locales.en import ENGLISH
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
 from tests.journeys.house import Service, serving, with_model
@@ -119,7 +120,7 @@ async def _slack_goes_by_the_list(town: Town, service: Service) -> None:
     room = SlackThread(town.slack, room="C6")
     await room.say("us")
     await room.hears("You said: us")
-    assert other.heard() == []
+    assert other.heard() == [ENGLISH.not_allowed]
     assert town.slack.texts("C5") == []
     town.slack.slash("help", channel="C6")
     await town.slack.wait_for(

@@ -20,6 +20,7 @@ def config(telegram: TelegramServer, model: FakeModelServer, **more: object) -> 
         "base_file_url": telegram.base_file_url,
         "bot_token": telegram.token,
         "dm_policy": "open",
+        "group_policy": "mention",
         **more,
     }
     return {**with_model(model.base_url), "channels": {"telegram": section}}
