@@ -192,7 +192,8 @@ class SlackReceiver:
 
     async def _change(self, found: MessageEdit | MessageDeletion) -> None:
         if isinstance(found, MessageEdit):
-            await self._intake.handle_edit(found)
+            edited = await self._with_sender_kind(found.edited)
+            await self._intake.handle_edit(replace(found, edited=edited))
         else:
             await self._intake.handle_deletion(found)
 

@@ -6,7 +6,7 @@ import pytest
 
 from bots.slack.payload import SlackIdentity
 from bots.slack.users import classify
-from bus.messages import SenderKind
+from bus.messages import MessageEdit, SenderKind
 from tests.bots.slack_rig import Recorder, fast_slack, running
 
 GRID = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT", enterprise_id="E1")
@@ -64,6 +64,17 @@ async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
         assert len(slack.asked("users.info")) == 4
         assert adapter.health().detail == ""
     assert slack.violations == []
+
+
+async def test_an_edit_tells_who_is_from_outside() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.person("U2GUEST", is_restricted=True)
+        slack.edit(slack.dm("hello", user="U2GUEST"), "hello there")
+        await slack.wait_for(lambda: intake.changed)
+    (edit,) = intake.changed
+    assert isinstance(edit, MessageEdit)
+    assert edit.edited.sender.kind == "guest"
 
 
 async def test_a_lookup_that_fails_brings_the_event_again() -> None:
