@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from agent.uploads.incoming import IncomingFile
+from agent.uploads.batch import IncomingFile
 
 FILES_FIELD = "files"
 """The form field whose files count."""

@@ -11,7 +11,7 @@ from agent.client.api import ClientApi, JsonObject
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadStorage
-from agent.uploads.incoming import IncomingFile, file_from_path
+from agent.uploads.batch import IncomingFile, file_from_path
 from agent.uploads.names import suffix_of
 from agent.uploads.service import StoredUpload, UploadResult
 

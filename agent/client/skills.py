@@ -17,8 +17,8 @@ class SkillsApi(ClientApi):
 
     async def list_skills(self, *, enabled_only: bool = False) -> JsonObject:
         """Return the skills: `{skills}`; switched-off and broken ones too, unless only enabled ones are wanted."""
-        shelf = await self._systems.skills.load()
-        listed = shelf.enabled if enabled_only else shelf.skills
+        snapshot = await self._systems.skills.load()
+        listed = snapshot.enabled if enabled_only else snapshot.skills
         return {"skills": [_shown(skill) for skill in listed]}
 
     async def get_skill(self, name: str) -> JsonObject | None:
@@ -55,8 +55,10 @@ class SkillsApi(ClientApi):
 
     async def list_custom_skills(self) -> JsonObject:
         """Return this installation's own skills: `{skills}`."""
-        shelf = await self._systems.skills.load()
-        return {"skills": [_shown(skill) for skill in shelf.skills if skill.category == "custom"]}
+        snapshot = await self._systems.skills.load()
+        return {
+            "skills": [_shown(skill) for skill in snapshot.skills if skill.category == "custom"]
+        }
 
     async def get_custom_skill(self, name: str) -> JsonObject:
         """Return one of these with the `content` of its SKILL.md. Raises SkillNotFound, SkillInvalid."""

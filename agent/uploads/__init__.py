@@ -1,1 +1,1 @@
-"""Files that users send: taken in safely, listed, deleted, and turned into text that the agent can read."""
+"""Uploads: receiving, storing, listing and deleting files, and converting documents to text."""

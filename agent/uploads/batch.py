@@ -1,19 +1,51 @@
-"""The files of one request while they arrive: counted, measured, under names that nobody sees yet."""
+"""Receives the files of one request: enforces limits and stores them under temporary names."""
 
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import anyio
 import anyio.to_thread
 
 from agent.errors import UploadTooLarge
-from agent.uploads.incoming import IncomingFile
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.store import StagedFile, UploadStore
+
+CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingFile:
+    """A file to receive. `chunks` is read once, before the next file is requested."""
+
+    filename: str
+    chunks: AsyncIterator[bytes]
+
+
+def file_from_bytes(filename: str, content: bytes) -> IncomingFile:
+    """Return a file with this content."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    return IncomingFile(filename=filename, chunks=chunks())
+
+
+def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
+    """Return a file of this machine; reading it may raise OSError."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        async with await anyio.open_file(path, "rb") as file:
+            while chunk := await file.read(CHUNK_BYTES):
+                yield chunk
+
+    return IncomingFile(filename=filename or path.name, chunks=chunks())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRequestLimits:
-    """What one request may bring; sizes in bytes."""
+    """Limits of one request; sizes in bytes."""
 
     max_files: int = 10
     max_file_size: int = 50 * 1024 * 1024
@@ -22,7 +54,7 @@ class UploadRequestLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedFile:
-    """A file that arrived: the name that it shall have, and the one it came with where that is another."""
+    """A received file: the name it will get, and its original name if different."""
 
     name: str
     original: str | None
@@ -30,10 +62,10 @@ class ReceivedFile:
 
 
 class UploadBatch:
-    """Takes in the files of one request, one after the other."""
+    """Receives the files of one request, one after the other."""
 
-    def __init__(self, shelf: UploadStore, limits: UploadRequestLimits) -> None:
-        self._shelf = shelf
+    def __init__(self, store: UploadStore, limits: UploadRequestLimits) -> None:
+        self._store = store
         self._limits = limits
         self._staged: list[StagedFile] = []
         self._count = 0
@@ -41,15 +73,15 @@ class UploadBatch:
         self.received: list[ReceivedFile] = []
 
     async def receive(self, file: IncomingFile) -> None:
-        """Take in one file; one without a safe name is left out, its bytes are not read.
+        """Receive one file; a file without a safe name is ignored and not read.
 
         Raises:
-            UploadTooLarge: The request brings too much.
-            OSError: The disk does not take it.
+            UploadTooLarge: The request exceeds a limit.
+            OSError: The file cannot be written.
         """
         self._count += 1
         if self._count > self._limits.max_files:
-            raise UploadTooLarge(f"At most {self._limits.max_files} files can be sent at once.")
+            raise UploadTooLarge(f"You can send at most {self._limits.max_files} files at once.")
         name = safe_name(file.filename)
         if name is None:
             return
@@ -58,18 +90,18 @@ class UploadBatch:
             await self._write(staged.descriptor, file)
         finally:
             os.close(staged.descriptor)
-        free = self._free(name)
+        free = self._free_name(name)
         original = None if free == name else name
         self.received.append(ReceivedFile(name=free, original=original, staged=staged))
 
     def discard(self) -> None:
-        """Remove whatever was given no name. Blocking."""
+        """Remove all files that did not get a name. Blocking."""
         for staged in self._staged:
-            self._shelf.discard(staged)
+            self._store.discard(staged)
 
     def _stage(self) -> StagedFile:
-        # Noted inside the thread: it is removed also when the request is cancelled just then.
-        staged = self._shelf.stage()
+        # Recorded inside the thread, so it is removed even if the request is cancelled meanwhile.
+        staged = self._store.stage()
         self._staged.append(staged)
         return staged
 
@@ -80,15 +112,15 @@ class UploadBatch:
             self._size += len(chunk)
             if size > self._limits.max_file_size:
                 raise UploadTooLarge(
-                    f"One file may have at most {_mb(self._limits.max_file_size)}."
+                    f"A file can have at most {_megabytes(self._limits.max_file_size)}."
                 )
             if self._size > self._limits.max_total_size:
                 raise UploadTooLarge(
-                    f"Files sent at once may have at most {_mb(self._limits.max_total_size)} together."
+                    f"Files sent at once can have at most {_megabytes(self._limits.max_total_size)} in total."
                 )
             await anyio.to_thread.run_sync(_write_all, descriptor, chunk)
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         taken = {other.name for other in self.received}
         number = 0
         while numbered(name, number) in taken:
@@ -102,5 +134,5 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _mb(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size / 1024 / 1024:g} MB"

@@ -1,10 +1,10 @@
-"""Images by their first bytes, and the form in which models are shown them. Pure."""
+"""Detects image types by their first bytes, and builds image content blocks. Pure."""
 
 import base64
 from typing import Any
 
 HEAD_BYTES = 16
-"""So many first bytes tell what an image is."""
+"""Number of bytes needed to detect the type."""
 
 MIME_OF_SUFFIX = {
     ".jpg": "image/jpeg",
@@ -13,11 +13,11 @@ MIME_OF_SUFFIX = {
     ".webp": "image/webp",
     ".gif": "image/gif",
 }
-"""The kinds that models of all providers take."""
+"""The image types that all providers accept."""
 
 
 def image_type(head: bytes) -> str | None:
-    r"""Return the kind of image that begins like this, or None.
+    r"""Return the image type of a file that starts with these bytes, or None.
 
     >>> image_type(b"\x89PNG\r\n\x1a\n...."), image_type(b"%PDF-1.7")
     ('image/png', None)
@@ -32,7 +32,7 @@ def image_type(head: bytes) -> str | None:
 
 
 def image_block(data: bytes, mime: str) -> dict[str, Any]:
-    """Return the content block that shows an image to a model.
+    """Return the content block for an image.
 
     >>> image_block(b"abc", "image/png")["image_url"]["url"]
     'data:image/png;base64,YWJj'

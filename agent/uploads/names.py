@@ -1,4 +1,4 @@
-"""Names of uploaded files: which are safe, how repeats are numbered. Pure."""
+"""Names of uploaded files: sanitizing and numbering. Pure."""
 
 import re
 import unicodedata
@@ -8,17 +8,17 @@ MAX_NAME_BYTES = 255
 """Linux: NAME_MAX."""
 
 CONVERTIBLE = frozenset({".pdf", ".ppt", ".pptx", ".xls", ".xlsx", ".doc", ".docx"})
-"""Documents that get a text version beside them."""
+"""Documents that are converted to Markdown."""
 
 _STAGING = re.compile(r"\.upload-.*\.part", re.DOTALL)
 _HARMFUL = re.compile(r"[<>]")
 
 
 def safe_name(raw: str) -> str | None:
-    r"""Return the name under which a file may be kept, or None when there is none.
+    r"""Return a safe name for a file, or None if there is none.
 
-    Only the last part of a path counts. Characters that do not show, and angle brackets, which could forge the
-    tags around a list of files, become underscores.
+    Only the last part of a path is used. Invisible characters become underscores, and so do angle brackets, which
+    could forge the tags around a list of files.
 
     >>> safe_name("C:\\docs\\plan.txt"), safe_name("../../etc/passwd"), safe_name("a\n<b>.txt")
     ('plan.txt', 'passwd', 'a__b_.txt')
@@ -37,7 +37,7 @@ def safe_name(raw: str) -> str | None:
 
 
 def printable_character(character: str) -> str:
-    r"""Return a character of a name, or `_` for one that does not show or could forge a tag.
+    r"""Return a character, or `_` for one that is invisible or could forge a tag.
 
     >>> printable_character("é"), printable_character("\u202e"), printable_character("<")
     ('é', '_', '_')
@@ -47,7 +47,7 @@ def printable_character(character: str) -> str:
 
 
 def is_basename(name: str) -> bool:
-    """Say whether this names something directly inside a folder.
+    """Say whether this is a plain name, not a path.
 
     >>> is_basename("a.txt"), is_basename("../a.txt"), is_basename("..")
     (True, False, False)
@@ -56,7 +56,7 @@ def is_basename(name: str) -> bool:
 
 
 def is_staging(name: str) -> bool:
-    """Say whether this is the name of a file that is still arriving.
+    """Say whether this is the temporary name of a file that is being received.
 
     >>> is_staging(".upload-1a2b.part")
     True
@@ -65,7 +65,7 @@ def is_staging(name: str) -> bool:
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix in lower case, with its dot; empty when there is none.
+    """Return the suffix in lower case, with its dot, or "".
 
     >>> suffix_of("Plan.PDF")
     '.pdf'
@@ -74,7 +74,7 @@ def suffix_of(name: str) -> str:
 
 
 def numbered(name: str, number: int) -> str:
-    """Return the name with a number before its suffix, shortened where it would get too long; 0 changes nothing.
+    """Return the name with a number before its suffix, shortened if necessary; 0 changes nothing.
 
     >>> numbered("a.tar.gz", 1), numbered("a.txt", 0)
     ('a.tar_1.gz', 'a.txt')
@@ -86,7 +86,7 @@ def numbered(name: str, number: int) -> str:
 
 
 def markdown_name(document: str) -> str:
-    """Return what the text version of a document is called, if that is free.
+    """Return the preferred name of a document's text version.
 
     >>> markdown_name("Plan.v2.pdf")
     'Plan.v2.md'

@@ -1,4 +1,4 @@
-"""What a text holds, in a few lines: its headings with their line numbers, or its first lines. Pure."""
+"""Extracts the outline of a text: headings with line numbers, or its first lines. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})(?P<info>.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlineHeading:
-    """A heading; lines are counted from 1."""
+    """A heading and its line number, from 1."""
 
     line: int
     title: str
@@ -24,7 +24,7 @@ class OutlineHeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """The headings of a text, or its first lines where it has none; `truncated` when there were more headings."""
+    """The headings of a text, or its first lines if it has none; `truncated` if there are more headings."""
 
     headings: tuple[OutlineHeading, ...] = ()
     truncated: bool = False
@@ -34,7 +34,7 @@ class Outline:
 def extract_outline(text: str) -> Outline:
     r"""Return the outline of a Markdown text.
 
-    Headings are lines with `#` and lines that are bold from end to end, outside fenced code.
+    Headings are lines with `#`, and lines that are entirely bold, outside fenced code.
 
     >>> [(h.line, h.title) for h in extract_outline("# A\n```\n# no\n```\n**B**\n").headings]
     [(1, 'A'), (5, 'B')]

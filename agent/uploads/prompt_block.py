@@ -1,6 +1,6 @@
-"""The `<uploaded_files>` block: what the model is told about files. Pure.
+"""The `<uploaded_files>` block that lists files for the model. Pure.
 
-The same files always give the same text, so that a provider's prompt cache holds.
+The same files always give the same text, so that provider prompt caches work.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from agent.uploads.outline import Outline
 
 TAG = "uploaded_files"
 MAX_EARLIER = 30
-"""Most earlier files that are listed; the newest count."""
+"""Maximum number of earlier files listed; the newest ones."""
 
-_TEXT_KINDS = "read_file reads it, with line ranges where it is long; grep searches it."
+_TEXT_HINT = "Read it with read_file (use line ranges if it is long), or search it with grep."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSummary:
-    """One file as the model is told of it.
+    """One file in the block.
 
     Attributes:
-        size: In bytes.
+        size: Bytes.
         markdown: The name of its text version.
-        outline: Of that.
-        problem: Why it has no text version, where it should.
+        outline: The outline of the text version.
+        problem: Why a document has no text version.
     """
 
     name: str
@@ -38,7 +38,7 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierFiles:
-    """Files that were there before this message; `left_out` more are not listed."""
+    """Files from before this message; `left_out` more are not listed."""
 
     files: tuple[FileSummary, ...] = ()
     left_out: int = 0
@@ -50,20 +50,20 @@ def uploads_block(
     """Return the block for one message.
 
     Args:
-        files: What came with the message.
-        earlier: What was there before; None = that is not told here.
-        sees: Whether the model takes images.
+        files: The files of the message.
+        earlier: Earlier files; None = not listed.
+        sees: Whether the model accepts images.
     """
     lines = [
         f"<{TAG}>",
-        f"Files that came with this message (in {UPLOADS}):",
+        f"Files attached to this message (in {UPLOADS}):",
         *([line for file in files for line in _entry(file, sees=sees)] or ["(empty)"]),
     ]
     if earlier is not None and earlier.files:
-        lines += ["", "Files from earlier in this conversation, still there:"]
+        lines += ["", "Files from earlier in this conversation:"]
         lines += [line for file in earlier.files for line in _short(file)]
         if earlier.left_out:
-            lines.append(f"... and {earlier.left_out} older ones: ls {UPLOADS} shows all.")
+            lines.append(f"... and {earlier.left_out} older files; list all with ls {UPLOADS}.")
     return "\n".join([*lines, f"</{TAG}>"])
 
 
@@ -91,7 +91,7 @@ def _entry(file: FileSummary, *, sees: bool) -> list[str]:
     elif suffix_of(file.name) in MIME_OF_SUFFIX:
         lines.append(_image_hint(sees=sees))
     elif file.outline is None:
-        lines.append(f"  {_TEXT_KINDS}")
+        lines.append(f"  {_TEXT_HINT}")
     else:
         lines += _outlined(file.outline)
     return lines
@@ -99,18 +99,18 @@ def _entry(file: FileSummary, *, sees: bool) -> list[str]:
 
 def _image_hint(*, sees: bool) -> str:
     if sees:
-        return "  An image. If you do not see it here, view_image shows it."
-    return "  An image; you cannot see it, but tools can work with the file."
+        return "  An image. If you cannot see it here, use view_image."
+    return "  An image. You cannot see it, but tools can process the file."
 
 
 def _outlined(outline: Outline) -> list[str]:
     if not outline.headings:
         shown_lines = [f"    {_plain(line)}" for line in outline.preview]
-        return ["  The text version begins:", *shown_lines, f"  {_TEXT_KINDS}"]
-    lines = ["  Headings of the text version (read_file with these line numbers):"]
+        return ["  Start of the text version:", *shown_lines, f"  {_TEXT_HINT}"]
+    lines = ["  Headings of the text version, with line numbers for read_file:"]
     lines += [f"    L{heading.line}: {_plain(heading.title)}" for heading in outline.headings]
     if outline.truncated:
-        lines.append("    ... more headings follow; grep '^#' finds them.")
+        lines.append("    ... there are more; find them with grep '^#'.")
     return lines
 
 
@@ -119,5 +119,5 @@ def _path(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text on one line in which nothing reads like a tag: names and titles are other people's words."""
+    """Return a text as one line without tags: names and titles are untrusted."""
     return "".join(printable_character(character) for character in text)

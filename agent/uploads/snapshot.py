@@ -1,4 +1,4 @@
-"""A thread's uploads as they are at one moment, for the model. Blocking: everything here runs in worker threads."""
+"""Snapshots of a thread's uploads, for the model. Blocking: runs in worker threads."""
 
 import threading
 from collections import OrderedDict
@@ -14,25 +14,25 @@ from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 MAX_OUTLINE_BYTES = 2_000_000
-"""So much of a text is looked through for its headings."""
+"""How much of a text is searched for headings."""
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
-"""What models of all providers take in one message; larger ones can be asked for by view_image."""
+"""What all providers accept in one message; view_image shows larger ones."""
 
-_KEPT_OUTLINES = 256
+_MAX_OUTLINES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReference:
-    """A file as a message names it; `size` in bytes, 0 when nobody said."""
+    """A file reference in a message; `size` in bytes, 0 if unknown."""
 
     name: str
     size: int
 
 
 def file_references(additional_kwargs: Mapping[str, Any]) -> list[FileReference]:
-    """Return the files that a message says came with it; what cannot be a file's entry is dropped. Pure.
+    """Return the files that a message refers to; invalid entries are ignored. Pure.
 
     >>> file_references({"files": [{"filename": "a.txt", "size": "12"}, {"filename": "../b"}, "c", {}]})
     [FileReference(name='a.txt', size=12)]
@@ -47,39 +47,39 @@ def file_references(additional_kwargs: Mapping[str, Any]) -> list[FileReference]
 
 
 class OutlineCache:
-    """Remembers the outlines of texts, as long as the texts do not change. For many threads at once."""
+    """Caches the outlines of texts until the texts change. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int, int], Outline] = OrderedDict()
-        self._changing = threading.Lock()
+        self._cache: OrderedDict[tuple[int, int, int], Outline] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def get(self, shelf: UploadStore, entry: UploadEntry) -> Outline | None:
-        """Return the outline of a file; None when it cannot be read."""
-        with self._changing:
-            found = self._kept.get(entry.version)
+    def get(self, store: UploadStore, entry: UploadEntry) -> Outline | None:
+        """Return the outline of a file; None if it cannot be read."""
+        with self._lock:
+            found = self._cache.get(entry.version)
         if found is None:
             try:
-                text = shelf.read(entry.name, MAX_OUTLINE_BYTES).decode("utf-8", "replace")
+                text = store.read(entry.name, MAX_OUTLINE_BYTES).decode("utf-8", "replace")
             except OSError:
                 return None
             found = extract_outline(text)
-        with self._changing:
-            self._kept[entry.version] = found
-            self._kept.move_to_end(entry.version)
-            if len(self._kept) > _KEPT_OUTLINES:
-                self._kept.popitem(last=False)
+        with self._lock:
+            self._cache[entry.version] = found
+            self._cache.move_to_end(entry.version)
+            if len(self._cache) > _MAX_OUTLINES:
+                self._cache.popitem(last=False)
         return found
 
 
 class UploadSnapshots:
-    """Looks at the uploads of threads."""
+    """Takes snapshots of threads' uploads."""
 
     def __init__(self, folders: ThreadStorage) -> None:
         self._folders = folders
         self._outlines = OutlineCache()
 
     def take(self, thread_id: str) -> "UploadSnapshot":
-        """Look at a thread's uploads now.
+        """Take a snapshot of a thread's uploads.
 
         Raises:
             ThreadIdInvalid: The id must not become a folder's name.
@@ -88,36 +88,36 @@ class UploadSnapshots:
 
 
 class UploadSnapshot:
-    """One look at the uploads of one thread."""
+    """A snapshot of one thread's uploads."""
 
-    def __init__(self, shelf: UploadStore, outlines: OutlineCache) -> None:
-        self._shelf = shelf
+    def __init__(self, store: UploadStore, outlines: OutlineCache) -> None:
+        self._store = store
         self._outlines = outlines
-        self._entries = shelf.entries()
-        self._record = shelf.conversions() if self._entries else {}
+        self._entries = store.entries()
+        self._conversions = store.conversions() if self._entries else {}
 
     def present(self, files: Iterable[FileReference]) -> list[FileReference]:
-        """Keep the files that are there."""
+        """Return the references whose files exist."""
         return [file for file in files if file.name in self._entries]
 
     def summarize(self, file: FileReference) -> FileSummary:
-        """Return what the model is told of a file that came with a message."""
+        """Summarize a file of a message."""
         made = self._conversion(file.name)
         text = self._entries.get(made.markdown) if made.markdown else None
         return FileSummary(
             name=file.name,
             size=file.size,
             markdown=text.name if text else None,
-            outline=self._outlines.get(self._shelf, text) if text else None,
+            outline=self._outlines.get(self._store, text) if text else None,
             problem=made.error,
         )
 
     def has_unlisted(self, known: Collection[str]) -> bool:
-        """Say whether there is a file of which the model was not told."""
+        """Say whether there is a file that the model does not know."""
         return bool(self._others(known))
 
     def earlier(self, new: Collection[str]) -> EarlierFiles:
-        """Return the files besides those that just came, the newest of them where there are many."""
+        """Return the other files, only the newest if there are many."""
         others = self._others(new)
         newest = sorted(others, key=lambda entry: entry.modified_s, reverse=True)[:MAX_EARLIER]
         kept = {entry.name for entry in newest}
@@ -125,7 +125,7 @@ class UploadSnapshot:
         return EarlierFiles(files=files, left_out=len(others) - len(files))
 
     def images(self, files: Iterable[FileReference]) -> list[dict[str, Any]]:
-        """Return the images among some files as content blocks, within the limits."""
+        """Return the images among the files as content blocks, within the limits."""
         blocks: list[dict[str, Any]] = []
         for file in files:
             entry = self._entries.get(file.name)
@@ -133,7 +133,7 @@ class UploadSnapshot:
                 continue
             mime = self._mime(entry)
             if mime is not None:
-                blocks.append(image_block(self._shelf.read(entry.name, MAX_IMAGE_BYTES), mime))
+                blocks.append(image_block(self._store.read(entry.name, MAX_IMAGE_BYTES), mime))
         return blocks
 
     def _others(self, names: Collection[str]) -> list[UploadEntry]:
@@ -143,11 +143,11 @@ class UploadSnapshot:
         return [e for e in self._entries.values() if e.name not in names and e.name not in texts]
 
     def _conversion(self, name: str) -> ConversionRecord:
-        """Return what became of a document; where nobody wrote it down, a text of its name counts as its own."""
+        """Return the conversion result of a document; without one, a text file with its name counts."""
         if suffix_of(name) not in CONVERTIBLE:
             return ConversionRecord()
-        if name in self._record:
-            return self._record[name]
+        if name in self._conversions:
+            return self._conversions[name]
         beside = markdown_name(name)
         return ConversionRecord(markdown=beside if beside in self._entries else None)
 
@@ -158,7 +158,7 @@ class UploadSnapshot:
 
     def _mime(self, entry: UploadEntry) -> str | None:
         try:
-            return image_type(self._shelf.read(entry.name, HEAD_BYTES))
+            return image_type(self._store.read(entry.name, HEAD_BYTES))
         except OSError:
             return None
 

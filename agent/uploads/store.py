@@ -1,7 +1,7 @@
-"""One thread's uploads on disk. Blocking: everything here runs in worker threads.
+"""Store of one thread's uploads on disk. Blocking: runs in worker threads.
 
-The agent may write into this folder too, links included. So it is reached from the thread's root without
-following a link, and files in it are opened, replaced and removed by name inside the opened folder.
+The agent can write to this folder too, including links. So the folder is opened from the thread's root without
+following links, and its files are opened, replaced and removed relative to its descriptor.
 """
 
 import json
@@ -24,18 +24,18 @@ from agent.uploads.names import (
 )
 
 RECORDS_FILE = "conversions.json"
-"""In the thread's root, which the agent does not see: document -> its text version, or why there is none."""
+"""In the thread's root, which the agent does not see: document -> text version, or why there is none."""
 
 MAX_RECORD_BYTES = 1_000_000
-STALE_S = 3600.0  # an upload that has not grown for so long was cut off by a crash
+STALE_S = 3600.0  # an upload without progress for so long was interrupted by a crash
 
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO must not hang the open
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not hang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadEntry:
-    """A regular file in the folder; `version` changes whenever its content does."""
+    """A regular file in the folder; `version` changes with its content."""
 
     name: str
     size: int
@@ -45,7 +45,7 @@ class UploadEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionRecord:
-    """What became of a document: the name of its text version, or why there is none."""
+    """Result of a conversion: the name of the text version, or why there is none."""
 
     markdown: str | None = None
     error: str | None = None
@@ -53,22 +53,20 @@ class ConversionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file that arrived completely, or is about to, under a name of its own in the thread's root."""
+    """A file under a temporary name in the thread's root."""
 
     staging: str
     descriptor: int
 
 
 class UploadStore:
-    """The uploads folder of one thread, with the record of what was converted."""
+    """The uploads folder of one thread, and the results of its conversions."""
 
     def __init__(self, folders: ThreadFolders) -> None:
         self._folders = folders
 
-    # --- arriving ---------------------------------------------------------------------------------------------
-
     def stage(self) -> StagedFile:
-        """Open a new file to write to, outside the folder that the agent sees; it is made by this, if need be."""
+        """Create a temporary file outside the folder that the agent sees; creates the folders if necessary."""
         self._folders.create()
         name = f".upload-{token_hex(8)}.part"
         with self._root() as root:
@@ -78,61 +76,53 @@ class UploadStore:
         return StagedFile(staging=name, descriptor=descriptor)
 
     def commit(self, staged: StagedFile, name: str) -> None:
-        """Give an arrived file its name at once; a regular file of that name is replaced.
+        """Rename a temporary file to its final name; a regular file with that name is replaced.
 
         Raises:
-            UploadNotAllowed: A link, a hard-linked or a special file stands there.
+            UploadNotAllowed: The name belongs to a link, a hard-linked file or a special file.
         """
         with self._root() as root, self._folder() as folder:
             _require_replaceable(name, folder)
             os.replace(staged.staging, name, src_dir_fd=root, dst_dir_fd=folder)
 
     def store_text(self, text: str, document: str) -> str:
-        """Put the text version of a document beside it, under a free name; return the name."""
+        """Store the text version of a document under a free name; return the name."""
         staged = self.stage()
         try:
             with os.fdopen(staged.descriptor, "wb") as file:
                 file.write(text.encode("utf-8"))
-            name = self._claimed(markdown_name(document))
+            name = self._reserve_name(markdown_name(document))
             self.commit(staged, name)
         finally:
             self.discard(staged)
         return name
 
     def discard(self, staged: StagedFile) -> None:
-        """Remove an arrived file that got no name; nothing happens when it got one."""
+        """Remove a temporary file; does nothing if it was renamed."""
         with suppress(FileNotFoundError), self._root() as root:
             os.unlink(staged.staging, dir_fd=root)
 
     def sweep(self) -> None:
-        """Remove what a crash left behind."""
+        """Remove temporary files that a crash left behind."""
         with self._root() as root:
             for name in _names(root):
                 if is_staging(name) and _age_s(name, root) > STALE_S:
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=root)
 
-    def _claimed(self, name: str) -> str:
-        """Take a name that nothing has, by an empty file; numbered where need be."""
+    def _reserve_name(self, name: str) -> str:
+        """Reserve a free name with an empty file; numbered if necessary."""
         with self._folder() as folder:
             for number in range(1000):
                 candidate = numbered(name, number)
                 with suppress(FileExistsError):
-                    os.close(
-                        os.open(
-                            candidate,
-                            os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE,
-                            0o644,
-                            dir_fd=folder,
-                        )
-                    )
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+                    os.close(os.open(candidate, flags, 0o644, dir_fd=folder))
                     return candidate
-        raise UploadNotAllowed(f"No name is free for the text of this document: {name}")
-
-    # --- looking ----------------------------------------------------------------------------------------------
+        raise UploadNotAllowed(f"There is no free name for the text version: {name}")
 
     def entries(self) -> dict[str, UploadEntry]:
-        """Return the regular files by name, sorted; none when there is no folder."""
+        """Return the regular files by name, sorted; empty if there is no folder."""
         found = []
         with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
             for name in _names(folder):
@@ -147,7 +137,7 @@ class UploadStore:
         """Open a regular file for reading.
 
         Raises:
-            FileNotFoundError: There is none of this name.
+            FileNotFoundError: There is no such file.
         """
         with self._folder() as folder:
             descriptor = _open_regular(name, folder)
@@ -157,10 +147,10 @@ class UploadStore:
             os.close(descriptor)
 
     def open_document(self, name: str) -> tuple[int, UploadEntry]:
-        """Open a regular file for a process that reads it; the caller closes the descriptor.
+        """Open a regular file; the caller closes the descriptor.
 
         Raises:
-            FileNotFoundError: There is none of this name.
+            FileNotFoundError: There is no such file.
         """
         with self._folder() as folder:
             descriptor = _open_regular(name, folder)
@@ -170,12 +160,10 @@ class UploadStore:
         """Return the first bytes of a file.
 
         Raises:
-            FileNotFoundError: There is none of this name.
+            FileNotFoundError: There is no such file.
         """
         with self.open_file(name) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(max_bytes)
-
-    # --- removing ---------------------------------------------------------------------------------------------
 
     def remove(self, name: str) -> bool:
         """Remove a regular file; return whether there was one."""
@@ -189,19 +177,17 @@ class UploadStore:
         return False
 
     def remove_text_version(self, document: str) -> None:
-        """Remove the text version that was made from a document, and forget about it; other files stay."""
+        """Remove the text version of a document and its conversion result."""
         record = self.conversions()
         known = record.pop(document, None)
         if known is None:
             return
         if known.markdown is not None:
             self.remove(known.markdown)
-        self._keep(record)
-
-    # --- the record -------------------------------------------------------------------------------------------
+        self._write_conversions(record)
 
     def conversions(self) -> dict[str, ConversionRecord]:
-        """Return what became of the documents; an unreadable record counts as empty."""
+        """Return the conversion results by document; an unreadable file counts as empty."""
         try:
             with self._root() as root:
                 descriptor = _open_regular(RECORDS_FILE, root)
@@ -212,17 +198,17 @@ class UploadStore:
         return dict(_conversions(data))
 
     def save_conversion(self, document: str, conversion: ConversionRecord) -> None:
-        """Write down what became of a document."""
-        self._keep({**self.conversions(), document: conversion})
+        """Save a conversion result."""
+        self._write_conversions({**self.conversions(), document: conversion})
 
     def forget_text_version(self, name: str) -> None:
-        """Forget that a file was made from a document: somebody put another in its place, or removed it."""
+        """Forget that a file is a text version: it was replaced or removed."""
         record = self.conversions()
         kept = {doc: made for doc, made in record.items() if made.markdown != name}
         if len(kept) != len(record):
-            self._keep(kept)
+            self._write_conversions(kept)
 
-    def _keep(self, record: Mapping[str, ConversionRecord]) -> None:
+    def _write_conversions(self, record: Mapping[str, ConversionRecord]) -> None:
         data = {doc: {"markdown": c.markdown, "error": c.error} for doc, c in record.items()}
         staged = self.stage()
         try:
@@ -232,8 +218,6 @@ class UploadStore:
                 os.replace(staged.staging, RECORDS_FILE, src_dir_fd=root, dst_dir_fd=root)
         finally:
             self.discard(staged)
-
-    # --- the way there ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _root(self) -> Iterator[int]:
@@ -245,7 +229,7 @@ class UploadStore:
 
     @contextmanager
     def _folder(self) -> Iterator[int]:
-        """Open the uploads folder; a link on the way counts as no folder."""
+        """Open the uploads folder; a link in its path counts as no folder."""
         with self._root() as root:
             above = os.open(self._folders.user_data.name, _DIR, dir_fd=root)
             try:
@@ -291,9 +275,9 @@ def _require_replaceable(name: str, folder: int) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
-        raise UploadNotAllowed(f"Something that is not a regular file has this name: {name}")
+        raise UploadNotAllowed(f"This name belongs to something other than a regular file: {name}")
     if status.st_nlink > 1:
-        raise UploadNotAllowed(f"The file of this name is linked from elsewhere: {name}")
+        raise UploadNotAllowed(f"The file with this name has other hard links: {name}")
 
 
 def _age_s(name: str, folder: int) -> float:

@@ -1,7 +1,7 @@
-"""The program that turns one document into Markdown, in a process of its own with little memory and no network.
+"""Child process that converts one document to Markdown, with limited memory and without network.
 
-Run as `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES` with the document as standard input. The text goes to
-standard output with exit code 0; with exit code 3 it is a sentence that says why there is none.
+Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin. With exit code 0, stdout is
+the text; with exit code 3, it is a sentence that says why there is none.
 """
 
 import ctypes
@@ -13,36 +13,36 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 REFUSED = 3
-"""The exit code beside a sentence."""
+"""Exit code if the document is not converted."""
 
 MAX_MARKDOWN_BYTES = 10_000_000
-"""Longest text; the rest is cut off, with a note."""
+"""Longest text; the rest is dropped, with a note."""
 
 MAX_UNPACKED_BYTES = 400_000_000
-"""What the parts of an Office file may come to; a normal one is below a tenth of that."""
+"""Unpacked size of an Office file; normal ones are below a tenth of this."""
 
 MAX_PARTS = 20_000
-_CUT = "\n\n[The rest of the document was left out: it is too long.]\n"
-_OLE = b"\xd0\xcf\x11\xe0"  # Office's format before 2007, and the wrapping of encrypted files since
+_CUT = "\n\n[The document is too long: the rest is omitted.]\n"
+_OLE = b"\xd0\xcf\x11\xe0"  # Office formats before 2007, and encrypted files since
 _ZIPPED = {".doc": ".docx", ".ppt": ".pptx", ".xls": ".xlsx"}
 _CLONE_NEWUSER_NEWNET = 0x10000000 | 0x40000000
 
-DAMAGED = "the document is damaged, or is not what its name says"
-PROTECTED = "the document is protected by a password"
-TOO_LARGE = "the document is too large to be read"
-WITHOUT_TEXT = "no text was found in the document; it may consist of images"
-UNAVAILABLE = "the program that reads documents cannot be loaded"
+DAMAGED = "the document is damaged, or its type does not match its name"
+PROTECTED = "the document is password-protected"
+TOO_LARGE = "the document is too large to convert"
+WITHOUT_TEXT = "the document contains no text; it may consist of images"
+UNAVAILABLE = "the document converter cannot be loaded"
 
 
 class ConversionRefused(Exception):
-    """The document is not converted; the text says why."""
+    """The document is not converted; the message says why."""
 
 
 def main() -> int:
-    """Convert what stands on standard input."""
+    """Convert the document on stdin."""
     suffix, deadline_s, memory_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     target = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no part of the text
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output of libraries is not part of the text
     _confine(deadline_s, memory_bytes)
     code, text = _converted(suffix, sys.stdin.buffer)
     with os.fdopen(target, "wb") as output:
@@ -53,20 +53,20 @@ def main() -> int:
 def _confine(deadline_s: int, memory_bytes: int) -> None:
     for limit, soft, hard in (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        # One second between the two: the first ends the process with a signal that says what happened.
+        # The soft limit, one second earlier, ends the process with a signal that tells the reason.
         (resource.RLIMIT_CPU, deadline_s, deadline_s + 1),
         (resource.RLIMIT_FSIZE, 0, 0),
         (resource.RLIMIT_NOFILE, 256, 256),
         (resource.RLIMIT_CORE, 0, 0),
     ):
         resource.setrlimit(limit, (soft, hard))
-    # Where the kernel grants it, there is no network from here on; where it does not, the converters used make none.
+    # No network from here on, if the kernel allows it; the converters do not use it anyway.
     with suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
 
 
 def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
-    """Return the exit code, and the text or why there is none."""
+    """Return the exit code, and the text or the reason."""
     try:
         text = _markdown(_kind(suffix, document), document)
     except Exception as error:  # noqa: BLE001 - every parser raises its own kinds
@@ -93,7 +93,7 @@ def _cut(text: bytes) -> bytes:
 
 
 def _kind(suffix: str, document: BinaryIO) -> str:
-    """Return the suffix of what the document really is.
+    """Return the suffix of the actual type.
 
     Raises:
         Refused: It cannot be converted.
@@ -108,7 +108,7 @@ def _kind(suffix: str, document: BinaryIO) -> str:
         return suffix
     if suffix in (".doc", ".ppt"):
         raise ConversionRefused(
-            f"the old {suffix} format cannot be read; save the document as {suffix}x or PDF"
+            f"the old {suffix} format is not supported; save the document as {suffix}x or PDF"
         )
     if head.startswith(_OLE) and suffix != ".xls":
         raise ConversionRefused(PROTECTED)
@@ -118,7 +118,7 @@ def _kind(suffix: str, document: BinaryIO) -> str:
 
 
 def _check_parts(document: BinaryIO) -> None:
-    """Refuse an archive that unpacks to much more than a document does."""
+    """Reject archives that unpack to far more than a document does."""
     with zipfile.ZipFile(document) as archive:
         parts = archive.infolist()
     document.seek(0)
@@ -127,8 +127,8 @@ def _check_parts(document: BinaryIO) -> None:
 
 
 def _markdown(suffix: str, document: BinaryIO) -> str:
-    # Imported after the limits hold. The converter is named, not guessed by the content: other converters of
-    # the package start programs or ask the network.
+    # Imported after the limits are set. The converter is chosen explicitly: others of the package start programs
+    # or use the network.
     from markitdown import StreamInfo, converters  # noqa: PLC0415
 
     kinds: dict[str, Any] = {

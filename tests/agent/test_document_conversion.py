@@ -17,8 +17,8 @@ from typing_extensions import override
 from agent.errors import ConversionFailed
 from agent.thread_storage import ThreadStorage
 from agent.uploads import converter, worker
+from agent.uploads.batch import IncomingFile, file_from_bytes
 from agent.uploads.converter import DocumentConverter
-from agent.uploads.incoming import IncomingFile, file_from_bytes
 from agent.uploads.outline import MAX_HEADINGS, extract_outline
 from agent.uploads.service import UploadResult, UploadService
 from tests.agent.plain_agent import THREAD
@@ -164,7 +164,7 @@ OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
         (".pdf", lambda: archive({"a.txt": b"x"}), worker.DAMAGED),
         (".pdf", lambda: b"%PDF-1.7\n" + b"\x07" * 5000, worker.DAMAGED),
         (".pdf", lambda: pdf(trailer=ENCRYPTED), worker.PROTECTED),
-        (".pdf", lambda: pdf(""), "no text was found"),
+        (".pdf", lambda: pdf(""), "contains no text"),
         (".pptx", lambda: archive({"a.txt": b"x"}), worker.DAMAGED),
         (".docx", zip_bomb, worker.TOO_LARGE),
         (".xlsx", lambda: archive({str(n): b"" for n in range(20_001)}), worker.TOO_LARGE),
@@ -222,7 +222,7 @@ def test_long_texts_are_cut_with_a_note() -> None:
     text = "ü".encode() * worker.MAX_MARKDOWN_BYTES
     cut = worker._cut(text)
     assert len(cut) <= worker.MAX_MARKDOWN_BYTES
-    assert cut.decode().endswith("too long.]\n")
+    assert cut.decode().endswith("omitted.]\n")
 
 
 # ---- in a thread's folder ----------------------------------------------------------------------

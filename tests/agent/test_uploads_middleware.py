@@ -11,7 +11,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.incoming import IncomingFile, file_from_bytes
+from agent.uploads.batch import IncomingFile, file_from_bytes
 from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
 from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.agent_harness import open_agent
@@ -59,10 +59,10 @@ async def test_the_block_stands_in_the_request_and_not_in_the_history(tmp_path: 
     (asked,) = people(model)
     assert text_of(asked) == (
         "<uploaded_files>\n"
-        "Files that came with this message (in /mnt/user-data/uploads):\n"
+        "Files attached to this message (in /mnt/user-data/uploads):\n"
         "- a.txt (2.0 KB)\n"
         "  Path: /mnt/user-data/uploads/a.txt\n"
-        "  read_file reads it, with line ranges where it is long; grep searches it.\n"
+        "  Read it with read_file (use line ranges if it is long), or search it with grep.\n"
         "</uploaded_files>\n\n"
         "What is in it?"
     )
@@ -223,7 +223,7 @@ async def test_a_model_that_does_not_see_is_told_so(tmp_path: Path) -> None:
     model = await _asked_with_images(tmp_path, sees=False)
     asked = people(model, 0)[0].content
     assert isinstance(asked, str)
-    assert "you cannot see it" in asked
+    assert "You cannot see it" in asked
     assert "view_image" not in asked
 
 

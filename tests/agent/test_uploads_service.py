@@ -10,9 +10,8 @@ from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid, UploadNotAllowed, UploadNotFound, UploadTooLarge
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.batch import UploadRequestLimits
+from agent.uploads.batch import IncomingFile, UploadRequestLimits, file_from_bytes, file_from_path
 from agent.uploads.converter import DocumentConverter
-from agent.uploads.incoming import IncomingFile, file_from_bytes, file_from_path
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.service import UploadService
 from agent.uploads.store import RECORDS_FILE, ConversionRecord, UploadStore
@@ -88,7 +87,7 @@ async def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "told"),
-    [([101], "One file"), ([80, 80], "together"), ([1, 1, 1, 1], "3 files")],
+    [([101], "A file can"), ([80, 80], "in total"), ([1, 1, 1, 1], "3 files")],
 )
 async def test_the_limits_hold_while_files_arrive(
     tmp_path: Path, sizes: list[int], told: str
