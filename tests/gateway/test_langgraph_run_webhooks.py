@@ -39,7 +39,7 @@ async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> Non
                 "/api/threads", json={"thread_id": thread, "ttl": {"ttl": 1}}
             )
             assert made.status_code == 200
-            folders.folders(thread).make()
+            folders.folders(thread).create()
         pruned = await service.client.post("/api/threads/prune", json={"thread_ids": threads[:1]})
         assert pruned.json() == {"pruned_count": 1}
         assert folders.delete(threads[0]) is False
