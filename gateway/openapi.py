@@ -109,6 +109,9 @@ def _build_document(app: FastAPI) -> dict[str, Any]:
             if "requestBody" in operation:
                 _add_body_errors(operation["responses"])
             _force_json_errors(operation["responses"])
+            for response in operation["responses"].values():
+                if "text/event-stream" in response.get("content", {}):
+                    response["content"]["text/event-stream"] = {"schema": {}}
             if path in OPEN_PATHS:
                 operation["security"] = []
                 del operation["responses"]["401"]

@@ -28,7 +28,7 @@ from bus.messages import InboundMessage
 from bus.outbound.live_reply import LiveReply
 from bus.retry import Backoff
 from bus.runs.replies import Reply, ReplyFold
-from bus.runs.uploads import UploadResult
+from bus.runs.uploads import AttachmentUploadResult
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class RunAttempt:
         self.may_exist = row.attempts > 1 or inbound.edit_count > 0
         self.thread_exists = thread_exists
         self.attachments = inbound.attachments
-        self.uploads = UploadResult(
+        self.uploads = AttachmentUploadResult(
             files=inbound.rewind_point.files if inbound.rewind_point else ()
         )
         self.question: OpenQuestion | None = None

@@ -14,7 +14,7 @@ from bus.history.versions import message_ids, trace_message
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
-from bus.runs.uploads import FileUploader, UploadResult
+from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from store.inbox import InboxRow
 from store.message_edits import MessageEditStore
 
@@ -199,7 +199,7 @@ class Steering:
         texts, row_id = inbound.reply_target.texts, message.row.id
         is_own = row_id == turn.row.id
         is_edit = is_own or row_id in turn.injected
-        uploads = UploadResult()
+        uploads = AttachmentUploadResult()
         if inbound.attachments and not is_edit:
             adapter = self._delivery.adapter(message.row.key.channel)
             uploads = await self.uploads.upload(

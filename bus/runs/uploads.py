@@ -42,7 +42,7 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".g
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UploadResult:
+class AttachmentUploadResult:
     """What became of a message's files.
 
     Attributes:
@@ -75,7 +75,7 @@ class FileUploader:
 
     async def upload(
         self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Messages
-    ) -> UploadResult:
+    ) -> AttachmentUploadResult:
         """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
@@ -89,7 +89,7 @@ class FileUploader:
             _problem(file, texts.upload_too_many.format(count=MAX_FILES), texts)
             for file in attachments[MAX_FILES:]
         ]
-        return UploadResult(files=tuple(files), problems=tuple(problems))
+        return AttachmentUploadResult(files=tuple(files), problems=tuple(problems))
 
     async def _one(
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages

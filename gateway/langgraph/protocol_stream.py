@@ -54,6 +54,7 @@ async def send_command(request: Request, thread_id: str, services: ServicesDep) 
 
 @router.post(
     "/threads/{thread_id}/stream/events",
+    status_code=200,
     response_class=EventStreamResponse,
     openapi_extra=_described(ProtocolEvents),
 )

@@ -65,6 +65,7 @@ async def create_stateless_run(
 
 @router.post(
     "/threads/{thread_id}/runs/stream",
+    status_code=200,
     response_class=EventStreamResponse,
     responses=LOCATION_HEADERS,
 )
@@ -78,7 +79,9 @@ async def stream_run(
     )
 
 
-@router.post("/runs/stream", response_class=EventStreamResponse, responses=LOCATION_HEADERS)
+@router.post(
+    "/runs/stream", status_code=200, response_class=EventStreamResponse, responses=LOCATION_HEADERS
+)
 async def stream_stateless_run(
     request: Request, body: RunCreate, services: ServicesDep
 ) -> Response:
@@ -200,6 +203,7 @@ async def join_stateless_run(request: Request, run_id: str, services: ServicesDe
 
 @router.get(
     "/threads/{thread_id}/runs/{run_id}/stream",
+    status_code=200,
     response_class=EventStreamResponse,
     responses=LOCATION_HEADERS,
 )
@@ -232,7 +236,12 @@ async def join_run_stream(
     )
 
 
-@router.get("/runs/{run_id}/stream", response_class=EventStreamResponse, responses=LOCATION_HEADERS)
+@router.get(
+    "/runs/{run_id}/stream",
+    status_code=200,
+    response_class=EventStreamResponse,
+    responses=LOCATION_HEADERS,
+)
 async def join_stateless_run_stream(
     request: Request,
     run_id: str,

@@ -28,7 +28,7 @@ FROM_START = "-"
 Modes = Annotated[list[str], Query(default_factory=list, description="What is streamed")]
 
 
-@router.get("/threads/{thread_id}/stream", response_class=EventStreamResponse)
+@router.get("/threads/{thread_id}/stream", status_code=200, response_class=EventStreamResponse)
 async def stream_thread(
     thread_id: str,
     services: ServicesDep,

@@ -81,7 +81,7 @@ class SkillChangeView(BaseModel):
     reason: str
 
 
-class SkillHistory(BaseModel):
+class SkillHistoryView(BaseModel):
     """The changes of a custom skill, oldest first."""
 
     history: list[SkillChangeView]
@@ -148,10 +148,10 @@ async def delete_custom_skill(name: str, agent_services: AgentServicesDep) -> Sk
 
 
 @router.get("/skills/custom/{name}/history")
-async def get_history(name: str, agent_services: AgentServicesDep) -> SkillHistory:
+async def get_history(name: str, agent_services: AgentServicesDep) -> SkillHistoryView:
     """Return what was done to it."""
     changes = await agent_services.skill_installer.history(name)
-    return SkillHistory(
+    return SkillHistoryView(
         history=[SkillChangeView.model_validate(asdict(change)) for change in changes]
     )
 

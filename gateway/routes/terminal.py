@@ -20,7 +20,7 @@ router = APIRouter(prefix="/channels/terminal")
 SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-class TerminalMessage(BaseModel):
+class TerminalMessageRequest(BaseModel):
     """What a person typed. `id` makes a repeated request harmless."""
 
     text: str
@@ -35,7 +35,7 @@ class TerminalMessageResponse(BaseModel):
 
 @router.post("/{session}/messages", status_code=202)
 async def send_message(
-    session: SessionName, line: TerminalMessage, terminal: TerminalDep
+    session: SessionName, line: TerminalMessageRequest, terminal: TerminalDep
 ) -> TerminalMessageResponse:
     """Hand a line to the bot; the answer comes through the events."""
     return TerminalMessageResponse(result=await terminal.say(session, line.text, event_id=line.id))

@@ -41,8 +41,16 @@ TRUTHS = [
 MAY_BE_5XX = {501, 503}
 """What is not there on purpose, and what is not there now; where documented."""
 
-WITHOUT_BODY: list[str] = []
-"""Operations that change something and take no body."""
+WITHOUT_BODY = {
+    "post /webhooks/{channel}",
+    "post /api/channels/{name}/restart",
+    "post /api/channels/outbox/{delivery_id}/resend",
+    "post /api/channels/pairings/{code}/approve",
+    "post /api/memory/reload",
+    "post /api/threads/{thread_id}/copy",
+    "post /api/threads/{thread_id}/runs/{run_id}/cancel",
+}
+"""Operations that change something and describe no body."""
 
 CONFIG = "agents_api: {enabled: true}"
 
@@ -189,10 +197,11 @@ def test_bodies_and_answers_of_the_langgraph_api_are_described(network: Network)
     assert command["requestBody"]["required"]
     listing = document["paths"]["/api/threads/{thread_id}/runs"]["get"]["parameters"]
     assert {one["name"] for one in listing} == {"thread_id", "limit", "offset", "status", "select"}
-    undescribed = [
+    undescribed = {
         f"{method} {path}"
         for path, operations in document["paths"].items()
         for method, operation in operations.items()
         if method in {"post", "put", "patch"} and not operation.get("requestBody")
-    ]
+        if "/runs/crons" not in path
+    }
     assert undescribed == WITHOUT_BODY
