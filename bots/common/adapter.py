@@ -16,7 +16,6 @@ and `send_file`, and the optional protocols of `bus.platform`. The other modules
 """
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -36,7 +35,7 @@ from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff
 
 
-class BaseAdapter(Adapter, ABC):
+class BaseAdapter(Adapter):
     """An adapter that connects, reconnects and reports its health.
 
     Args:
@@ -106,9 +105,9 @@ class BaseAdapter(Adapter, ABC):
         """Receive until cancelled. Override to keep resources open across connections."""
         await self.connection.run(partial(self.connect, intake))
 
-    @abstractmethod
-    async def connect(self, intake: Intake) -> None:
-        """Make one connection and serve it (see `ConnectionLoop`)."""
+    async def connect(self, intake: Intake) -> None:  # noqa: ARG002 - for overrides
+        """Make one connection and serve it (see `ConnectionLoop`), unless `receive` does."""
+        raise RuntimeError("an adapter overrides `connect` or `receive`")
 
     @override
     def split(self, markdown: str) -> Sequence[str]:

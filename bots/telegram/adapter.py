@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 from telegram.error import TelegramError
@@ -134,8 +135,7 @@ class TelegramAdapter(
         self._sender = TelegramSender(rich=config.rich_messages == "auto")
         self._limiter = telegram_limiter()
         self._registered = False
-        self._handler: UpdateHandler | None = None
-        self._updates: UpdatePoller | TelegramWebhook | None = None
+        self._hook: TelegramWebhook | None = None
 
     @property
     @override
@@ -161,9 +161,9 @@ class TelegramAdapter(
     async def receive(self, intake: Intake) -> None:
         self._intake = intake
         async with self._connections.open() as bot:
-            self._handler = handler = self._update_handler(bot, intake)
+            handler = self._update_handler(bot, intake)
             if self._config.mode == "webhook":
-                self._updates = TelegramWebhook(
+                self._hook = TelegramWebhook(
                     self.name,
                     self._config,
                     handler,
@@ -171,38 +171,32 @@ class TelegramAdapter(
                     timing=self._timing,
                     allowed=self._allowed,
                 )
-                await super().receive(intake)
+                await self.connection.run(partial(self._connect, bot, handler, self._hook))
                 return
             dispatcher = UpdateDispatcher(handler.handle, self._backoff)
-            self._updates = UpdatePoller(
+            poller = UpdatePoller(
                 dispatcher, self.tracker, timing=self._timing, allowed=self._allowed
             )
             async with dispatcher.running():
-                await super().receive(intake)
+                await self.connection.run(partial(self._connect, bot, handler, poller))
 
-    @override
-    async def connect(self, intake: Intake) -> None:
-        handler, updates = self._handler, self._updates
-        if handler is None or updates is None:
-            raise RuntimeError("`receive` makes what a connection needs")
+    async def _connect(
+        self, bot: TelegramBot, handler: UpdateHandler, updates: UpdatePoller | TelegramWebhook
+    ) -> None:
         try:
-            async with self._connections.open() as bot:
-                with anyio.fail_after(3 * self._timing.total_s()):
-                    handler.identity = await get_identity(bot, self.name)
-                    await updates.prepare(bot)
-                    if not self._registered:
-                        self._registered = await register_commands(bot, self._commands)
-                await updates.receive(bot)
+            with anyio.fail_after(3 * self._timing.total_s()):
+                handler.identity = await get_identity(bot, self.name)
+                await updates.prepare(bot)
+                if not self._registered:
+                    self._registered = await register_commands(bot, self._commands)
+            await updates.receive(bot)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             base_url = self._config.base_url
             raise connection_failure(error, channel=self.name, base_url=base_url) from None
 
     @override
     async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
-        updates = self._updates
-        return (
-            await updates.handle(request) if isinstance(updates, TelegramWebhook) else RETRY_LATER
-        )
+        return await self._hook.handle(request) if self._hook else RETRY_LATER
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
