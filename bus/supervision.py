@@ -1,16 +1,17 @@
-"""Adapters under supervision: one that crashes is started again and never takes others down."""
+"""Supervises an adapter: restarts it when it crashes, and reports its health."""
 
 import logging
 
 import anyio
 
+from bus.errors import unwrapped
 from bus.platform import Adapter, ChannelHealth, Clock, ConnectionState, Intake
 from bus.retry import Backoff
 
 log = logging.getLogger(__name__)
 
 STABLE_AFTER_S = 60.0
-"""An adapter that ran this long before it crashed is restarted as if it had never crashed, seconds."""
+"""An adapter that crashes after running this long is restarted as if it were its first crash, seconds."""
 
 
 class AdapterSupervisor:
@@ -25,16 +26,16 @@ class AdapterSupervisor:
         self._now = now
         self._backoff = backoff
         self._scope: anyio.CancelScope | None = None
-        self._again = anyio.Event()
-        self._trouble: ChannelHealth | None = None
+        self._restart_requested = anyio.Event()
+        self._failure: ChannelHealth | None = None
 
     def health(self) -> ChannelHealth:
-        """Return the adapter's own word, or that it crashed or ended."""
-        return self._trouble or self._adapter.health()
+        """Return the adapter's health, or that it crashed or ended."""
+        return self._failure or self._adapter.health()
 
     def restart(self) -> None:
-        """Connect anew, at once."""
-        self._again.set()
+        """Reconnect now."""
+        self._restart_requested.set()
         if self._scope is not None:
             self._scope.cancel()
 
@@ -42,37 +43,41 @@ class AdapterSupervisor:
         """Keep the adapter running until cancelled."""
         crashes = 0
         while True:
-            self._again = anyio.Event()
+            self._restart_requested = anyio.Event()
             started = anyio.current_time()
             crashed = await self._run_once(intake)
-            if self._again.is_set():
+            if self._restart_requested.is_set():
                 crashes = 0
             elif crashed:
                 crashes = 1 if anyio.current_time() - started > STABLE_AFTER_S else crashes + 1
                 with anyio.move_on_after(self._backoff.wait_s(crashes)):
-                    await self._again.wait()
+                    await self._restart_requested.wait()
             else:
-                await self._again.wait()
+                await self._restart_requested.wait()
 
     async def _run_once(self, intake: Intake) -> bool:
         """Run the adapter until it ends; return whether it crashed."""
         name = self._adapter.name
-        self._trouble = None
+        self._failure = None
         try:
             with anyio.CancelScope() as self._scope:
-                await self._adapter.run(intake, task_status=anyio.TASK_STATUS_IGNORED)
+                with unwrapped():
+                    await self._adapter.run(intake, task_status=anyio.TASK_STATUS_IGNORED)
         except Exception as error:
-            log.exception("channel %s crashed; it is started again", name)
-            self._trouble = ChannelHealth(
+            log.exception("channel %s crashed; it is restarted", name)
+            self._failure = ChannelHealth(
                 state=ConnectionState.RECONNECTING,
-                detail=f"It crashed ({type(error).__name__}) and is started again; see the log.",
+                detail=f"It crashed ({type(error).__name__}) and is restarted; see the log.",
                 since=self._now(),
             )
             return True
         finally:
             self._scope = None
-        if not self._again.is_set() and self._adapter.health().state is not ConnectionState.FAILED:
-            self._trouble = ChannelHealth(
+        if (
+            not self._restart_requested.is_set()
+            and self._adapter.health().state is not ConnectionState.FAILED
+        ):
+            self._failure = ChannelHealth(
                 state=ConnectionState.FAILED,
                 detail="It ended by itself; restart it.",
                 since=self._now(),

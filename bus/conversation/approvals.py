@@ -35,7 +35,7 @@ class Questions:
     """The questions of finished turns, and the buttons under their answers.
 
     Args:
-        history: The journal, looked back at.
+        history: Earlier messages.
         delivery: Where buttons are taken away: with a row like every other message.
     """
 

@@ -1,4 +1,4 @@
-"""What a person is told when a turn went wrong, and what to do."""
+"""Messages for failed runs, and which failures can be retried."""
 
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
 from bus.locales import Messages
@@ -8,7 +8,7 @@ AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
 """Errors about the chosen agent; the second says itself, in English, what is wrong with it."""
 
 MAX_ERROR_CHARS = 300
-"""How much of what it says is shown."""
+"""Characters shown of an invalid agent's error."""
 
 
 FINAL_ERRORS = frozenset(
@@ -47,7 +47,7 @@ def run_error_message(error: RunError, texts: Messages) -> str:
 
 
 def _by_error(texts: Messages) -> dict[str, str]:
-    """Return by the class name of a run's error what to tell the person."""
+    """Return the message for each class of run errors."""
     return {
         "AuthenticationError": texts.failed_auth,
         "PermissionDeniedError": texts.failed_auth,

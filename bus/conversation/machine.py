@@ -45,7 +45,7 @@ class QueuedMessage:
     """A message that waits for its turn, or has it.
 
     Attributes:
-        text: What the agent is told.
+        text: The text for the agent.
         bootstrap: Whether the turn sets the agent up.
         failure_text: What the turn fails with, instead of a run; "" = it runs.
     """
@@ -109,7 +109,7 @@ class RunAttempt:
 
     @property
     def prompt(self) -> str:
-        """What the agent is told, with what concerns the files."""
+        """The text for the agent, with a line for each file that needs one."""
         return self.uploads.prompt(self.message.text, self.message.inbound.reply_target.texts)
 
     def take_uploads(self, former: "RunAttempt") -> None:

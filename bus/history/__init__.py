@@ -1,1 +1,1 @@
-"""What was said before, and how it is taken back."""
+"""The history of conversations: earlier messages, rewinding, transcripts."""

@@ -1,4 +1,4 @@
-"""Taking back what was said: a thread goes on from before a message, over the LangGraph wire API."""
+"""Rewinds a thread to the state before a message, over the LangGraph wire API."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -20,13 +20,13 @@ State = Mapping[str, Any]
 
 
 class ThreadRewinder:
-    """Forks of the threads of one server."""
+    """Rewinds the threads of one server."""
 
     def __init__(self, runs: RunClient) -> None:
         self._runs = runs
 
     async def rewind(self, thread_id: str, message_id: str, *others: str) -> None:
-        """Take a message and all that came after it out of a thread; nothing if it is not there.
+        """Remove a message and everything after it from a thread; do nothing if it is not there.
 
         `others`: further ids that it may have; the first of them in the thread counts.
 
@@ -39,8 +39,8 @@ class ThreadRewinder:
             RunError: the server cannot be reached, or lost the thread.
         """
         ids = [str(message.get("id")) for message in await self._runs.get_messages(thread_id)]
-        wanted = {message_id, *others}
-        first = next((one for one in ids if one in wanted), None)
+        candidates = {message_id, *others}
+        first = next((one for one in ids if one in candidates), None)
         if first is None:
             return
         try:
@@ -83,15 +83,15 @@ class ThreadRewinder:
             raise RewindUnsupported
         await threads.update_state(thread_id, None, as_node="__copy__", checkpoint_id=where)
         if base.get("next"):
-            await self._rest(thread_id)
+            await self._end_thread(thread_id)
 
     async def _remove(self, thread_id: str, ids: Sequence[str]) -> None:
         removed = {"messages": [{"type": "remove", "id": one, "content": ""} for one in ids]}
         await self._runs.threads.update_state(thread_id, removed, as_node="__start__")
-        await self._rest(thread_id)
+        await self._end_thread(thread_id)
 
-    async def _rest(self, thread_id: str) -> None:
-        """Let nothing go on by itself from the newest state."""
+    async def _end_thread(self, thread_id: str) -> None:
+        """Let no run continue from the newest state by itself."""
         await self._runs.threads.update_state(thread_id, None, as_node="__end__")
 
 

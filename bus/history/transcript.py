@@ -1,4 +1,4 @@
-"""A conversation as a Markdown document: who said what, without what the framework and the tools said. Pure."""
+"""Renders a conversation as a Markdown document, without messages of the framework and of tools. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,45 +16,45 @@ _QUESTION = "ask_clarification"
 
 
 def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
-    """Return a conversation as Markdown; "" if nothing was said. `person` is what the people in it are called."""
-    said = [
+    """Return a conversation as Markdown; "" if it has no messages. `person` is the heading of what people wrote."""
+    entries = [
         (person if is_user_message(message) else "Parley", text)
         for message in messages
-        if (text := _said(message, texts))
+        if (text := _text(message, texts))
     ]
-    if not said:
+    if not entries:
         return ""
-    kept = _newest(said)
+    kept = _newest(entries)
     head = [f"# {texts.transcript_title}"]
-    if kept != said:
+    if kept != entries:
         head.append(f"*{texts.transcript_left_out}*")
-    return "\n\n".join([*head, *_headed(kept)]) + "\n"
+    return "\n\n".join([*head, *_with_headings(kept)]) + "\n"
 
 
-def _newest(said: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what was said last, as much as there is room for."""
+def _newest(entries: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the newest messages that fit."""
     kept: list[tuple[str, str]] = []
     room = MAX_CHARS
-    for who, text in reversed(said):
+    for who, text in reversed(entries):
         if room < len(text):
             break
         kept.append((who, text))
         room -= len(text)
     if not kept:
-        who, text = said[-1]
+        who, text = entries[-1]
         kept = [(who, text[-MAX_CHARS:])]
     return kept[::-1]
 
 
-def _headed(said: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield who spoke and what; one who goes on speaking is named once."""
+def _with_headings(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the messages with headings; consecutive messages of one author share a heading."""
     speaker = ""
-    for who, text in said:
+    for who, text in entries:
         yield text if who == speaker else f"## {who}\n\n{text}"
         speaker = who
 
 
-def _said(message: Message, texts: Messages) -> str:
+def _text(message: Message, texts: Messages) -> str:
     kind = str(message.get("type") or "")
     if is_user_message(message):
         return _joined(user_text(message), texts.word_files, _file_names(message))

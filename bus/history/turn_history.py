@@ -1,4 +1,4 @@
-"""What became of a message in its thread: under which ids it may stand there, and how it reads since it was edited."""
+"""Finds the rows, reruns and edits of a message that was answered."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ def rerun_event_id(row: InboxRow, edits: int) -> str:
 
 
 class TurnHistory:
-    """Looks messages up by what came of them."""
+    """Finds messages by their rows, reruns and ids in the thread."""
 
     def __init__(self, history: MessageHistoryStore, revisions: MessageEditStore) -> None:
         self._history = history
@@ -46,7 +46,7 @@ class TurnHistory:
             if before is not None and not ids.keys().isdisjoint(
                 {before.message_id, *before.earlier_ids}
             ):
-                # It was answered anew before: it stands in the thread under the ids of that attempt.
+                # It was answered again before: the thread has it under the ids of that attempt.
                 ids.update(dict.fromkeys(message_ids(again)))
         first, *others = ids
         return RewindPoint(

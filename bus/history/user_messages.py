@@ -1,4 +1,4 @@
-"""What people said, as a thread's messages hold it. Pure."""
+"""The messages of people in a thread, apart from those of the framework. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def user_text(message: Message) -> str:
 
 
 def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
-    """Return what a person said last, with all that was said meanwhile; None if nobody said anything."""
+    """Return the last message that started a turn, with those injected into it; None if there is none."""
     added: list[Message] = []
     for message in reversed(messages):
         if not is_user_message(message) or not message.get("id"):
@@ -50,12 +50,12 @@ def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoin
         if is_steering(message):
             added.insert(0, message)
             continue
-        said = [message, *added]
+        turn = [message, *added]
         return RewindPoint(
             thread_id=thread_id,
             message_id=str(message["id"]),
-            text="\n\n".join(user_text(one) for one in said),
-            files=tuple(file for one in said for file in _files(one)),
+            text="\n\n".join(user_text(one) for one in turn),
+            files=tuple(file for one in turn for file in _files(one)),
         )
     return None
 

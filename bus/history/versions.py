@@ -1,4 +1,4 @@
-"""The ids that a message has in its thread, one for each time it was edited, and which of them are there. Pure."""
+"""The ids of a message's versions in its thread: one per edit, and which of them the thread has. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class MessageTrace:
 
     Attributes:
         own: The id of the version that a run of its own began with, the newest.
-        injected: The id of the version that was said to a run that went on, the newest.
+        injected: The id of the version that was injected into a run, the newest.
     """
 
     own: str = ""
@@ -28,7 +28,7 @@ class MessageTrace:
 
     @property
     def was_injected_only(self) -> bool:
-        """Whether the turn of another message took it in, and so answers it."""
+        """Whether the run of another message consumed it, and so answers it."""
         return bool(self.injected) and not self.own
 
 
@@ -42,5 +42,5 @@ def trace_message(values: Mapping[str, Any], ids: Sequence[str]) -> MessageTrace
     held = {str(message.get("id")): message for message in messages_in(values)}
     there = [one for one in ids if one in held]
     own = [one for one in there if not is_steering(held[one])]
-    heard = [one for one in there if is_steering(held[one])]
-    return MessageTrace(own[-1] if own else "", heard[-1] if heard else "")
+    injected = [one for one in there if is_steering(held[one])]
+    return MessageTrace(own[-1] if own else "", injected[-1] if injected else "")

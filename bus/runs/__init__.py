@@ -1,1 +1,1 @@
-"""Runs of the agent, over the wire: what is asked, what is folded into a reply."""
+"""Runs of the agent: the LangGraph client, the reply fold, questions, progress and uploads."""

@@ -1,7 +1,6 @@
-"""The agent's side as the bus sees it: threads and runs over the LangGraph wire API.
+"""LangGraph client of the bus: threads and runs of the agent's server, with its errors mapped.
 
-The one place that knows langgraph_sdk's stream parts and errors. The same code drives the embedded
-runtime, a LangGraph Server, and gateways that refuse the newer options.
+The same code drives the embedded runtime, a LangGraph Server, and gateways that refuse the newer options.
 """
 
 import logging
@@ -56,7 +55,7 @@ class AgentRunRequest:
     """A run to start.
 
     Attributes:
-        text: What the person said; None = go on from the thread's last checkpoint.
+        text: The person's text; None = continue from the thread's last checkpoint.
         resume: The answer to what the thread is interrupted by, instead of `text`; None = none.
         files: The files that came with it, as the thread's uploads name them.
         message_id: The id that the human message gets, so that a restart finds it in the state.
@@ -74,7 +73,7 @@ class AgentRunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringMessage:
-    """Something to say to a run that goes on; the fields are those of `AgentRunRequest`."""
+    """A message to inject into a run; the fields are those of `AgentRunRequest`."""
 
     message_id: str
     text: str
@@ -116,7 +115,7 @@ class RunClient:
         return {**values, INTERRUPTS: waits} if waits else values
 
     async def get_messages(self, thread_id: str) -> list[Message]:
-        """Return what was said in a thread. Raises RunError."""
+        """Return the messages of a thread. Raises RunError."""
         return messages_in(await self.get_state(thread_id))
 
     async def find_run(
@@ -177,15 +176,15 @@ class RunClient:
         except httpx.HTTPError as error:
             raise run_error(error) from error
 
-    async def inject(self, thread_id: str, run_id: str, hint: SteeringMessage) -> bool:
-        """Say something to a run that goes on; return whether it will look at it. False = it does not listen now.
+    async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
+        """Inject a message into a run; return whether the run accepts it. False = it accepts none now.
 
         Raises:
             SteeringUnsupported: the server does not do this.
             RunError: it cannot be reached.
         """
-        said = _human(hint.message_id, hint.text, hint.files, {STEERING: True})
-        params = {"run_id": run_id, "messages": [said]}
+        message = _human(steering.message_id, steering.text, steering.files, {STEERING: True})
+        params = {"run_id": run_id, "messages": [message]}
         command = {"id": 1, "method": "input.inject", "params": params}
         try:
             answer: Any = await self._client.http.post(
@@ -201,14 +200,16 @@ class RunClient:
     async def _start(
         self, request: AgentRunRequest, run_options: Mapping[str, Any]
     ) -> AsyncIterator[RunPart]:
-        said = _human(request.message_id, request.text, request.files, {})
+        message = _human(request.message_id, request.text, request.files, {})
         options: dict[str, Any] = dict(run_options)
         if request.resume is not None:
             options["command"] = {"resume": request.resume}
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
             request.thread_id,
             request.assistant_id,
-            input=cast("Mapping[str, Any]", None if request.text is None else {"messages": [said]}),
+            input=cast(
+                "Mapping[str, Any]", None if request.text is None else {"messages": [message]}
+            ),
             stream_mode=list(STREAM_MODES),
             config=cast(Config, dict(request.config)),
             context=cast(Context, dict(request.context)),
@@ -228,8 +229,8 @@ def _human(
 ) -> dict[str, Any]:
     """Return a person's message as the wire has it."""
     further = {**extra, "files": [dict(file) for file in files]} if files else dict(extra)
-    said: dict[str, Any] = {"role": "human", "content": text, "id": message_id}
-    return {**said, "additional_kwargs": further} if further else said
+    message: dict[str, Any] = {"role": "human", "content": text, "id": message_id}
+    return {**message, "additional_kwargs": further} if further else message
 
 
 async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:

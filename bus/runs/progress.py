@@ -1,4 +1,4 @@
-"""What an agent is doing besides speaking: its tools, its plan, those it has sent out. Pure."""
+"""What a run is doing besides writing its answer: tool calls, plan, subagents. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,9 +40,9 @@ class RunProgress:
         self._subagents: dict[str, str] = {}
         self._todos: Sequence[Mapping[str, Any]] = []
 
-    def update(self, said: Sequence[Message], todos: object) -> bool:
-        """Take in a state: what the turn said so far, and its plan. Return whether there is news."""
-        calls = _open_calls(said)
+    def update(self, messages: Sequence[Message], todos: object) -> bool:
+        """Update from a state: the turn's messages so far, and its plan. Return whether anything changed."""
+        calls = _open_calls(messages)
         plan = (
             [todo for todo in todos if isinstance(todo, Mapping)] if isinstance(todos, list) else []
         )
@@ -51,7 +51,7 @@ class RunProgress:
         return changed
 
     def add_event(self, data: object) -> bool:
-        """Take in what a tool tells while it runs. Return whether there is news."""
+        """Add an event that a tool emitted while it runs. Return whether anything changed."""
         if not isinstance(data, Mapping):
             return False
         kind, task = str(data.get("type")), str(data.get("task_id"))
@@ -61,7 +61,7 @@ class RunProgress:
         return kind in TASK_END_EVENTS and self._subagents.pop(task, None) is not None
 
     def lines(self, words: Messages) -> str:
-        """Return it as Markdown, at most some fifteen short lines; "" if there is nothing to tell."""
+        """Return the progress as Markdown, at most about fifteen short lines; "" if there is none."""
         steps = [
             f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('content') or ''))}"
             for todo in self._todos
@@ -71,16 +71,18 @@ class RunProgress:
             f"{SUBAGENT_EMOJI} {what or words.progress_subagent}"
             for what in self._subagents.values()
         ]
-        told = [*_some(steps, 2 * MAX_ITEMS), *_some(tools, MAX_ITEMS), *_some(others, MAX_ITEMS)]
-        return "\n".join(f"> {line}  " for line in told)
+        lines = [*_some(steps, 2 * MAX_ITEMS), *_some(tools, MAX_ITEMS), *_some(others, MAX_ITEMS)]
+        return "\n".join(f"> {line}  " for line in lines)
 
 
-def _open_calls(said: Sequence[Message]) -> dict[str, str]:
-    """Return the calls that have no result yet, by id."""
-    last = next((m for m in reversed(said) if str(m.get("type")).lower().startswith("ai")), None)
+def _open_calls(messages: Sequence[Message]) -> dict[str, str]:
+    """Return the tool calls without a result, by id."""
+    last = next(
+        (m for m in reversed(messages) if str(m.get("type")).lower().startswith("ai")), None
+    )
     if last is None:
         return {}
-    answered = {m.get("tool_call_id") for m in said if m.get("type") == "tool"}
+    answered = {m.get("tool_call_id") for m in messages if m.get("type") == "tool"}
     return {
         str(call.get("id")): _call(call)
         for call in last.get("tool_calls") or []
@@ -97,7 +99,7 @@ def _call(call: Mapping[str, Any]) -> str:
 
 
 def _flat(text: str) -> str:
-    r"""Return the beginning of a text on one line, without what Markdown would take for its own.
+    r"""Return the beginning of a text on one line, without Markdown syntax.
 
     >>> _flat("*look* at\nthis")
     'look at this'

@@ -1,4 +1,4 @@
-"""What a turn ends with asking: options of a question, approvals, whatever else a graph waits for. Pure."""
+"""Questions that a turn ends with: options to choose from, approvals, and other interrupts of a graph. Pure."""
 
 import json
 import re
@@ -15,10 +15,10 @@ MAX_OPTIONS = 10
 """Options that get a button; the others can be typed. Slack's `actions` block takes 25, a chat fewer."""
 
 ARGUMENT_CHARS = 500
-"""How much of one argument of a tool people are shown."""
+"""Characters shown of one tool argument."""
 
 CALL_CHARS = 1500
-"""How much of one tool call, and of a question in an unknown shape."""
+"""Characters shown of one tool call, and of a question in an unknown form."""
 
 InterruptKind = Literal["review", "call", "other"]
 """LangChain's human-in-the-loop request for several tool calls, its request for one, or anything else."""
@@ -36,7 +36,7 @@ DENIALS = frozenset(
     }
 )
 APPROVE, DENY = "approve", "deny"
-"""What the buttons say in the presser's name."""
+"""What the buttons say for the person who presses them."""
 
 _ENDINGS = re.compile(r"[\s.!。！,，]+$")
 
@@ -62,7 +62,7 @@ class PendingInterrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a turn ended with asking; kept with its inbox row.
+    """The question that a turn ended with; stored with its inbox row.
 
     Attributes:
         options: The answers that a clarification question offers, whole.
@@ -149,7 +149,7 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
 
 
 def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> str:
-    """Return what people read of interrupts: what is to be approved, or what the graph says."""
+    """Return the text that people read for interrupts: the calls to approve, or what the graph says."""
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
     parts = [_free_text(value) for value in others]
@@ -158,7 +158,7 @@ def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> s
     return "\n\n".join(parts) or texts.approval_free
 
 
-def resume_value(awaited: Sequence[PendingInterrupt], said: str) -> object:
+def resume_value(interrupts: Sequence[PendingInterrupt], text: str) -> object:
     """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
 
     >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
@@ -168,34 +168,34 @@ def resume_value(awaited: Sequence[PendingInterrupt], said: str) -> object:
     >>> resume_value([PendingInterrupt(id="", kind="other")], "blue")
     'blue'
     """
-    answers = [_answer(one, said) for one in awaited]
-    if len(awaited) == 1 and not awaited[0].id:
+    answers = [_answer(one, text) for one in interrupts]
+    if len(interrupts) == 1 and not interrupts[0].id:
         return answers[0]
-    return {one.id: answer for one, answer in zip(awaited, answers, strict=True)}
+    return {one.id: answer for one, answer in zip(interrupts, answers, strict=True)}
 
 
-def is_approval(said: str) -> bool:
-    """Tell whether words approve.
+def is_approval(text: str) -> bool:
+    """Return whether a text approves.
 
     >>> [is_approval(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
     [True, True, True, False, False]
     """
-    return _plain(said) in APPROVALS
+    return _plain(text) in APPROVALS
 
 
-def _plain(said: str) -> str:
-    return _ENDINGS.sub("", said.strip().casefold())
+def _plain(text: str) -> str:
+    return _ENDINGS.sub("", text.strip().casefold())
 
 
-def _answer(one: PendingInterrupt, said: str) -> object:
+def _answer(one: PendingInterrupt, text: str) -> object:
     if one.kind == "other":
-        return said
-    decision = {"type": "approve"} if is_approval(said) else _rejection(said)
+        return text
+    decision = {"type": "approve"} if is_approval(text) else _rejection(text)
     return {"decisions": [decision] * one.count} if one.kind == "review" else decision
 
 
-def _rejection(said: str) -> dict[str, str]:
-    words = "" if _plain(said) in DENIALS else said.strip()
+def _rejection(text: str) -> dict[str, str]:
+    words = "" if _plain(text) in DENIALS else text.strip()
     return {"type": "reject", "message": words} if words else {"type": "reject"}
 
 

@@ -1,4 +1,4 @@
-"""Secrets in what people are shown of a tool's arguments. Pure."""
+"""Redacts secrets from tool arguments before they are shown. Pure."""
 
 import re
 
@@ -29,7 +29,7 @@ _SETTINGS = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what has this name is kept from sight.
+    """Return whether a value with this name is redacted.
 
     >>> is_secret_name("API_KEY"), is_secret_name("path")
     (True, False)
@@ -38,7 +38,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """Return a text without what looks like a secret.
+    """Return a text without anything that looks like a secret.
 
     >>> redact('curl -H "Authorization: Bearer abcdef123456" https://me:pw@host/?token=xyz')
     'curl -H "Authorization: Bearer •••" https://•••@host/?token=•••'

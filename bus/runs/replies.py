@@ -1,4 +1,4 @@
-"""Folds a run's parts into what the person reads. Pure and linear in the length of the reply."""
+"""Folds the parts of a run into the reply that people read. Pure, and linear in the length of the reply."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from bus.runs.stream import (
 )
 
 CHUNKS_PER_BLOCK = 256
-"""Deltas that are put together for good: a reply of 100,000 of them is some 400 blocks, not 100,000 objects."""
+"""Deltas that are joined into one block: a reply of 100,000 deltas is about 400 blocks instead of 100,000 objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class Reply:
         markdown: The text; never empty.
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
-        stopped: Whether somebody ended it; `markdown` then says so.
+        stopped: Whether somebody stopped it; `markdown` then says so.
         retry: Whether it failed for a reason that may be gone when it is tried again.
-        question: What it ends with asking.
+        question: The question that it ends with.
     """
 
     markdown: str
@@ -53,7 +53,7 @@ class Reply:
 
 
 class ReplyFold:
-    """The parts of one run, added up.
+    """Accumulates the parts of one run.
 
     Args:
         message_id: The id of the human message that the run answers: only what follows it in the state counts.
@@ -61,7 +61,7 @@ class ReplyFold:
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
-        self._speaking = ""
+        self._message_in_progress = ""
         self._blocks: list[str] = []
         self._pieces: list[str] = []
         self._values: Mapping[str, Any] | None = None
@@ -71,13 +71,13 @@ class ReplyFold:
         self.ended = ""
 
     def add(self, part: RunPart) -> bool:
-        """Take one part in; return whether what is to be shown has changed."""
+        """Add a part; return whether the text to show changed."""
         match part:
             case MessageChunk(kind="ai"):
-                return self._speak(part)
+                return self._add_chunk(part)
             case StateSnapshot():
                 self.set_state(part.values)
-                return self._look()
+                return self._read_state()
             case ToolProgressEvent():
                 return self.progress.add_event(part.data)
             case RunFailed():
@@ -90,7 +90,7 @@ class ReplyFold:
 
     @property
     def text(self) -> str:
-        """What is to be shown now: the message being spoken. Costs its length; not for every token."""
+        """The text to show now: the message being streamed. Costs its length: do not call it for every token."""
         return self.current_text()
 
     def current_text(self) -> str:
@@ -103,9 +103,9 @@ class ReplyFold:
         return self._values
 
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Take the thread's state for the last word (the stream ended without one)."""
+        """Replace the state by the thread's present one."""
         self._values = values
-        # Tools that wait beside each other are told of one by one; a state without any means that it goes on.
+        # Parallel interrupts arrive one by one; a state without any means that the run continues.
         found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
         known = self._interrupts if found else {}
         self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
@@ -117,26 +117,26 @@ class ReplyFold:
 
     def reply(self, texts: Messages) -> Reply:
         """Return the answer of a run that succeeded, or what it waits for."""
-        said = turn_messages(self._values, self._message_id)
+        messages = turn_messages(self._values, self._message_id)
         if self._interrupts:
             asked = list(self._interrupts.values())
-            before = [text_of(m).strip() for m in said[-1:] if m.get("type") == "ai"]
+            before = [text_of(m).strip() for m in messages[-1:] if m.get("type") == "ai"]
             words = [*before, question_text(asked, texts)]
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
                 question=Question(interrupts=pending_interrupts(asked)),
             )
-        spoken = self.text if _is_readable(self.text) else texts.no_answer
+        streamed = self.text if _is_readable(self.text) else texts.no_answer
         return Reply(
-            markdown=answer_text(said) or spoken,
-            artifacts=presented_files(said),
-            question=Question(options=offered_options(said)),
+            markdown=answer_text(messages) or streamed,
+            artifacts=presented_files(messages),
+            question=Question(options=offered_options(messages)),
         )
 
-    def _speak(self, chunk: MessageChunk) -> bool:
+    def _add_chunk(self, chunk: MessageChunk) -> bool:
         if not chunk.text:
             return False
-        if chunk.message_id != self._speaking or chunk.whole:
+        if chunk.message_id != self._message_in_progress or chunk.whole:
             self._start(chunk.message_id)
         self._pieces.append(chunk.text)
         if len(self._pieces) >= CHUNKS_PER_BLOCK:
@@ -145,26 +145,26 @@ class ReplyFold:
         return True
 
     def _start(self, message_id: str) -> None:
-        self._speaking, self._blocks, self._pieces = message_id, [], []
+        self._message_in_progress, self._blocks, self._pieces = message_id, [], []
 
-    def _look(self) -> bool:
-        """See what the turn is at now.
+    def _read_state(self) -> bool:
+        """Update the progress from the state; return whether the text to show changed.
 
-        A clarification question is shown as soon as it stands in the state: it is never spoken in chunks.
+        A clarification question is shown as soon as it is in the state: it is never streamed in chunks.
         """
-        said = turn_messages(self._values, self._message_id)
-        news = self.progress.update(said, (self._values or {}).get("todos"))
-        if not said or not _is_question(said[-1]):
-            return news
-        self._start(str(said[-1].get("id")))
-        self._pieces.append(text_of(said[-1]))
+        messages = turn_messages(self._values, self._message_id)
+        changed = self.progress.update(messages, (self._values or {}).get("todos"))
+        if not messages or not _is_question(messages[-1]):
+            return changed
+        self._start(str(messages[-1].get("id")))
+        self._pieces.append(text_of(messages[-1]))
         return True
 
 
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
     """Return the messages that follow the human message `message_id`; without it, the last visible human one.
 
-    What people said meanwhile is among them and does not end the turn.
+    Messages that people injected meanwhile are among them and do not end the turn.
 
     >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
     ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
@@ -174,26 +174,26 @@ def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence
     messages: list[Message] = [
         m for m in (values or {}).get("messages") or [] if isinstance(m, dict)
     ]
-    start = _last(messages, lambda m: m.get("id") == message_id)
+    start = _last_index(messages, lambda m: m.get("id") == message_id)
     if start is None:
-        start = _last(messages, _begins)
+        start = _last_index(messages, _starts_turn)
     if start is None:
         return []
     following = messages[start + 1 :]
-    end = next((i for i, m in enumerate(following) if _begins(m)), None)
+    end = next((i for i, m in enumerate(following) if _starts_turn(m)), None)
     return following[:end]
 
 
-def answer_text(said: Sequence[Message]) -> str:
+def answer_text(messages: Sequence[Message]) -> str:
     """Return the last words of a turn: a clarification question, or the last AI message that has text."""
-    for message in reversed(said):
+    for message in reversed(messages):
         is_ai = str(message.get("type")).lower().startswith("ai") and not _hidden(message)
         if (is_ai or _is_question(message)) and _is_readable(text := text_of(message)):
             return text.strip()
     return ""
 
 
-def offered_options(said: Sequence[Message]) -> tuple[str, ...]:
+def offered_options(messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the options of the question that a turn ends with.
 
     >>> call = {"id": "c", "name": "ask_clarification", "args": {"options": ["a", "b"]}}
@@ -201,27 +201,27 @@ def offered_options(said: Sequence[Message]) -> tuple[str, ...]:
     >>> offered_options([{"type": "ai", "tool_calls": [call]}, asked]), offered_options([asked])
     (('a', 'b'), ())
     """
-    if not said or not _is_question(said[-1]):
+    if not messages or not _is_question(messages[-1]):
         return ()
-    calls = [call for message in said for call in message.get("tool_calls") or []]
-    asked = said[-1].get("tool_call_id")
+    calls = [call for message in messages for call in message.get("tool_calls") or []]
+    asked = messages[-1].get("tool_call_id")
     return next((parse_options(call.get("args")) for call in calls if call.get("id") == asked), ())
 
 
-def error_reply(said: Sequence[Message]) -> str:
+def error_reply(messages: Sequence[Message]) -> str:
     """Return the words with which the agent itself ended a turn that failed; "" when it did not.
 
-    What the model had said before stands in the same message.
+    The text that the model wrote before is in the same message.
 
     >>> error_reply([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
     'Sorry.'
     """
-    return text_of(said[-1]).strip() if said and is_error_reply(said[-1]) else ""
+    return text_of(messages[-1]).strip() if messages and is_error_reply(messages[-1]) else ""
 
 
-def error_reason(said: Sequence[Message]) -> str:
+def error_reason(messages: Sequence[Message]) -> str:
     """Return the reason that the agent gives for its apology, in its short word; "" for none."""
-    extra = (said[-1].get("additional_kwargs") or {}) if said else {}
+    extra = (messages[-1].get("additional_kwargs") or {}) if messages else {}
     return str(extra.get("error_reason") or "")
 
 
@@ -234,31 +234,31 @@ def _is_readable(text: str) -> bool:
     return any(char.isprintable() and not char.isspace() for char in text)
 
 
-def presented_files(said: Sequence[Message]) -> tuple[str, ...]:
+def presented_files(messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the paths of this turn's successful `present_files` calls, in order, each once."""
     failed = {
         m.get("tool_call_id")
-        for m in said
+        for m in messages
         if m.get("type") == "tool" and m.get("status") == "error"
     }
-    answered = {m.get("tool_call_id") for m in said if m.get("type") == "tool"}
+    answered = {m.get("tool_call_id") for m in messages if m.get("type") == "tool"}
     paths: dict[str, None] = {}
-    for message in said:
+    for message in messages:
         for call in message.get("tool_calls") or []:
             if call.get("name") != "present_files" or call.get("id") in failed:
                 continue
             if call.get("id") in answered:
-                wanted = (call.get("args") or {}).get("filepaths") or []
-                paths.update(dict.fromkeys(str(path) for path in wanted))
+                paths_given = (call.get("args") or {}).get("filepaths") or []
+                paths.update(dict.fromkeys(str(path) for path in paths_given))
     return tuple(paths)
 
 
-def _last(messages: Sequence[Message], wanted: Any) -> int | None:  # noqa: ANN401 - a predicate
-    return next((i for i in range(len(messages) - 1, -1, -1) if wanted(messages[i])), None)
+def _last_index(messages: Sequence[Message], predicate: Any) -> int | None:  # noqa: ANN401 - a callable
+    return next((i for i in range(len(messages) - 1, -1, -1) if predicate(messages[i])), None)
 
 
-def _begins(message: Message) -> bool:
-    """Return whether a message begins a turn."""
+def _starts_turn(message: Message) -> bool:
+    """Return whether a message starts a turn."""
     return message.get("type") == "human" and not _hidden(message) and not is_steering(message)
 
 

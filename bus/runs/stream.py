@@ -13,7 +13,7 @@ INTERRUPTS = "__interrupt__"
 STEERING = "steering"
 
 
-"""Marks, in `additional_kwargs`, what was said to a run while it went on: it began no turn."""
+"""Marks, in `additional_kwargs`, a message that was injected into a run: it started no turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class StateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgressEvent:
-    """What a tool or a subagent tells while it works; its shape is its own."""
+    """An event that a tool or a subagent emitted while it works, in a form of its own."""
 
     data: Any
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The run ended with an error. `error` is its class, `message` may name internals: log it, don't say it."""
+    """The run ended with an error. `error` is its class, `message` may name internals: log it, do not show it."""
 
     error: str
     message: str
@@ -57,7 +57,7 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The server said that the run is over: success, interrupted, error or timeout."""
+    """The server reported that the run is over: success, interrupted, error or timeout."""
 
     status: str
 
@@ -85,7 +85,7 @@ def is_error_reply(message: Message) -> bool:
 
 
 def is_steering(message: Message) -> bool:
-    """Return whether a message was said to a run that went on.
+    """Return whether a message was injected into a run.
 
     >>> is_steering({"additional_kwargs": {"steering": True}}), is_steering({"id": "m"})
     (True, False)
@@ -110,7 +110,7 @@ def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
 def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
     message = data[0] if isinstance(data, list) and data else data
     if not isinstance(message, dict) or is_error_reply(message):
-        return None  # an apology is part of the finished answer, never shown as work in progress
+        return None  # an error reply is part of the final answer, never shown as work in progress
     kind = str(message.get("type") or "")
     return MessageChunk(
         message_id=str(message.get("id") or ""),
@@ -163,7 +163,7 @@ def messages_in(values: Mapping[str, Any]) -> list[Message]:
 
 
 def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a thread's state is interrupted by; older servers tell it with the tasks only.
+    """Return what a thread's state is interrupted by; older servers report it with the tasks only.
 
     >>> interrupts_in({"tasks": [{"interrupts": [{"id": "i", "value": "?"}]}]})
     [{'id': 'i', 'value': '?'}]

@@ -1,4 +1,4 @@
-"""Files that people sent: fetched from their platform, handed to the thread's uploads at the gateway."""
+"""Attachment uploads: files are downloaded from their platform and uploaded to the thread at the gateway."""
 
 import hashlib
 import logging
@@ -43,7 +43,7 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentUploadResult:
-    """What became of a message's files.
+    """The uploaded files of a message.
 
     Attributes:
         files: Those that the thread has now, as `additional_kwargs.files` of the human message names them.
@@ -54,7 +54,7 @@ class AttachmentUploadResult:
     problems: tuple[str, ...] = ()
 
     def prompt(self, text: str, texts: Messages) -> str:
-        """Return what the agent is told: the text, with what concerns the files on lines of their own."""
+        """Return the prompt: the text, and a line for each file that needs one."""
         lines = list(self.problems)
         if not text and self.files:
             names = ", ".join(str(file["filename"]) for file in self.files)
@@ -76,11 +76,11 @@ class FileUploader:
     async def upload(
         self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Messages
     ) -> AttachmentUploadResult:
-        """Fetch files and hand them over, one after the other. Whatever fails is told in the result."""
+        """Download files and upload them to the thread, one after the other. The result names those that failed."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
         for file in attachments[:MAX_FILES]:
-            found = await self._one(adapter, thread_id, file, texts)
+            found = await self._upload_one(adapter, thread_id, file, texts)
             if isinstance(found, str):
                 problems.append(_problem(file, found, texts))
             else:
@@ -91,27 +91,29 @@ class FileUploader:
         ]
         return AttachmentUploadResult(files=tuple(files), problems=tuple(problems))
 
-    async def _one(
+    async def _upload_one(
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages
     ) -> Mapping[str, Any] | str:
         """Return the file as it is now known, or why it is not there."""
         if not isinstance(adapter, SupportsDownloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
-            return _said(FileTooLarge(MAX_FILE_BYTES), texts)
+            return _reason(FileTooLarge(MAX_FILE_BYTES), texts)
         folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
         try:
             with anyio.fail_after(FILE_S):
-                return await self._tried(adapter, thread_id, file, Path(folder.name) / "file")
+                return await self._upload_with_retries(
+                    adapter, thread_id, file, Path(folder.name) / "file"
+                )
         except DeliveryError as error:
-            return _said(error, texts)
+            return _reason(error, texts)
         except TimeoutError:
             return texts.upload_too_slow
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(folder.cleanup)
 
-    async def _tried(
+    async def _upload_with_retries(
         self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
         """Bring a file, repeating what may help. Raises DeliveryError."""
@@ -120,14 +122,14 @@ class FileUploader:
             attempt += 1
             try:
                 await _fetch(adapter, file, copy)
-                return await self._hand_over(thread_id, file, copy)
+                return await self._upload(thread_id, file, copy)
             except DeliveryError as error:
                 log.warning("the file %s could not be brought: %s", file.name, error)
                 if not error.retryable or attempt == ATTEMPTS:
                     raise
                 await anyio.sleep(error.retry_after_s or self._backoff.wait_s(attempt))
 
-    async def _hand_over(
+    async def _upload(
         self, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
         async with await anyio.open_file(copy, "rb") as opened:
@@ -145,7 +147,7 @@ class FileUploader:
             raise DeliveryError(reason, retryable=True) from error
         if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
             raise DeliveryError("the gateway could not keep it", retryable=True)
-        return _kept(answer)
+        return _parse_upload(answer)
 
 
 class _Form:
@@ -176,7 +178,7 @@ def upload_filename(file: Attachment, head: bytes = b"") -> str:
 
     A document sent again replaces the former one. Pictures and recordings come with the same few names again
     and again: each keeps its own, made of what the platform calls it, so that a repeated upload changes nothing.
-    A picture's suffix is that of its first bytes (`head`), for some platforms do not tell what it is.
+    A picture's suffix is that of its first bytes (`head`), because some platforms do not name its type.
 
     >>> upload_filename(Attachment(name="report.pdf", ref="r"))
     'report.pdf'
@@ -214,7 +216,7 @@ async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> No
             await out.write(chunk)
 
 
-def _kept(answer: httpx.Response) -> Mapping[str, Any] | str:
+def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:
     """Return the file that the gateway kept, or why it did not."""
     try:
         document = answer.json()
@@ -236,8 +238,8 @@ def _kept(answer: httpx.Response) -> Mapping[str, Any] | str:
     }
 
 
-def _said(error: DeliveryError, texts: Messages) -> str:
-    """Return why a file is not there; what platforms and the gateway say themselves is English."""
+def _reason(error: DeliveryError, texts: Messages) -> str:
+    """Return why a file is missing; messages of platforms and the gateway are in English."""
     if isinstance(error, FileTooLarge):
         return texts.upload_too_large.format(megabytes=error.megabytes)
     return str(error)

@@ -483,12 +483,13 @@ async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Pa
         @override
         async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
             self.starts += 1
-            raise RuntimeError("boom")
+            raise ExceptionGroup("", [RuntimeError("boom")])
 
     bad = Crashing("bad")
     async with house(tmp_path, others={"bad": bad}) as home:
         await until(lambda: bad.starts)
         assert home.bus.health()["bad"].state is ConnectionState.RECONNECTING
+        assert "RuntimeError" in home.bus.health()["bad"].detail
         assert home.bus.health()["fake"].state is ConnectionState.CONNECTED
         await home.say("hi")
         await home.reads("Hello you")
