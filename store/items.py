@@ -38,7 +38,17 @@ _TOUCH = """
 UPDATE item SET expires_at = :now + ttl_minutes * 60
 WHERE namespace = :namespace AND key = :key AND ttl_minutes IS NOT NULL
 """
-_NAMESPACES = f"SELECT DISTINCT namespace FROM item WHERE {_ALIVE} ORDER BY namespace"  # noqa: S608 - literals only
+# One seek for each namespace instead of a scan of all items.
+LIST_NAMESPACES = f"""
+WITH RECURSIVE found (namespace) AS (
+    SELECT min(namespace) FROM item
+    UNION ALL
+    SELECT (SELECT min(item.namespace) FROM item WHERE item.namespace > found.namespace) FROM found
+    WHERE found.namespace IS NOT NULL
+)
+SELECT namespace FROM found
+WHERE EXISTS (SELECT 1 FROM item WHERE item.namespace = found.namespace AND {_ALIVE}) ORDER BY namespace
+"""  # noqa: S608 - literals only
 _EXPIRED = "DELETE FROM item WHERE expires_at <= :now RETURNING key"
 
 _COMPARISONS = {"$eq": "=", "$ne": "<>", "$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
@@ -121,12 +131,14 @@ class ItemStore(BaseStore):
         prefix = _joined(op.namespace_prefix)
         params: dict[str, Value] = {
             "now": self._now(),
-            "prefix": prefix,
-            "length": len(prefix),
             "limit": op.limit,
             "offset": op.offset,
         }
-        clauses = [_ALIVE, "substr(namespace, 1, :length) = :prefix"]
+        clauses = [_ALIVE]
+        if prefix:
+            # "users.1." up to, and without, "users.1/", which follows it in the order of characters.
+            clauses.append("namespace >= :prefix AND namespace < :prefix_end")
+            params |= {"prefix": prefix, "prefix_end": f"{prefix[:-1]}/"}
         for key, wanted in (op.filter or {}).items():
             clauses += _condition(key, wanted, params)
         sql = (
@@ -139,7 +151,7 @@ class ItemStore(BaseStore):
         return [_found(row) for row in rows]
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        rows = await self._database.read(_NAMESPACES, {"now": self._now()})
+        rows = await self._database.read(LIST_NAMESPACES, {"now": self._now()})
         found = (tuple(row["namespace"].split(".")[:-1]) for row in rows)
         conditions = op.match_conditions or ()
         matching = [one for one in found if all(_matches(one, c) for c in conditions)]

@@ -6,8 +6,8 @@ from store.conversations import ConversationKey, key_params
 from store.database import Database, Params, Transaction
 from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 
-_BY_MESSAGE = f"""{SELECT_ROWS}
-WHERE inbox.message_id = :message_id
+FIND_BY_MESSAGE = f"""{SELECT_ROWS}
+WHERE inbox.message_id = :message_id AND inbox.message_id <> ''
 AND channel = :channel AND workspace = :workspace AND chat = :chat
 ORDER BY inbox.id DESC LIMIT 1
 """
@@ -48,7 +48,7 @@ class MessageEditStore:
         if not message_id:
             return None
         params: Params = {**key_params(key), "message_id": message_id}
-        rows = await self._database.read(_BY_MESSAGE, params)
+        rows = await self._database.read(FIND_BY_MESSAGE, params)
         return inbox_row_from(rows[0]) if rows else None
 
     async def find_by_event(self, conversation_id: int, event_id: str) -> InboxRow | None:

@@ -71,12 +71,15 @@ ON CONFLICT (key) DO NOTHING
 _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
-_OPEN_IN_CONVERSATION = f"""{_SELECT}
+# Without INDEXED BY, SQLite reads every row of the conversation.
+_OPEN_IN_CONVERSATION = """
+SELECT outbox.*, channel, workspace, chat, topic
+FROM outbox INDEXED BY outbox_open JOIN conversation ON conversation.id = outbox.conversation_id
 WHERE outbox.state IN ('pending', 'sending')
 AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 ORDER BY outbox.id
 """
-_NEXT_OPEN = f"{_OPEN_IN_CONVERSATION} LIMIT 1"
+NEXT_OPEN = f"{_OPEN_IN_CONVERSATION} LIMIT 1"
 _OPEN_CONVERSATIONS = """
 SELECT channel, workspace, chat, topic FROM conversation
 WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
@@ -160,7 +163,7 @@ class OutboxStore:
 
     async def next_open(self, conversation: ConversationKey) -> OutboxRow | None:
         """Return the first pending or sending row of a conversation."""
-        rows = await self._database.read(_NEXT_OPEN, key_params(conversation))
+        rows = await self._database.read(NEXT_OPEN, key_params(conversation))
         return _outbox_row(rows[0]) if rows else None
 
     async def list_open_conversations(self) -> list[ConversationKey]:

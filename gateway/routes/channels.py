@@ -285,22 +285,29 @@ def _address_fields(key: ConversationKey) -> dict[str, Any]:
     }
 
 
-def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
-    body = decode_outbound(row.body)
+def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
+    try:
+        body = decode_outbound(row.body)
+    except ValueError:  # a damaged row, for the administrator to discard
+        return "undecodable", row.body
     match body:
         case OutboundFile():
-            text = body.name
+            return body.kind, body.name
         case OutboundText() | OutboundEdit():
-            text = body.markdown
+            return body.kind, body.markdown
         case OutboundRemoval():
-            text = ""
+            return body.kind, ""
         case _:
             assert_never(body)
+
+
+def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
+    kind, text = _outbox_kind_and_text(row)
     return {
         "id": row.id,
         "key": row.key,
         **_address_fields(row.conversation),
-        "kind": body.kind,
+        "kind": kind,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
         "attempts": row.attempts,
@@ -313,15 +320,19 @@ def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
 
 
 def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
-    inbound = decode_inbound(row.body)
+    try:
+        inbound = decode_inbound(row.body)
+        user_id, text = inbound.sender.user_id, inbound.text
+    except ValueError:  # a damaged row
+        user_id, text = "", row.body
     return {
         "id": row.id,
         "seq": row.seq,
         **_address_fields(row.key),
         "event_id": row.event_id,
         "kind": row.kind,
-        "user_id": inbound.sender.user_id,
-        "preview": inbound.text[:PREVIEW_CHARS],
+        "user_id": user_id,
+        "preview": text[:PREVIEW_CHARS],
         "state": row.state,
         "attempts": row.attempts,
         "thread_id": row.thread_id,

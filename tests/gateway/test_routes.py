@@ -122,7 +122,7 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
         new = NewOutboxRow(key="t:1", conversation=KEY, body=encode_outbound(body))
         with terminal(service).attach("s1") as session:
             (row,) = await outbox.enqueue([new])
-            await outbox.mark_failed(row.id, error="the platform was away", now=1.0)
+            await outbox.mark_failed(row.id, error="the platform was away", now=time.time())
             listed = await service.client.get("/api/channels/outbox", params={"state": "failed"})
             assert listed.json()["rows"][0]["error"] == "the platform was away"
             again = await service.client.post(f"/api/channels/outbox/{row.id}/resend")
@@ -134,6 +134,17 @@ async def test_a_failed_delivery_is_sent_again_or_forgotten(tmp_path: Path) -> N
         assert conflict.status_code == 409
         assert (await service.client.delete(f"/api/channels/outbox/{row.id}")).status_code == 204
         assert (await service.client.delete(f"/api/channels/outbox/{row.id}")).status_code == 404
+
+
+async def test_damaged_rows_are_listed_for_the_administrator(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        bus = service.services.bus
+        assert bus is not None
+        await bus.outbox.enqueue([NewOutboxRow(key="bad", conversation=KEY, body="{")])
+        listed = await service.client.get("/api/channels/outbox")
+        assert [(row["kind"], row["preview"]) for row in listed.json()["rows"]] == [
+            ("undecodable", "{")
+        ]
 
 
 async def test_pairing_over_rest(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.items import LIST_NAMESPACES
+from store.message_edits import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
 from store.migrations import migrate
-from store.outbox import NewOutboxRow, OutboxStore
+from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
 from store.retention import DAY_S, Retention
 from store.runs import Run, RunOutcome, RunStore
 from store.threads import COUNT_MATCHES, ThreadOrder, ThreadQuery, search_statement
@@ -32,10 +34,15 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield opened
 
 
+def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
+    """Return the steps of a statement's plan."""
+    params = dict.fromkeys(re.findall(r"(?<!:):([a-z_]\w*)", statement), "1")
+    return [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", params)]
+
+
 def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
     """Return the steps of a statement's plan that read a whole table, or sort a whole one."""
-    params = dict.fromkeys(re.findall(r"(?<!:):([a-z_]\w*)", statement), "1")
-    steps = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", params)]
+    steps = plan(connection, statement)
     ordered = any("USE TEMP B-TREE FOR ORDER BY" in step for step in steps)
     return [
         step
@@ -67,6 +74,21 @@ def test_the_foreign_keys_of_a_pruned_conversation_are_indexed(
     connection: sqlite3.Connection, table: str, column: str
 ) -> None:
     assert scans(connection, f"SELECT 1 FROM {table} WHERE {column} = :id") == []  # noqa: S608 - literals only
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (NEXT_OPEN, "outbox_open"),
+        (FIND_BY_MESSAGE, "inbox_by_message"),
+        (LIST_NAMESPACES, "PRIMARY KEY (namespace>?)"),
+    ],
+)
+def test_statements_of_each_message_use_the_narrow_index(
+    connection: sqlite3.Connection, statement: str, index: str
+) -> None:
+    assert set(scans(connection, statement)) <= {"SCAN found"}  # the recursive table
+    assert any(index in step for step in plan(connection, statement))
 
 
 QUERIES = [

@@ -9,7 +9,7 @@ from store.config import StoreConfig
 from store.database import Database
 from store.errors import RowConflict, RowNotFound
 from store.runs import Run, RunOutcome, RunStatus, RunStore
-from store.threads import ThreadQuery, ThreadStore
+from store.threads import FEW_THREADS, ThreadQuery, ThreadStore
 
 TAGS = {"graph_id": "g"}
 
@@ -159,3 +159,51 @@ async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
         assert {run.status for run in await runs.list_by_thread("t")} == {"interrupted"}
         assert (await threads.get("t")).status == "idle"
         assert await runs.interrupt_unfinished(now=21.0) == 0
+
+
+async def test_metadata_filters_match_whole_values_of_every_type(database: Database) -> None:
+    threads = ThreadStore(database)
+    long = "x" * 300
+    values: list[object] = [
+        1,
+        "1",
+        True,
+        None,
+        1.5,
+        'é\n"',
+        {"a": [1, 2]},
+        [],
+        "",
+        long + "a",
+        long + "b",
+    ]
+    for number, value in enumerate(values):
+        await threads.create(f"t{number}", {"key": value, 'odd "key".': number}, now=float(number))
+    for number, value in enumerate(values):
+        for metadata in ({"key": value}, {"key": value, 'odd "key".': number}):
+            query = ThreadQuery(metadata=metadata)
+            assert [one.thread_id for one in await threads.search(query)] == [f"t{number}"], value
+            assert await threads.count(query) == 1
+    assert await threads.search(ThreadQuery(metadata={"key": "x"})) == []
+    assert await threads.search(ThreadQuery(metadata={"none": None})) == []
+
+
+async def test_changed_and_deleted_metadata_is_not_found_any_more(database: Database) -> None:
+    threads = ThreadStore(database)
+    await threads.create("t", {"a": 1, "b": 2}, now=1.0)
+    await threads.patch("t", {"a": 3}, now=2.0)
+    assert await threads.count(ThreadQuery(metadata={"a": 1})) == 0
+    assert await threads.count(ThreadQuery(metadata={"a": 3, "b": 2})) == 1
+    await threads.delete("t")
+    assert await threads.count(ThreadQuery(metadata={"b": 2})) == 0
+    assert await database.read("SELECT * FROM thread_metadata") == []
+
+
+async def test_a_filter_that_matches_many_threads_keeps_the_order(database: Database) -> None:
+    threads = ThreadStore(database)
+    for number in range(FEW_THREADS + 5):
+        await threads.create(f"t{number:04}", {"graph_id": "agent"}, now=float(number))
+    query = ThreadQuery(metadata={"graph_id": "agent"}, limit=3, offset=1)
+    found = [one.thread_id for one in await threads.search(query)]
+    assert found == [f"t{FEW_THREADS + 3 - n:04}" for n in range(3)]
+    assert await threads.count(query) == FEW_THREADS + 5
